@@ -1,0 +1,87 @@
+"""Every error headstart raises on purpose: one tree, each with a message and a hint that says what to do.
+
+Catch `HeadstartError` for all of them. Where a built-in type fits (a bad value, a missing file), the error
+is that type too, so that code which knows nothing of headstart still catches it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ContextExceeded",
+    "DrafterFailed",
+    "HeadstartError",
+    "IncompatibleTokenizer",
+    "InvalidOption",
+    "InvalidPrompt",
+    "ModelNotFound",
+    "NonFiniteLogits",
+    "NotEnoughMemory",
+    "PickleCheckpoint",
+    "RemoteCodeRequired",
+    "TrainingFailed",
+    "UnsupportedModel",
+]
+
+
+class HeadstartError(Exception):
+    """Root of the tree. `message` says what is wrong, `hint` what to do about it."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}"
+
+
+class InvalidOption(HeadstartError, ValueError):
+    """An option that does not exist, or a value outside its range."""
+
+
+class InvalidPrompt(HeadstartError, ValueError):
+    """An empty prompt, or token ids that are not in the vocabulary."""
+
+
+class ContextExceeded(InvalidPrompt):
+    """The prompt leaves no room for a single new token in the context."""
+
+
+class ModelNotFound(HeadstartError, FileNotFoundError):
+    """The path or hub id does not lead to a model."""
+
+
+class UnsupportedModel(HeadstartError):
+    """The model cannot be run exactly by this engine; the message gives the reason."""
+
+
+class PickleCheckpoint(UnsupportedModel):
+    """The weights exist only as a pickle, which can run code when it is read."""
+
+
+class RemoteCodeRequired(UnsupportedModel):
+    """The model needs Python code from its own repository, and the user has not allowed that."""
+
+
+class IncompatibleTokenizer(HeadstartError, ValueError):
+    """Draft and target do not speak the same tokens. `differences` lists what differs."""
+
+    def __init__(self, message: str, *, hint: str, differences: tuple[str, ...]) -> None:
+        super().__init__(message, hint=hint)
+        self.differences = differences
+
+
+class NotEnoughMemory(HeadstartError, MemoryError):
+    """Weights and caches would not fit in the memory that is free."""
+
+
+class NonFiniteLogits(HeadstartError, ArithmeticError):
+    """The target produced NaN or infinite logits for a request; that request ended, the others went on."""
+
+
+class DrafterFailed(HeadstartError, RuntimeError):
+    """The drafter raised; the request went on with the target alone."""
+
+
+class TrainingFailed(HeadstartError, RuntimeError):
+    """Training cannot start or go on: no text, another run in the directory, a loss that is not finite."""

@@ -1,0 +1,308 @@
+"""The nouns of the engine, as small frozen values. Nothing here computes; nothing here imports the engine.
+
+Symbols follow the papers: p is the target's law, q the draft's, K the length of a draft, x0 the pending token.
+Shapes: V is the vocabulary, N the number of nodes of a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from headstart.errors import HeadstartError, InvalidOption
+from headstart.options import check_number, strict
+
+if TYPE_CHECKING:
+    import torch
+
+Rule = Literal["exact", "coupled"]
+FinishReason = Literal["stop", "length", "error", "cancelled"]
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one request is sampled. Names and defaults follow the OpenAI and vLLM parameters; greedy by default.
+
+    Order of the processors: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens,
+    temperature, top_k, top_p, min_p. `top_k=0`, `top_p=1`, `min_p=0` switch those off. `logprobs=n` returns the
+    log-probability of each emitted token and of the n likeliest, before ("raw") or after ("processed") the
+    processors. `seed=None` draws one from the operating system.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    min_tokens: int = 0
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    logprobs_mode: Literal["raw", "processed"] = "raw"
+
+    def __post_init__(self) -> None:
+        check_number("max_tokens", self.max_tokens, low=1, integer=True)
+        check_number("temperature", self.temperature, low=0)
+        check_number("top_k", self.top_k, low=0, integer=True)
+        check_number("top_p", self.top_p, above=0, high=1)
+        check_number("min_p", self.min_p, low=0, high=1)
+        check_number("repetition_penalty", self.repetition_penalty, above=0)
+        check_number("presence_penalty", self.presence_penalty)
+        check_number("frequency_penalty", self.frequency_penalty)
+        check_number("min_tokens", self.min_tokens, low=0, integer=True)
+        if self.min_tokens > self.max_tokens:
+            raise InvalidOption(
+                f"min_tokens={self.min_tokens} is above max_tokens={self.max_tokens}",
+                hint="min_tokens must not exceed max_tokens",
+            )
+        if self.seed is not None:
+            check_number("seed", self.seed, low=0, high=2**63 - 1, integer=True)
+        if self.logprobs is not None:
+            check_number("logprobs", self.logprobs, low=0, integer=True)
+        if self.logprobs_mode not in ("raw", "processed"):
+            raise InvalidOption(
+                f"logprobs_mode={self.logprobs_mode!r} does not exist", hint="it is 'raw' or 'processed'"
+            )
+        if not isinstance(self.ignore_eos, bool):
+            raise InvalidOption(f"ignore_eos={self.ignore_eos!r} is not a truth value", hint="use True or False")
+        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        object.__setattr__(self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
+        object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
+
+    @property
+    def greedy(self) -> bool:
+        """Temperature 0: the law is one-hot."""
+        return self.temperature == 0
+
+
+def _stop_strings(stop: object) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else stop
+    if isinstance(strings, Sequence) and all(isinstance(s, str) and s for s in strings):
+        return tuple(strings)
+    raise InvalidOption(f"stop={stop!r} is not a list of strings", hint="give one non-empty string, or a list of them")
+
+
+def _token_ids(name: str, ids: object) -> tuple[int, ...]:
+    if isinstance(ids, Sequence) and not isinstance(ids, str):
+        for token in ids:
+            check_number(name, token, low=0, integer=True)
+        return tuple(ids)
+    raise InvalidOption(f"{name}={ids!r} is not a list of token ids", hint="give a list of whole numbers")
+
+
+def _bias(bias: object) -> dict[int, float]:
+    if not isinstance(bias, Mapping):
+        raise InvalidOption(f"logit_bias={bias!r} is not a mapping", hint="give {token id: bias}")
+    for token, value in bias.items():
+        check_number("logit_bias token", token, low=0, integer=True)
+        check_number(f"logit_bias[{token}]", value)
+    return dict(bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A tree of guessed tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
+
+    tokens: N token ids. parents[i]: the index of node i's parent, -1 for a child of the pending token x0;
+    parents[i] < i always. q: [N, V] float, row i the law node i was drawn from *given its elder siblings* (so a
+    tree sampled without replacement has them zeroed and the row renormalised), or None if the nodes are point
+    masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts).
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    q: torch.Tensor | None = None
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:
+        """A draft in which each token follows the one before it."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q if tokens else None)
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        if any(not -1 <= parent < i for i, parent in enumerate(self.parents)):
+            raise ValueError(f"a parent must stand before its child: {self.parents}")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """depths[i]: 1 for a child of x0, 2 for its children, and so on."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return tuple(depths)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """children[i + 1]: the nodes below node i in drafting order; children[0] those below x0."""
+        below: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        for node, parent in enumerate(self.parents):
+            below[parent + 1].append(node)
+        return tuple(tuple(nodes) for nodes in below)
+
+    @property
+    def is_chain(self) -> bool:
+        return self.parents == tuple(range(-1, len(self) - 1))
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """The nodes from x0's child down to `node`, both included; () for node -1."""
+        up: list[int] = []
+        while node >= 0:
+            up.append(node)
+            node = self.parents[node]
+        return tuple(reversed(up))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rule decided: the accepted nodes in order from the root, and the bonus token after them."""
+
+    path: tuple[int, ...]
+    bonus: int
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability (nats) of an emitted token under the target, and of the likeliest alternatives."""
+
+    token: int
+    logprob: float
+    top: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall-clock seconds by part: drafter, target forward, logits to law, rule and commit."""
+
+    draft: float = 0.0
+    verify: float = 0.0
+    law: float = 0.0
+    commit: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.verify + self.law + self.commit
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(
+            self.draft + other.draft,
+            self.verify + other.verify,
+            self.law + other.law,
+            self.commit + other.commit,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Whether speculation was running for a request, with which drafter, and if not, why not."""
+
+    on: bool
+    drafter: str
+    reason: str = ""
+    error: HeadstartError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request's part in one engine step: the event behind streaming, stats, metrics and every viewer.
+
+    position: absolute position of the first token this step can emit. draft, path: what was guessed and which
+    nodes were accepted. tokens: what was emitted, after stops were applied (empty while a long prompt is still
+    being read). tokens[:accepted] came from the draft. rows: rows of the target forward that were this
+    request's; batch: requests in the forward. seconds: of the whole step, shared by its requests.
+    """
+
+    request: int
+    index: int
+    position: int
+    draft: Draft
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None
+    rows: int
+    batch: int
+    seconds: Seconds
+    finish_reason: FinishReason | None
+    speculation: Speculation
+
+    @property
+    def accepted(self) -> int:
+        """How many of `tokens` the drafter guessed (a stop may have cut the accepted path short)."""
+        return min(len(self.path), len(self.tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a stream: text that is final, the tokens of the step, and the step itself."""
+
+    text: str
+    tokens: tuple[int, ...]
+    step: Step
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.step.finish_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts and times of one request.
+
+    target_forwards: forwards that judged a position of this request (reading a long prompt in chunks is counted
+    in prefill_forwards). drafted, accepted: draft tokens. drafted_per_position[i]: how often a draft reached
+    depth i+1 *and* everything before it was accepted, so that its fate is known; accepted_per_position[i]: how
+    often it was accepted then. Their ratio is the conditional acceptance.
+    seconds_to_first_token and total_seconds count from the request's submission.
+    """
+
+    tokens: int
+    prompt_tokens: int
+    target_forwards: int
+    prefill_forwards: int
+    drafted: int
+    accepted: int
+    drafted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[int, ...]
+    seconds: Seconds
+    seconds_to_first_token: float
+    total_seconds: float
+    speculation: Speculation
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """tau, the figure that matters most: tokens emitted per target forward; 1.0 is plain decoding."""
+        return self.tokens / self.target_forwards if self.target_forwards else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.total_seconds if self.total_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] | None
+    stats: Stats
+    prompt_tokens: tuple[int, ...]
+    seed: int
+    error: HeadstartError | None = None
