@@ -1,0 +1,273 @@
+"""Logits -> the law p: every processor of `Sampling`, over rows of different requests at once.
+
+A row is one position of one request: its logits, what was committed before it (`LawState`) and the draft tokens
+in between (`LawRow.drafted`), so that a node of a draft is judged by the law the target would have there. The
+order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens, temperature, top_k, top_p,
+min_p. Definitions: transformers' `generation/logits_process.py`, ties included; presence and frequency as in the
+OpenAI API reference, "Frequency and presence penalties" (counts of *output* tokens, as vLLM has it too).
+
+Everything is float32. No row reads another: a row's law has the same bits in any batch, and a NaN stays in its
+row. A processor that no row uses is not run. Shapes: R rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from headstart.errors import InvalidOption
+from headstart.types import Sampling, TokenLogprob
+
+# Logits divided by this stay inside float32, and no two that differ are likely at once: lower temperatures count as it.
+COLDEST = 1e-30
+# How many of the largest logits top_p looks at before it sorts the whole vocabulary; see `_nucleus`.
+NUCLEUS_WIDTHS = (128, 1024, 8192)
+
+
+class LawState:
+    """What the processors of one request need to know: its Sampling, its counts, how many tokens it has emitted.
+
+    vocab_size is V, the width of the target's logits. stop_ids: the EOS ids (unless ignore_eos) and
+    stop_token_ids, which is what min_tokens masks. Tensors are kept only while a penalty needs them.
+    Raises `InvalidOption` if logit_bias names a token outside the vocabulary.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        prompt: Sequence[int],
+        vocab_size: int,
+        stop_ids: frozenset[int],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        outside = [token for token in sampling.logit_bias if token >= vocab_size]
+        if outside:
+            raise InvalidOption(
+                f"logit_bias names token {outside[0]}", hint=f"the vocabulary has the ids 0 to {vocab_size - 1}"
+            )
+        self.sampling = sampling
+        self.generated = 0
+        self.stop_ids = tuple(sorted(token for token in stop_ids if token < vocab_size))
+        self.seen: Tensor | None = None  # int64: the ids in prompt and output, some more than once
+        self.counts: Tensor | None = None  # float32 [V]: occurrences in the output
+        if sampling.repetition_penalty != 1:
+            # Some embeddings are wider than the logits; such a token cannot be emitted, nor penalised.
+            inside = sorted({token for token in prompt if token < vocab_size})
+            self.seen = torch.tensor(inside, dtype=torch.long, device=device)
+        if sampling.presence_penalty or sampling.frequency_penalty:
+            self.counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append emitted tokens. Called by commit only; the only mutation."""
+        self.generated += len(tokens)
+        if self.seen is not None:
+            self.seen = torch.cat([self.seen, self.seen.new_tensor(tokens)])
+        if self.counts is not None:
+            ids = torch.tensor(tokens, dtype=torch.long, device=self.counts.device)
+            self.counts.index_add_(0, ids, torch.ones_like(ids, dtype=torch.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class LawRow:
+    """One row: its request's state, and the draft tokens between the committed prefix and this row."""
+
+    state: LawState
+    drafted: tuple[int, ...] = ()
+
+
+def law(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """The law p of each row: float32 [R, V], rows sum to 1.
+
+    A row with a NaN or +inf logit, or with every token masked, comes out as NaN throughout; the others are as
+    they would be alone. Temperature 0 gives a one-hot row (the lowest index of tied maxima, as transformers' greedy).
+    """
+    if all(row.state.sampling.greedy for row in rows):  # the common case, without the exponentials
+        return _one_hot(_edit(logits, rows))
+    return process(logits, rows).softmax(-1)
+
+
+def process(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """The logits [R, V] after all processors, float32; -inf where the law is 0.
+
+    `logits` is never written to, but the result may be the same memory if no processor is on: read it only.
+    """
+    samplings = [row.state.sampling for row in rows]
+    x = _temperature(_edit(logits, rows), samplings)
+    return _min_p(_top_p(_top_k(x, samplings), samplings), samplings)
+
+
+def token_logprobs(
+    logits: Tensor, p: Tensor, tokens: Sequence[int], *, top: int, mode: Literal["raw", "processed"]
+) -> list[TokenLogprob]:
+    """Log-probabilities (nats) of a request's emitted tokens, and of the `top` likeliest at each position.
+
+    logits, p: [N, V], row i the target's logits and law where tokens[i] was emitted. mode "raw": log_softmax of
+    the logits in float32, before the processors; "processed": log p. Alternatives come likeliest first; those
+    of probability 0 are left out, so there may be fewer than `top`.
+    """
+    assert logits.shape == p.shape, f"logits {tuple(logits.shape)}, p {tuple(p.shape)}"
+    logs = logits.float().log_softmax(-1) if mode == "raw" else p.log()
+    chosen = logs.gather(1, torch.tensor(tokens, dtype=torch.long, device=logs.device).unsqueeze(1))
+    values, ids = logs.topk(min(top, logs.shape[1]))
+    return [
+        TokenLogprob(token, logprob, {i: v for i, v in zip(row_ids, row, strict=True) if v > -math.inf})
+        for token, (logprob,), row_ids, row in zip(tokens, chosen.tolist(), ids.tolist(), values.tolist(), strict=True)
+    ]
+
+
+def _column(values: Iterable[float], like: Tensor) -> Tensor:
+    """One float32 parameter per row: [R, 1]."""
+    return torch.tensor(list(values), dtype=torch.float32, device=like.device).unsqueeze(1)
+
+
+def _index(pairs: Sequence[tuple[int, int]], like: Tensor) -> tuple[Tensor, ...]:
+    """(row, token) pairs as the two index tensors of `index_put_`."""
+    return torch.tensor(pairs, dtype=torch.long, device=like.device).unbind(1)
+
+
+def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """What comes before temperature: bias, penalties and min_tokens, in float32.
+
+    min_tokens goes in with the bias: it adds -inf, which no penalty can bring back.
+    """
+    assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
+    return _presence_and_frequency(_repetition(_add_bias(logits.float(), rows), rows), rows)
+
+
+def _add_bias(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """logit_bias, and -inf on the stop ids of rows that min_tokens still holds.
+
+    Added, not filled in: a NaN at a stop id stays a NaN.
+    """
+    terms: list[tuple[int, int]] = []
+    values: list[float] = []
+    for r, row in enumerate(rows):
+        sampling, state = row.state.sampling, row.state
+        if sampling.logit_bias:
+            terms.extend((r, token) for token in sampling.logit_bias)
+            values.extend(sampling.logit_bias.values())
+        if state.generated + len(row.drafted) < sampling.min_tokens:
+            terms.extend((r, token) for token in state.stop_ids)
+            values.extend([-math.inf] * len(state.stop_ids))
+    if not terms:
+        return x
+    return x.index_put(_index(terms, x), torch.tensor(values, dtype=torch.float32, device=x.device), accumulate=True)
+
+
+def _repetition(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """repetition_penalty over prompt, output and draft: a seen logit is divided by it if positive, else multiplied.
+
+    Only the seen logits are touched: a vocabulary is far wider than most texts. A token seen twice is written
+    twice with the same value.
+    """
+    seen = [(r, row.state.seen, row) for r, row in enumerate(rows) if row.state.seen is not None]
+    if not seen:
+        return x
+    ids = torch.cat([part for _, ids, row in seen for part in (ids, ids.new_tensor(row.drafted))])
+    lengths = torch.tensor([len(ids) + len(row.drafted) for _, ids, row in seen], device=x.device)
+    owner = torch.tensor([r for r, _, _ in seen], device=x.device).repeat_interleave(lengths)
+    penalty = _column((row.state.sampling.repetition_penalty for row in rows), x)[owner, 0]
+    score = x[owner, ids]
+    return x.index_put((owner, ids), torch.where(score < 0, score * penalty, score / penalty))
+
+
+def _presence_and_frequency(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """x[t] - count[t] * frequency_penalty - (count[t] > 0) * presence_penalty, over output and draft."""
+    if all(row.state.counts is None for row in rows):
+        return x
+    none = torch.zeros(x.shape[1], dtype=torch.float32, device=x.device)
+    counts = torch.stack([none if row.state.counts is None else row.state.counts for row in rows])
+    if drafted := [(r, token) for r, row in enumerate(rows) for token in row.drafted]:
+        counts.index_put_(_index(drafted, x), torch.tensor(1.0, device=x.device), accumulate=True)
+    presence = _column((row.state.sampling.presence_penalty for row in rows), x)
+    frequency = _column((row.state.sampling.frequency_penalty for row in rows), x)
+    return x - counts * frequency - counts.clamp(max=1) * presence
+
+
+def _temperature(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
+    """x / T; at T = 0 everything but the first maximum becomes -inf."""
+    if not all(s.temperature in (0, 1) for s in samplings):
+        x = x / _column((1.0 if s.greedy else max(s.temperature, COLDEST) for s in samplings), x)
+    if not any(s.greedy for s in samplings):
+        return x
+    off = _one_hot(x) == 0
+    if not all(s.greedy for s in samplings):
+        off &= _column((s.greedy for s in samplings), x) > 0
+    return torch.where(off, -math.inf, x)
+
+
+def _one_hot(x: Tensor) -> Tensor:
+    """All mass on the first maximum of each row; NaN throughout where that maximum is not finite. float32 [R, V]."""
+    if x.device.type == "cpu":  # NumPy's argmax takes a tenth of the time of torch's, and agrees on ties and NaN
+        first = torch.from_numpy(x.detach().numpy().argmax(-1)).unsqueeze(1)
+    else:
+        first = x.argmax(-1, keepdim=True)
+    highest = x.gather(1, first)
+    nothing = highest - highest  # 0, or NaN
+    return nothing.expand_as(x).clone(memory_format=torch.contiguous_format).scatter_(1, first, nothing + 1)
+
+
+def _top_k(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
+    """Keep what is not below the k-th largest logit, ties with it included."""
+    ks = [0 if s.greedy else min(s.top_k, x.shape[1]) for s in samplings]
+    if not any(ks):
+        return x
+    column = _column(ks, x)
+    kth = x.topk(max(ks)).values.gather(1, column.long().sub(1).clamp(min=0))
+    return torch.where(x < kth.masked_fill(column == 0, -math.inf), -math.inf, x)
+
+
+def _top_p(x: Tensor, samplings: Sequence[Sampling], widths: Sequence[int] | None = None) -> Tensor:
+    """Keep the likeliest tokens, each as long as those before it hold less than top_p of the mass.
+
+    transformers says it from below (drop while the mass so far is <= 1 - top_p), which is the same set. Among
+    tokens tied at the cut it keeps as many as are needed, whichever its sort left last; here the lowest ids.
+    widths: see `_nucleus`; () is the plain twin that always sorts everything.
+    """
+    limits = [1.0 if s.greedy else s.top_p for s in samplings]
+    if all(limit >= 1 for limit in limits):
+        return x
+    on_cpu = x.device.type == "cpu"  # elsewhere reading a flag back would stall the device: always do all the work
+    limit = _column(limits, x)
+    cut, room, tied = _nucleus(x, limit, (NUCLEUS_WIDTHS if on_cpu else ()) if widths is None else widths)
+    drop = x < cut
+    if not on_cpu or bool(tied.any()):
+        at_cut = x == cut
+        drop |= at_cut & (at_cut.cumsum(-1) > room)
+    return torch.where(drop, -math.inf, x)
+
+
+def _nucleus(x: Tensor, limit: Tensor, widths: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Each row's lowest kept logit, how many tokens of that logit are kept, and whether there are more; all [R, 1].
+
+    Only the `width` largest logits are sorted, for the first width that provably holds every row's kept set and
+    one token more (whose logit shows whether the cut falls between ties); the whole vocabulary if none does.
+    The masses are those of the full softmax, so every width gives the same bits.
+    """
+    p = x.softmax(-1)
+    off = limit >= 1
+    vocab_size = x.shape[1]
+    for width in (*(width for width in widths if width < vocab_size), vocab_size):
+        top, ids = x.topk(width)
+        mass = p.gather(1, ids).cumsum(-1)
+        if width == vocab_size or bool(((mass[:, -2:-1] >= limit) | off).all()):
+            break
+    kept = ((mass < limit).sum(-1, keepdim=True) + 1).clamp(max=width)
+    cut = top.gather(1, kept - 1)
+    room = kept - (top > cut).sum(-1, keepdim=True)
+    tied = (kept < width) & (top.gather(1, kept.clamp(max=width - 1)) == cut) & ~off
+    return cut.masked_fill(off, -math.inf), room, tied
+
+
+def _min_p(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
+    """Keep the tokens whose probability is at least min_p times that of the likeliest."""
+    fractions = [0.0 if s.greedy else s.min_p for s in samplings]
+    if not any(fractions):
+        return x
+    p = x.softmax(-1)
+    return torch.where(p < _column(fractions, x) * p.amax(-1, keepdim=True), -math.inf, x)
