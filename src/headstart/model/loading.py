@@ -1,0 +1,204 @@
+"""From a path or hub id to weights and a tokenizer; or to a typed refusal that says why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
+from headstart.model.attention import IMPLEMENTATION
+
+BUNDLED = "bundled"
+DEFAULT_CONTEXT = 32768
+"""Positions allowed where a config sets no limit."""
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+
+
+def resolve(source: str | Path, role: str) -> str:
+    """The directory or hub id of a model. "bundled" is the pair in the package; role is "target" or "draft"."""
+    if str(source) == BUNDLED:
+        source = str(resources.files("headstart") / "pair" / role)
+    path = Path(source).expanduser()
+    if not path.exists():
+        return str(source)  # a hub id, or a mistake: loading its config will tell
+    if not path.is_dir():
+        raise ModelNotFound(f"{path} is a file, not a model directory", hint="give the directory with config.json")
+    if not (path / "config.json").is_file():
+        raise ModelNotFound(
+            f"{path} has no config.json", hint="give a directory written by save_pretrained, or a hub id"
+        )
+    return str(path)
+
+
+def load_config(source: str, *, trust_remote_code: bool) -> Any:
+    """The model's config, checked against what the engine can run; raises before any weight is read."""
+    if not trust_remote_code:
+        _refuse_remote_code(source)
+    with reading(source):
+        config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+    check_config(config)
+    _refuse_pickle(source)
+    return config
+
+
+def check_config(config: Any) -> None:
+    """Refuse, with the reason, what cannot be decoded exactly with rollback: see the messages."""
+    name = config.model_type
+    if config.is_encoder_decoder:
+        raise UnsupportedModel(
+            f"{name} is an encoder-decoder model", hint="headstart runs decoder-only (causal) language models"
+        )
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - _ATTENTION_KINDS
+    if kinds:
+        raise UnsupportedModel(
+            f"{name} has layers of kind {', '.join(sorted(kinds))}, whose state cannot be rolled back "
+            "after a rejected draft",
+            hint="choose a model with softmax attention in every layer (full or sliding window)",
+        )
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        if getattr(config, "auto_map", None):
+            return  # the user has allowed remote code; the probe at load decides
+        raise UnsupportedModel(f"{name} is not a causal language model", hint="choose a *ForCausalLM model")
+    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], name)
+
+
+def check_class(model_class: Any, name: str) -> None:
+    """Refuse recurrent models and those that do not let their attention be replaced."""
+    if getattr(model_class, "_is_stateful", False):
+        raise UnsupportedModel(
+            f"{name} keeps a recurrent state, which cannot be rolled back after a rejected draft",
+            hint="choose a model with softmax attention (Llama, Qwen, Mistral, Gemma, GPT-2, ...)",
+        )
+    if not getattr(model_class, "_supports_attention_backend", False):
+        raise UnsupportedModel(
+            f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
+            "through transformers' attention interface",
+            hint="choose a model that supports attention backends (Llama, Qwen, Mistral, Gemma, OPT, GPT-2, ...)",
+        )
+
+
+def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) -> torch.dtype:
+    """ "auto": the checkpoint's type; on a CPU, bf16 only where the processor has it, else float32."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if dtype != "auto":
+        return names[dtype]
+    stored: torch.dtype = config.dtype or torch.float32
+    if device.type == "cpu" and (stored != torch.bfloat16 or not torch.cpu._is_avx512_bf16_supported()):
+        return torch.float32
+    return stored
+
+
+def load_weights(source: str, config: Any, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool) -> Any:
+    """The model in eval mode, on the device, its attention replaced by ours."""
+    with reading(source):
+        model = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
+        )
+    return adopt(model.to(device))
+
+
+def adopt(model: Any) -> Any:
+    """Prepare a model already in memory: eval mode, no gradients, our attention."""
+    check_class(type(model), model.config.model_type)
+    model.eval().requires_grad_(False)
+    model.set_attn_implementation(IMPLEMENTATION)
+    return model
+
+
+def context_limit(config: Any) -> int:
+    """Positions the model was built for."""
+    return int(getattr(config.get_text_config(), "max_position_embeddings", None) or DEFAULT_CONTEXT)
+
+
+def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's."""
+    try:
+        named = GenerationConfig.from_pretrained(source).eos_token_id
+    except OSError:
+        named = None
+    if named is None:
+        named = config.get_text_config().eos_token_id
+    if named is None and tokenizer is not None:
+        named = tokenizer.eos_token_id
+    ids = [named] if isinstance(named, int) else (named or [])
+    return frozenset(int(token) for token in ids)
+
+
+def weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
+    """Bytes of the weights in `dtype`, from the shapes alone (nothing is allocated)."""
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if model_class is None:
+        return sum(file.stat().st_size for file in Path(source).glob("*.safetensors"))
+    with torch.device("meta"):
+        model: nn.Module = model_class(config)
+    size = torch.finfo(dtype).bits // 8
+    return size * sum(parameter.numel() for parameter in set(model.parameters()))
+
+
+def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
+    """Bytes of a KV cache, from the config alone."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return int(2 * text.num_hidden_layers * heads * dim * slots * length * torch.finfo(dtype).bits // 8)
+
+
+@contextmanager
+def reading(source: str) -> Iterator[None]:
+    """Turn what transformers raises while it reads a model into typed errors."""
+    try:
+        yield
+    except UnsupportedModel:
+        raise
+    except OSError as error:
+        raise ModelNotFound(
+            f"no model could be read from {source!r}: {str(error).splitlines()[0]}",
+            hint='give a directory with config.json and *.safetensors, a hub id, or "bundled"',
+        ) from error
+    except ValueError as error:
+        raise UnsupportedModel(
+            f"{source!r} cannot be loaded: {str(error).splitlines()[0]}",
+            hint="check that this version of transformers knows the model's type",
+        ) from error
+
+
+def _refuse_remote_code(source: str) -> None:
+    path = Path(source) / "config.json"
+    if not path.is_file():
+        return  # a hub id: transformers refuses remote code itself, and `reading` types the error
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelNotFound(f"{path} is not valid JSON", hint="the checkpoint is damaged: copy it again") from error
+    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING:
+        raise RemoteCodeRequired(
+            f"{source} needs Python code from its own repository ({config['auto_map']})",
+            hint="read that code; if you trust it, pass trust_remote_code=True",
+        )
+
+
+def _refuse_pickle(source: str) -> None:
+    path = Path(source)
+    if not path.is_dir() or any(path.glob("*.safetensors")):
+        return
+    pickles = [file.name for pattern in _PICKLES for file in path.glob(pattern)]
+    if pickles:
+        raise PickleCheckpoint(
+            f"{path} holds its weights only as a pickle ({pickles[0]}), which can run code when it is read",
+            hint="convert it once in a sandbox: model.save_pretrained(path) writes safetensors",
+        )
+    raise ModelNotFound(f"{path} has a config but no *.safetensors", hint="copy the weights into the directory")

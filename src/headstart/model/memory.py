@@ -1,0 +1,73 @@
+"""Will it fit? Bytes that weights and caches need against bytes that are free, before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headstart.errors import NotEnoughMemory
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """What one model needs, in bytes. `weights` counts what is still to be loaded."""
+
+    name: str
+    weights: int
+    cache: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that can still be allocated on the device: free GPU memory, or the host's available memory.
+
+    On Linux the least of the kernel's estimate and the control group's allowance; elsewhere all physical memory.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    allowances = [value for value in (_available(), _cgroup_allowance()) if value is not None]
+    if allowances:
+        return min(allowances)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
+    """Raise `NotEnoughMemory`, with the sum written out, unless all needs fit in what is free."""
+    free = free_bytes(device)
+    total = sum(need.total for need in needs)
+    if total <= free:
+        return
+    parts = "; ".join(
+        f"{need.name}: weights {need.weights / _GIB:.2f} GiB + KV cache {need.cache / _GIB:.2f} GiB" for need in needs
+    )
+    raise NotEnoughMemory(
+        f"{total / _GIB:.2f} GiB are needed and {free / _GIB:.2f} GiB are free on {device} ({parts})",
+        hint="lower max_length or max_batch_size (the KV cache grows with both), or load a smaller model",
+    )
+
+
+def _available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    value = fields.get("MemAvailable", "").split()
+    return int(value[0]) * 1024 if value else None
+
+
+def _cgroup_allowance() -> int | None:
+    root = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (root / "memory.max").read_text().strip(), (root / "memory.current").read_text().strip()
+    except OSError:
+        return None
+    return None if limit == "max" else max(int(limit) - int(used), 0)

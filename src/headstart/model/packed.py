@@ -1,0 +1,101 @@
+"""A ragged batch of trees as one packed row of tokens: what a forward pass is fed, and who sees whom in it.
+
+Tokens of all requests are laid end to end, [1, M]; there is no padding. Each request is a `Segment`: some
+committed tokens not yet in the cache (at least the pending token x0), then the draft's nodes. Linear layers see M
+rows; attention works segment by segment, each on its own cache slot and mask. A prefill chunk is a segment
+without draft, a decode step one with a single committed token: there are no other cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headstart.model.cache import KVCache
+from headstart.types import Draft
+
+_NO_DRAFT = Draft()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One request's rows: `causal` committed tokens, then the nodes of `draft`. The last `judged` rows get logits."""
+
+    slot: int
+    causal: tuple[int, ...]
+    draft: Draft = _NO_DRAFT
+    judged: int = 1
+
+    def __len__(self) -> int:
+        return len(self.causal) + len(self.draft)
+
+
+class Packed:
+    """The tensors of one forward: ids [1, M], positions [1, M], judged [R] row numbers; and the masks."""
+
+    def __init__(self, segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device) -> None:
+        self.segments = segments
+        self.cache = cache
+        self.dtype = dtype
+        self.starts = [cache.lengths[segment.slot] for segment in segments]
+        ids: list[int] = []
+        positions: list[int] = []
+        judged: list[int] = []
+        self.bounds: list[tuple[int, int]] = []
+        for segment, start in zip(segments, self.starts, strict=True):
+            begin, last = len(ids), start + len(segment.causal) - 1
+            ids += segment.causal
+            ids += segment.draft.tokens
+            positions += range(start, last + 1)
+            positions += [last + depth for depth in segment.draft.depths]
+            judged += range(len(ids) - segment.judged, len(ids))
+            self.bounds.append((begin, len(ids)))
+        self.ids = torch.tensor([ids], device=device)
+        self.positions = torch.tensor([positions], device=device)
+        # A forward of prefill chunks alone judges nothing; one row is kept all the same, so that no layer sees zero
+        self.judged = torch.tensor(judged or [len(ids) - 1], device=device)
+        self._masks: dict[tuple[int, int, int | None], Tensor | None] = {}
+
+    def mask(self, index: int, groups: int, window: int | None) -> Tensor | None:
+        """Additive mask [1, 1, groups * n, start + n] of a segment's rows, or None where every row sees everything.
+
+        `groups` query heads share a KV head and are folded into rows, so the mask is repeated `groups` times. Row i
+        sees the cached tokens, the committed rows up to its own and its ancestors in the draft; with a sliding
+        window, of those only positions above its own minus `window`.
+        """
+        key = (index, groups, window)
+        if key not in self._masks:
+            self._masks[key] = self._build(index, groups, window)
+        return self._masks[key]
+
+    def _build(self, index: int, groups: int, window: int | None) -> Tensor | None:
+        segment, start = self.segments[index], self.starts[index]
+        n, end = len(segment), start + len(segment)
+        if n == 1 and (window is None or end <= window):
+            return None
+        visible = torch.ones(n, end, dtype=torch.bool)
+        visible[:, start:] = _tree_visible(len(segment.causal), segment.draft)
+        if window is not None:
+            begin, stop = self.bounds[index]
+            own = self.positions[0, begin:stop].cpu()
+            visible &= own[:, None] - torch.cat((torch.arange(start), own))[None, :] < window
+        mask = torch.zeros(n, end, dtype=self.dtype).masked_fill_(~visible, float("-inf"))
+        return mask.repeat(groups, 1)[None, None].to(self.ids.device)
+
+
+def _tree_visible(causal: int, draft: Draft) -> Tensor:
+    """[n, n] bool: which rows of its own segment each row sees."""
+    n = causal + len(draft)
+    visible = torch.ones(n, n, dtype=torch.bool).tril_()
+    if draft.is_chain:
+        return visible
+    visible[causal:, causal:] = False
+    for node, parent in enumerate(draft.parents):
+        row = causal + node
+        if parent >= 0:
+            visible[row, causal:] = visible[causal + parent, causal:]
+        visible[row, row] = True
+    return visible

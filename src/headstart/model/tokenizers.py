@@ -1,0 +1,65 @@
+"""Tokenizers: loading one, and telling exactly how two differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from headstart.errors import IncompatibleTokenizer
+from headstart.model.loading import reading
+
+_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+
+
+def load_tokenizer(source: str, *, trust_remote_code: bool) -> Any:
+    """The tokenizer beside a model, or None if its directory has none (prompts are token ids then)."""
+    path = Path(source)
+    if path.is_dir() and not any((path / name).is_file() for name in _FILES):
+        return None
+    with reading(source):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+
+
+def differences(target: Any, draft: Any) -> tuple[str, ...]:
+    """What a draft's tokenizer does differently, in words; empty if every id means the same token in both."""
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    found: list[str] = []
+    if len(ours) != len(theirs):
+        found.append(f"the target knows {len(ours)} tokens, the draft {len(theirs)}")
+    moved = sorted(
+        (ours[token], token, theirs[token]) for token in ours.keys() & theirs.keys() if ours[token] != theirs[token]
+    )
+    if moved:
+        here, token, there = moved[0]
+        found.append(
+            f"{len(moved)} tokens have other ids, the first {token!r}: {here} in the target, {there} in the draft"
+        )
+    for name, mine, other in (("the target", ours, theirs), ("the draft", theirs, ours)):
+        missing = sorted((mine[token], token) for token in mine.keys() - other.keys())
+        if missing:
+            found.append(
+                f"{len(missing)} tokens are known to {name} only, the first {missing[0][1]!r} (id {missing[0][0]})"
+            )
+    return tuple(found)
+
+
+def check_pair(target: Any, draft: Any, *, target_vocab: int, draft_vocab: int, name: str) -> None:
+    """Raise `IncompatibleTokenizer` unless draft tokens mean the same to the target.
+
+    The models' vocabularies may differ in size by padding (151,936 against 152,064, say): the tokenizers decide.
+    Where a model comes without a tokenizer only the sizes can be compared.
+    """
+    if target is not None and draft is not None:
+        found = differences(target, draft)
+    elif target_vocab != draft_vocab:
+        found = (f"one has no tokenizer, and their vocabularies have {target_vocab} and {draft_vocab} entries",)
+    else:
+        found = ()
+    if found:
+        raise IncompatibleTokenizer(
+            f"{name} has another tokenizer than the target: {'; '.join(found)}",
+            hint="use a draft of the target's own family, train one (headstart train draft), or drafter='ngram'",
+            differences=found,
+        )
