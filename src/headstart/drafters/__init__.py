@@ -1,0 +1,71 @@
+"""The drafter protocol. A drafter is one file in this package; nothing else needs to know it.
+
+A drafter guesses (`propose`), is told what became of it (`observe`) and forgets (`release`). It may be wrong, slow
+or raise: the rule keeps the law, and the engine goes on alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart.law import LawState
+from headstart.noise import Noise, Purpose
+from headstart.types import Draft, Step
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """One request as a drafter sees it.
+
+    tokens: all committed tokens, the pending x0 last; read only. budget: how many nodes the draft may have.
+    law: the processors of the request, for drafters that sample from a law of their own. purpose: whose noise a
+    draft is drawn with; under rule "coupled" it is the target's own.
+    """
+
+    request: int
+    tokens: Sequence[int]
+    budget: int
+    law: LawState
+    noise: Noise
+    purpose: Purpose
+
+    def draw(self, q: NDArray[Any], depth: int) -> int:
+        """Draw the draft token `depth` places after the first (0-based) from q [V]."""
+        start = len(self.tokens)
+        lane = start if self.purpose is Purpose.DRAFT else 0
+        return self.noise.draw(q, start + depth, self.purpose, lane)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one step made of a request: the event, the tokens whose keys and values the target now holds, and the
+    hidden states [len(tokens), d] of the layers the drafter taps (transformers' numbering: i is layer i's input)."""
+
+    step: Step
+    tokens: tuple[int, ...]
+    hidden: Mapping[int, Tensor]
+
+
+class Drafter(Protocol):
+    """What the engine asks of a drafter. Subclass it to inherit the empty `observe`, `release` and `taps`."""
+
+    name: str
+    default_budget: int
+    taps: tuple[int, ...] = ()
+
+    def propose(self, contexts: Sequence[DraftContext]) -> Sequence[Draft]:
+        """One draft for each context, at most `budget` nodes each; `Draft()` where there is nothing to guess."""
+        ...
+
+    def observe(self, observation: Observation) -> None:
+        """Learn what a step made of a request."""
+        return
+
+    def release(self, request: int) -> None:
+        """Forget a request; called once when it ends, also for requests never proposed for."""
+        return

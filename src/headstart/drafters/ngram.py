@@ -1,0 +1,66 @@
+"""N-gram prompt lookup: find the last few tokens earlier in the context and propose what followed them there.
+
+Source: prompt lookup decoding (Saxena 2023), n = `longest` down to `shortest`. The most recent earlier occurrence
+wins. Costs microseconds and no memory to speak of; pays on text that quotes itself: edits, summaries, code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.drafters import DraftContext, Drafter
+from headstart.options import check_number
+from headstart.types import Draft
+
+
+class NgramDrafter(Drafter):
+    """Point-mass chains copied from the request's own context."""
+
+    def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int = 8) -> None:
+        check_number("shortest", shortest, low=1, integer=True)
+        check_number("longest", longest, low=shortest, integer=True)
+        check_number("budget", budget, low=0, integer=True)
+        self.name = "ngram"
+        self.default_budget = budget
+        self._lengths = range(longest, shortest - 1, -1)
+        self._indexes: dict[int, _Index] = {}
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        return [self._one(context) for context in contexts]
+
+    def release(self, request: int) -> None:
+        self._indexes.pop(request, None)
+
+    def _one(self, context: DraftContext) -> Draft:
+        index = self._indexes.setdefault(context.request, _Index(self._lengths))
+        index.extend(context.tokens)
+        after = index.find(context.tokens)
+        if after is None:
+            return Draft()
+        # The copy may run into its own end: then it goes on with itself, as repeating text does
+        period = context.tokens[after:]
+        return Draft.chain([period[i % len(period)] for i in range(context.budget)])
+
+
+class _Index:
+    """For each n, where the latest occurrence of each n-gram ended. Each token is indexed once."""
+
+    def __init__(self, lengths: range) -> None:
+        self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in lengths}
+        self._indexed = 0
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Index all n-grams that something follows: those that end before the last token."""
+        for end in range(self._indexed + 1, len(tokens)):
+            for n, after in self._after.items():
+                if end >= n:
+                    after[tuple(tokens[end - n : end])] = end
+        self._indexed = max(self._indexed, len(tokens) - 1)
+
+    def find(self, tokens: Sequence[int]) -> int | None:
+        """Index of the token that followed the longest matching suffix, or None."""
+        for n, after in self._after.items():
+            found = after.get(tuple(tokens[-n:])) if len(tokens) >= n else None
+            if found is not None:
+                return found
+        return None

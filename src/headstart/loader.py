@@ -1,0 +1,197 @@
+"""`load`: from names to an engine. The one place that knows which drafters exist."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headstart.drafters import Drafter
+from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.ngram import NgramDrafter
+from headstart.engine import Engine
+from headstart.errors import InvalidOption
+from headstart.model import loading
+from headstart.model.memory import MemoryNeed, preflight
+from headstart.model.runner import ModelRunner
+from headstart.model.tokenizers import check_pair, load_tokenizer
+from headstart.options import check_number, reject_unknown
+from headstart.types import Rule
+
+DRAFTERS: dict[str, Callable[[], Drafter]] = {"ngram": NgramDrafter}
+"""Drafters that need no weights, by name."""
+
+LATER = ("suffix", "lookahead", "early-exit")
+DEFAULT_LENGTH = 4096
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+def load(
+    target: str | Path = loading.BUNDLED,
+    drafter: str | Path | Sequence[str | Path] | None = "auto",
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
+    quantize: str | None = None,
+    rule: Rule = "exact",
+    *,
+    num_speculative_tokens: int | None = None,
+    max_batch_size: int = 8,
+    max_length: int | None = None,
+    prefill_chunk: int = 512,
+    trust_remote_code: bool = False,
+    **unknown: Any,
+) -> Engine:
+    """Load a target and a drafter, and return the engine that runs them.
+
+    Args:
+        target: a model directory, a hub id, or "bundled".
+        drafter: "auto" (the bundled draft for the bundled target, otherwise "ngram"), "none", "ngram", or the
+            directory or hub id of a causal LM with the target's tokenizer.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", ...
+        dtype: "auto" (the checkpoint's, or float32 on a processor without bf16), "float32", "bfloat16", "float16".
+        quantize: None; no quantisation is offered yet.
+        rule: "exact" or "coupled"; see docs/concepts/rule.md.
+        num_speculative_tokens: K, the most tokens drafted per step; None takes the drafter's default, 0 is plain.
+        max_batch_size: requests that run at once, each with a preallocated cache slot; more of them wait.
+        max_length: tokens of prompt and output together; None takes the model's limit, at most 4096.
+        prefill_chunk: prompt tokens read per step.
+        trust_remote_code: run Python code from the model's own repository. Off unless you have read that code.
+
+    Raises:
+        InvalidOption, ModelNotFound, UnsupportedModel (PickleCheckpoint, RemoteCodeRequired),
+        IncompatibleTokenizer, NotEnoughMemory.
+    """
+    reject_unknown(unknown, inspect.signature(load).parameters, "load")
+    if num_speculative_tokens is not None:
+        check_number("num_speculative_tokens", num_speculative_tokens, low=0, integer=True)
+    check_number("max_batch_size", max_batch_size, low=1, integer=True)
+    if quantize is not None:
+        raise InvalidOption(f"quantize={quantize!r} is not offered", hint="leave it out; weights run in their dtype")
+    place = _device(device)
+    name = _drafter_name(target, drafter)
+    plan = _Plan(dtype, place, max_batch_size, max_length, trust_remote_code)
+
+    models = [_Model(target, "target", plan)]
+    if name is not None and name not in DRAFTERS:
+        models.append(_Model(name, "draft", plan))
+        check_pair(
+            models[0].tokenizer,
+            models[1].tokenizer,
+            target_vocab=models[0].vocab_size,
+            draft_vocab=models[1].vocab_size,
+            name=f"draft {name}",
+        )
+    preflight([model.need for model in models], place)
+
+    runner = models[0].runner()
+    made: Drafter | None = None
+    if name in DRAFTERS:
+        made = DRAFTERS[name]()
+    elif name is not None:
+        made = DraftModel(models[1].runner(), name=models[1].label, vocab_size=runner.vocab_size, slots=max_batch_size)
+    return Engine(
+        runner,
+        models[0].tokenizer,
+        made,
+        rule=rule,
+        num_speculative_tokens=num_speculative_tokens,
+        max_batch_size=max_batch_size,
+        prefill_chunk=prefill_chunk,
+        eos_token_ids=models[0].eos_token_ids,
+        target_name=models[0].label,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the models are to be loaded."""
+
+    dtype: str | torch.dtype
+    device: torch.device
+    slots: int
+    max_length: int | None
+    trust_remote_code: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dtype, torch.dtype) and self.dtype not in _DTYPES:
+            raise InvalidOption(f"dtype={self.dtype!r} is not known", hint=f"it is one of {', '.join(_DTYPES)}")
+        if self.max_length is not None:
+            check_number("max_length", self.max_length, low=2, integer=True)
+
+
+class _Model:
+    """A model whose config and tokenizer are read and checked, and whose weights are not loaded yet."""
+
+    def __init__(self, source: str | Path, role: str, plan: _Plan) -> None:
+        self.source = loading.resolve(source, role)
+        self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
+        self.config = loading.load_config(self.source, trust_remote_code=plan.trust_remote_code)
+        self.tokenizer = load_tokenizer(self.source, trust_remote_code=plan.trust_remote_code)
+        self.dtype = loading.choose_dtype(plan.dtype, self.config, plan.device)
+        self.length = self._length(plan.max_length, role)
+        self._plan = plan
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.get_text_config().vocab_size)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every id that ends a text, by generation config, model config or tokenizer."""
+        return loading.eos_token_ids(self.source, self.config, self.tokenizer)
+
+    @property
+    def need(self) -> MemoryNeed:
+        weights = loading.weight_bytes(self.source, self.config, self.dtype)
+        cache = loading.cache_bytes(self.config, self.dtype, slots=self._plan.slots, length=self.length)
+        return MemoryNeed(self.label, weights, cache)
+
+    def runner(self) -> ModelRunner:
+        plan = self._plan
+        model = loading.load_weights(
+            self.source, self.config, self.dtype, plan.device, trust_remote_code=plan.trust_remote_code
+        )
+        return ModelRunner(model, max_length=self.length)
+
+    def _length(self, asked: int | None, role: str) -> int:
+        limit = loading.context_limit(self.config)
+        if asked is None:
+            return min(limit, DEFAULT_LENGTH)
+        if asked > limit and role == "target":
+            raise InvalidOption(
+                f"max_length={asked} is above the {limit} positions {self.label} was built for",
+                hint=f"use max_length={limit} or less",
+            )
+        return min(asked, limit)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidOption(f"device={device!r} is not known", hint="use 'auto', 'cpu' or 'cuda'") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidOption("device='cuda', but this PyTorch sees no CUDA device", hint="use device='cpu' or 'auto'")
+    return place
+
+
+def _drafter_name(target: str | Path, drafter: str | Path | Sequence[str | Path] | None) -> str | None:
+    """The drafter to make: a name in DRAFTERS, a model, or None."""
+    if drafter is not None and not isinstance(drafter, (str, Path)):
+        if len(drafter) != 1:
+            raise InvalidOption(f"drafter={drafter!r} names several", hint="one drafter at a time is offered yet")
+        drafter = drafter[0]
+    name = "none" if drafter is None else str(drafter)
+    if name in LATER:
+        raise InvalidOption(
+            f"drafter={name!r} is not offered yet", hint=f"use 'auto', 'none', {', '.join(DRAFTERS)} or a draft model"
+        )
+    if name == "auto":
+        return loading.BUNDLED if str(target) == loading.BUNDLED else "ngram"
+    return None if name == "none" else name
