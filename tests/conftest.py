@@ -1,7 +1,62 @@
-"""Tiny random models, made once per run; no network, no weights from anywhere else."""
+"""Shared fixtures. No network, no weights from anywhere else; every engine made here has its cache audited."""
 
 from __future__ import annotations
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import ARCHITECTURES, checkpoint
+
+import headstart as hs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Tiny models gain nothing from threads, and the suite runs in parallel."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def tiny(root: Path) -> Callable[..., str]:
+    """tiny(name, seed=0, noise=0.0): the directory of a tiny random checkpoint."""
+
+    def make(name: str = "llama", **options: Any) -> str:
+        assert name in ARCHITECTURES
+        return checkpoint(root, name, **options)
+
+    return make
+
+
+@pytest.fixture
+def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
+    """hs.load in float32; target and drafter may be given as names of `tiny`. Caches are checked afterwards."""
+    engines: list[hs.Engine] = []
+
+    def make(target: str = "llama", drafter: str = "none", **options: Any) -> hs.Engine:
+        target = tiny(target) if target in ARCHITECTURES else target
+        options.setdefault("dtype", "float32")
+        options.setdefault("max_length", 128)
+        engines.append(hs.load(target, drafter, **options))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.cache.check()
+        assert not engine.scheduler.requests(), "a request was left behind"
+        assert engine.cache.free_slots == len(engine.cache.lengths), "a slot was not given back"
+        drafter_cache = getattr(engine.drafting.drafter, "cache", None)
+        if drafter_cache is not None:
+            drafter_cache.check()
+            assert drafter_cache.free_slots == len(drafter_cache.lengths), "the drafter kept a slot"

@@ -140,6 +140,14 @@ def test_the_one_hot_shortcut_equals_the_softmax_of_the_processed_logits() -> No
         assert torch.equal(law(x, rows), process(x, rows).softmax(-1))
 
 
+@pytest.mark.parametrize("name", SAMPLED)
+def test_wherever_a_draft_begins_its_last_position_has_the_same_law(name: str) -> None:
+    text = (*OUTPUT, 0, 30, 30, 7)
+    x = random_logits(1, seed=8)
+    laws = [process(x, [LawRow(state_of(SAMPLED[name], text[:i]), text[i:])]) for i in range(len(text) + 1)]
+    assert all(torch.equal(found, laws[-1]) for found in laws)
+
+
 token = st.integers(0, V - 1)
 tokens = st.lists(token, max_size=6)
 samplings = st.builds(

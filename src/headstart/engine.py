@@ -6,8 +6,6 @@ between steps. The engine knows no drafter by name and has no mode: plain decodi
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
@@ -15,39 +13,18 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.errors import (
-    ContextExceeded,
-    DrafterFailed,
-    HeadstartError,
-    InvalidOption,
-    InvalidPrompt,
-    NonFiniteLogits,
-)
-from headstart.law import LawRow, LawState, law, token_logprobs
+from headstart.drafters import Drafter, Observation
+from headstart.drafting import NO_DRAFT, Drafting
+from headstart.errors import InvalidOption
+from headstart.intake import Intake, Prompt
+from headstart.judging import Judgement, judge, laws
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.noise import Purpose
 from headstart.options import check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.request import Request
-from headstart.scheduler import Plan, PlanRow, Scheduler
-from headstart.types import (
-    Chunk,
-    Draft,
-    FinishReason,
-    Output,
-    Rule,
-    Sampling,
-    Seconds,
-    Speculation,
-    Step,
-    TokenLogprob,
-    Verdict,
-)
-from headstart.verify import verify
-
-Prompt = str | Sequence[int]
+from headstart.scheduler import PlanRow, Scheduler
+from headstart.types import Chunk, Draft, FinishReason, Output, Rule, Sampling, Seconds, Step
 
 
 class Engine:
@@ -84,25 +61,23 @@ class Engine:
         check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
         self.target = target
         self.tokenizer = tokenizer
-        self.drafter = drafter
         self.rule: Rule = rule
         self.target_name = target_name
         self.eos_token_ids = eos_token_ids
         self.cache = target.new_cache(max_batch_size)
         self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk)
-        default = drafter.default_budget if drafter is not None else 0
-        k = default if num_speculative_tokens is None else num_speculative_tokens
+        self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=reason)
+        k = self.drafting.default_budget if num_speculative_tokens is None else num_speculative_tokens
         self.pacing: Pacing = FixedPacing(k)
-        self._idle = Speculation(False, self.drafter_name, reason) if drafter is None else None
         self._options = {"max_batch_size": max_batch_size, "prefill_chunk": prefill_chunk}
         self._listeners: list[Callable[[Step], None]] = []
-        self._numbers = itertools.count()
+        self._intake = Intake(target, tokenizer, eos_token_ids)
 
     # -- the public face ------------------------------------------------------------------------------------------
 
     @property
     def drafter_name(self) -> str:
-        return self.drafter.name if self.drafter is not None else "none"
+        return self.drafting.name
 
     @overload
     def generate(self, prompts: Prompt, sampling: Sampling | None = None) -> Output: ...  # type: ignore[overload-overlap]
@@ -120,11 +95,14 @@ class Engine:
         A request whose logits are not finite ends with finish_reason "error"; the others go on. Everything else
         that is wrong with a prompt raises before anything is generated.
         """
-        single = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+        single = _is_one(prompts)
         batch: Sequence[Any] = [prompts] if single else prompts
         samplings = _broadcast(sampling, len(batch))
         # All are checked before the first is queued: a mistake in one loses nothing
-        requests = [self._new_request(prompt, each) for prompt, each in zip(batch, samplings, strict=True)]
+        requests = [
+            self._intake.request(prompt, each, self.drafting.initial)
+            for prompt, each in zip(batch, samplings, strict=True)
+        ]
         self.scheduler.waiting.extend(requests)
         try:
             while any(request.finish_reason is None for request in requests):
@@ -151,15 +129,14 @@ class Engine:
 
     def submit(self, prompt: Prompt, sampling: Sampling | None = None) -> Request:
         """Queue a request; it runs as `step` is called."""
-        request = self._new_request(prompt, Sampling() if sampling is None else sampling)
+        request = self._intake.request(prompt, sampling or Sampling(), self.drafting.initial)
         self.scheduler.waiting.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
         """End a request where it stands, keeping what it has; nothing happens if it has ended."""
         if request.finish_reason is None:
-            request.finish_reason = "cancelled"
-            self._end(request)
+            self._end(request, "cancelled")
 
     def subscribe(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Have `listener` called with every Step; returns a function that ends it."""
@@ -195,205 +172,85 @@ class Engine:
     # -- the step loop --------------------------------------------------------------------------------------------
 
     def step(self) -> list[Step]:
-        """Advance every running request by one target forward; returns one event for each."""
+        """Advance the running requests by one target forward; returns one event for each that had a part in it."""
         clock = _Clock()
         self.scheduler.admit()
         plan = self.scheduler.plan(self.pacing)
         if not plan.rows:
             return []
-        drafts = self._propose(plan)
+        drafts = self.drafting.propose(plan)
         clock.lap("draft")
-        if self.drafter is not None:
-            self.target.taps = self.drafter.taps
-        forward = self.target.forward(
-            [_segment(row, draft) for row, draft in zip(plan.rows, drafts, strict=True)], self.cache
-        )
+        segments = [_segment(row, draft) for row, draft in zip(plan.rows, drafts, strict=True)]
+        forward = self.target.forward(segments, self.cache, taps=self.drafting.taps)
         clock.lap("verify")
-        judged = _split(plan, drafts, forward.logits)
-        laws = law(forward.logits, judged.rows) if judged.rows else forward.logits
+        p = laws(plan, drafts, forward.logits)
         clock.lap("law")
-        results = [
-            self._judge(row, draft, forward.logits[span], laws[span])
-            for row, draft, span in zip(plan.rows, drafts, judged.spans, strict=True)
-        ]
-        seconds = clock.lap("commit").seconds
-        offset = 0
+        judgements = judge(plan, drafts, forward.logits, p, self.rule)
+        clock.lap("commit")
         steps = []
-        for row, draft, result in zip(plan.rows, drafts, results, strict=True):
-            rows = slice(offset, offset + len(row.feed) + len(draft))
-            offset = rows.stop
-            hidden = {layer: states[rows] for layer, states in forward.hidden.items()}
-            steps.append(self._commit(row, draft, result, hidden, len(plan.rows), seconds))
+        for row, draft, judgement, hidden in zip(
+            plan.rows, drafts, judgements, forward.hidden_of(segments), strict=True
+        ):
+            steps.append(self._commit(row, draft, judgement, hidden, len(plan.rows), clock.seconds))
         return steps
-
-    def _propose(self, plan: Plan) -> list[Draft]:
-        """Drafts for the rows that have a budget; if the drafter fails, their requests go on without it."""
-        wanted = [row for row in plan.rows if row.budget > 0]
-        drafts: dict[int, Draft] = {}
-        if wanted and self.drafter is not None:
-            try:
-                proposed = self.drafter.propose([self._context(row) for row in wanted])
-                drafts = {
-                    row.request.number: _checked(draft, row, self.target.vocab_size)
-                    for row, draft in zip(wanted, proposed, strict=True)
-                }
-            except Exception as error:  # a drafter may fail in any way; the target's text must not suffer
-                self._drafter_failed([row.request for row in wanted], error)
-        return [drafts.get(row.request.number, Draft()) for row in plan.rows]
-
-    def _judge(self, row: PlanRow, draft: Draft, logits: Tensor, p: Tensor) -> _Result | HeadstartError | None:
-        """Apply the rule to one row: its new tokens, an error if its logits are not finite, None for a prefill."""
-        if not row.judged:
-            return None
-        if bool(p[:, 0].isnan().any()):
-            return NonFiniteLogits(
-                f"the target gave NaN or infinite logits after {len(row.request.tokens)} tokens",
-                hint="check the checkpoint, or use a dtype with more range (float32)",
-            )
-        request = row.request
-        q = None if draft.q is None else draft.q.cpu().numpy()
-        verdict = verify(draft, p.cpu().numpy(), q, request.noise, len(request.tokens), self.rule)
-        tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
-        logprobs = None
-        if request.sampling.logprobs is not None:
-            judges = [0, *(node + 1 for node in verdict.path)]
-            logprobs = token_logprobs(
-                logits[judges],
-                p[judges],
-                tokens,
-                top=request.sampling.logprobs,
-                mode=request.sampling.logprobs_mode,
-            )
-        return _Result(verdict, tokens, logprobs)
 
     def _commit(
         self,
         row: PlanRow,
         draft: Draft,
-        result: _Result | HeadstartError | None,
+        judgement: Judgement,
         hidden: dict[int, Tensor],
         batch: int,
         seconds: Seconds,
     ) -> Step:
         """The only mutation: cache, request, then everyone who wants to know."""
-        request = row.request
+        request, feed = row.request, len(row.feed)
         position = len(request.tokens)
-        path: tuple[int, ...] = ()
-        emitted: tuple[int, ...] = ()
-        logprobs: tuple[TokenLogprob, ...] | None = None
-        if isinstance(result, HeadstartError):
-            request.error, request.finish_reason = result, "error"
-        elif result is not None:
-            path = result.verdict.path
-            emitted = request.extend(result.tokens)
-            logprobs = None if result.logprobs is None else tuple(result.logprobs[: len(emitted)])
-        self.cache.keep(row.slot, len(row.feed), path)
+        self.cache.keep(row.slot, feed, judgement.path)
+        if judgement.error is not None:
+            request.error, request.finish_reason = judgement.error, "error"
+        emitted = request.extend(judgement.tokens)
         step = Step(
             request=request.number,
             index=request.steps,
             position=position,
             draft=draft,
-            path=path,
+            path=judgement.path,
             tokens=emitted,
-            logprobs=logprobs,
-            rows=len(row.feed) + len(draft),
+            logprobs=None if judgement.logprobs is None else judgement.logprobs[: len(emitted)],
+            rows=feed + len(draft),
             batch=batch,
             seconds=seconds,
             finish_reason=request.finish_reason,
             speculation=request.speculation,
         )
-        kept = [*range(len(row.feed)), *(len(row.feed) + node for node in path)]
-        fed = (*row.feed, *draft.tokens)
-        self._publish(request, step, tuple(fed[i] for i in kept), {i: states[kept] for i, states in hidden.items()})
-        if request.finish_reason is not None:
-            self._leave(request)
+        kept = [*range(feed), *(feed + node for node in judgement.path)]
+        cached = (*row.feed, *(draft.tokens[node] for node in judgement.path))
+        self._publish(request, Observation(step, cached, {i: states[kept] for i, states in hidden.items()}))
         return step
 
     # -- around a step --------------------------------------------------------------------------------------------
 
-    def _new_request(self, prompt: Prompt, sampling: Sampling) -> Request:
-        ids = self._encode(prompt)
-        if sampling.stop and self.tokenizer is None:
-            raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self.eos_token_ids)
-        return Request(
-            next(self._numbers),
-            ids,
-            sampling,
-            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            law=LawState(sampling, ids, self.target.vocab_size, stop_ids, self.target.device),
-            stop_ids=stop_ids,
-            limit=self.target.max_length,
-            speculation=self._idle or Speculation(True, self.drafter_name),
-            decode=self._decode,
-        )
-
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
-            ids = tuple(self.tokenizer(prompt)["input_ids"])
-        else:
-            ids = tuple(int(token) for token in prompt)
-        if not ids:
-            raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
-        outside = [token for token in ids if not 0 <= token < self.target.vocab_size]
-        if outside:
-            raise InvalidPrompt(
-                f"token id {outside[0]} is not in the vocabulary",
-                hint=f"this target has the ids 0 to {self.target.vocab_size - 1}",
-            )
-        if len(ids) >= self.target.max_length:
-            raise ContextExceeded(
-                f"the prompt has {len(ids)} tokens and the context holds {self.target.max_length}",
-                hint="shorten the prompt, or raise max_length up to what the model was built for",
-            )
-        return ids
-
-    def _decode(self, ids: list[int]) -> str:
-        if self.tokenizer is None or not ids:
-            return ""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
-
-    def _context(self, row: PlanRow) -> DraftContext:
-        purpose = Purpose.TOKEN if self.rule == "coupled" else Purpose.DRAFT
-        request = row.request
-        return DraftContext(request.number, request.tokens, row.budget, request.law, request.noise, purpose)
-
-    def _drafter_failed(self, requests: Sequence[Request], error: Exception) -> None:
-        reason = f"the drafter raised {type(error).__name__}: {error}"
-        failure = DrafterFailed(reason, hint="the text is the target's own; report the drafter's traceback")
-        failure.__cause__ = error
-        for request in requests:
-            request.stop_speculating(reason, failure)
-
-    def _publish(self, request: Request, step: Step, tokens: tuple[int, ...], hidden: dict[int, Tensor]) -> None:
-        if self.drafter is not None and request.speculation.on:
-            try:
-                self.drafter.observe(Observation(step, tokens, hidden))
-            except Exception as error:  # as in _propose
-                self._drafter_failed([request], error)
+    def _publish(self, request: Request, observation: Observation) -> None:
+        """Tell drafter, pacing, the request's own record and the listeners; let an ended request go."""
+        step = observation.step
+        self.drafting.observe(request, observation)
         self.pacing.observe(step)
         request.record(step)
-        for listener in self._listeners:
+        if request.finish_reason is not None:
+            self.scheduler.remove(request)
+            self.drafting.release(request)
+        for listener in tuple(self._listeners):
             listener(step)
 
-    def _leave(self, request: Request) -> None:
-        self.scheduler.remove(request)
-        if self.drafter is not None:
-            try:
-                self.drafter.release(request.number)
-            except Exception as error:  # as in _propose
-                self._drafter_failed([request], error)
-
-    def _end(self, request: Request) -> None:
+    def _end(self, request: Request, reason: FinishReason) -> None:
         """Close a request between steps, with an event of its own."""
-        reason: FinishReason | None = request.finish_reason
+        request.finish_reason = reason
         step = Step(
             request=request.number,
             index=request.steps,
             position=len(request.tokens),
-            draft=Draft(),
+            draft=NO_DRAFT,
             path=(),
             tokens=(),
             logprobs=None,
@@ -403,29 +260,7 @@ class Engine:
             finish_reason=reason,
             speculation=request.speculation,
         )
-        self._publish(request, step, (), {})
-        self._leave(request)
-
-
-class _Result:
-    """What `_judge` found for one request."""
-
-    __slots__ = ("logprobs", "tokens", "verdict")
-
-    def __init__(self, verdict: Verdict, tokens: tuple[int, ...], logprobs: list[TokenLogprob] | None) -> None:
-        self.verdict = verdict
-        self.tokens = tokens
-        self.logprobs = logprobs
-
-
-class _Judged:
-    """The judged rows of a forward: their laws' contexts, and each plan row's span of them."""
-
-    __slots__ = ("rows", "spans")
-
-    def __init__(self, rows: list[LawRow], spans: list[slice]) -> None:
-        self.rows = rows
-        self.spans = spans
+        self._publish(request, Observation(step, (), {}))
 
 
 class _Clock:
@@ -435,11 +270,10 @@ class _Clock:
         self._laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def lap(self, name: str) -> _Clock:
+    def lap(self, name: str) -> None:
         now = time.perf_counter()
         self._laps[name] = now - self._last
         self._last = now
-        return self
 
     @property
     def seconds(self) -> Seconds:
@@ -450,32 +284,9 @@ def _segment(row: PlanRow, draft: Draft) -> Segment:
     return Segment(row.slot, row.feed, draft, judged=len(draft) + 1 if row.judged else 0)
 
 
-def _split(plan: Plan, drafts: Sequence[Draft], logits: Tensor) -> _Judged:
-    """For each judged row of the forward, the request's law state and the draft tokens above it."""
-    rows: list[LawRow] = []
-    spans: list[slice] = []
-    for row, draft in zip(plan.rows, drafts, strict=True):
-        begin = len(rows)
-        if row.judged:
-            state = row.request.law
-            above: list[tuple[int, ...]] = [()]
-            for token, parent in zip(draft.tokens, draft.parents, strict=True):
-                above.append((*above[parent + 1], token))
-            rows += [LawRow(state, tokens) for tokens in above]
-        spans.append(slice(begin, len(rows)))
-    assert not rows or len(rows) == logits.shape[0], "every judged row has logits"
-    return _Judged(rows, spans)
-
-
-def _checked(draft: Draft, row: PlanRow, vocab_size: int) -> Draft:
-    """Hold a drafter to its contract; a breach counts as its failure."""
-    if len(draft) > row.budget:
-        raise ValueError(f"{len(draft)} nodes for a budget of {row.budget}")
-    if any(not 0 <= token < vocab_size for token in draft.tokens):
-        raise ValueError(f"a draft token is outside the vocabulary of {vocab_size}")
-    if draft.q is not None and tuple(draft.q.shape) != (len(draft), vocab_size):
-        raise ValueError(f"q is {tuple(draft.q.shape)}, not {(len(draft), vocab_size)}")
-    return draft
+def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt)."""
+    return isinstance(prompts, str) or len(prompts) == 0 or not isinstance(prompts[0], (str, Sequence))
 
 
 def _broadcast(sampling: Sampling | Sequence[Sampling] | None, count: int) -> Sequence[Sampling]:

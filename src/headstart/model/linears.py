@@ -16,7 +16,7 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = linear.weight.detach().contiguous().to_mkldnn()
+        weight = linear.weight.detach().contiguous()
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self._bias = None if linear.bias is None else linear.bias.detach()
 

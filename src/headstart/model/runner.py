@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +23,20 @@ _PROBE_TOKENS = 7
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What a forward returns. logits: [R, V], the judged rows of all segments in order. hidden[i]: [M, d], the
-    input of layer i (transformers' hidden_states[i]; the last index is the output of the final norm), for tapped i."""
+    """What a forward returns.
+
+    logits: [R, V], the judged rows of all segments in order. hidden[i]: [M, d], all rows' input of layer i, for each
+    tapped i (transformers' hidden_states[i]; the last index is the output of the final norm).
+    """
 
     logits: Tensor
     hidden: dict[int, Tensor] = field(default_factory=dict)
+
+    def hidden_of(self, segments: Sequence[Segment]) -> list[dict[int, Tensor]]:
+        """The tapped states of each segment's rows."""
+        ends = list(itertools.accumulate(len(segment) for segment in segments))
+        spans = [slice(end - len(segment), end) for end, segment in zip(ends, segments, strict=True)]
+        return [{layer: states[span] for layer, states in self.hidden.items()} for span in spans]
 
 
 class ModelRunner:
@@ -42,7 +52,6 @@ class ModelRunner:
         self.dtype: torch.dtype = model.dtype
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
-        self.taps: tuple[int, ...] = ()
         self.shapes = self._probe()
         if can_pack(self.dtype, self.device):
             pack_linears(model)
@@ -57,20 +66,23 @@ class ModelRunner:
         return slots * self.max_length * per_token * torch.finfo(self.dtype).bits // 8
 
     @torch.inference_mode()
-    def forward(self, segments: Sequence[Segment], cache: KVCache) -> Forward:
-        """Run the segments' rows. Writes scratch beyond each slot's length; commits nothing (see `KVCache.keep`)."""
-        return self._run(Packed(segments, cache, self.dtype, self.device))
+    def forward(self, segments: Sequence[Segment], cache: KVCache, taps: Sequence[int] = ()) -> Forward:
+        """Run the segments' rows, and keep the hidden states of the layers in `taps`.
 
-    def _run(self, packed: Packed) -> Forward:
+        Writes scratch beyond each slot's length; commits nothing (see `KVCache.keep`).
+        """
+        return self._run(Packed(segments, cache, self.dtype, self.device), taps)
+
+    def _run(self, packed: Packed, taps: Sequence[int] = ()) -> Forward:
         out = self.model(
             input_ids=packed.ids,
             position_ids=packed.positions,
             use_cache=False,
             logits_to_keep=packed.judged,
-            output_hidden_states=bool(self.taps),
+            output_hidden_states=bool(taps),
             packed=packed,
         )
-        return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in self.taps})
+        return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in taps})
 
     @torch.inference_mode()
     def _probe(self) -> dict[int, LayerShape]:

@@ -1,0 +1,79 @@
+"""The claim in float32: greedy output equals transformers' own `generate`, token for token.
+
+Every architecture x drafter x batch shape. transformers runs its own modules, attention and cache on the same
+checkpoint; nothing of it is shared with the engine's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tiny import ARCHITECTURES, VOCAB
+from transformers import AutoModelForCausalLM
+
+import headstart as hs
+
+NEW = 32
+LENGTHS = (3, 21, 9, 1, 14)
+DRAFTERS = ("none", "ngram", "draft LM", "perturbed target")
+
+
+@cache
+def prompts() -> tuple[tuple[int, ...], ...]:
+    generator = torch.Generator().manual_seed(5)
+    return tuple(tuple(torch.randint(3, VOCAB, (n,), generator=generator).tolist()) for n in LENGTHS)
+
+
+@cache
+def reference(path: str) -> tuple[tuple[int, ...], ...]:
+    """What transformers generates, prompt by prompt, EOS included where it comes."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    texts = []
+    for prompt in prompts():
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False)
+        texts.append(tuple(out[0, len(prompt) :].tolist()))
+    return tuple(texts)
+
+
+def drafter(kind: str, name: str, tiny: Callable[..., str]) -> str:
+    if kind == "draft LM":
+        return tiny("llama", seed=9)  # another architecture, and almost always wrong
+    return tiny(name, noise=0.02) if kind == "perturbed target" else kind
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_batch_1_and_ragged_5(name: str, kind: str, tiny: Callable[..., str], load: Callable[..., Any]) -> None:
+    expected = reference(tiny(name))
+    # chunks of 8 make the longer prompts join in pieces; 3 slots make two requests wait for others to leave
+    engine = load(name, drafter(kind, name, tiny), max_batch_size=3, prefill_chunk=8)
+    sampling = hs.Sampling(max_tokens=NEW)
+    single = engine.generate(list(prompts()[1]), sampling)
+    assert single.tokens == expected[1]
+    batch = engine.generate([list(prompt) for prompt in prompts()], sampling)
+    assert tuple(out.tokens for out in batch) == expected
+    if kind == "perturbed target":
+        # the identity above would say nothing of verification if no draft had ever been accepted
+        assert sum(out.stats.accepted for out in batch) > 0
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 7])
+@pytest.mark.parametrize("rule", ["exact", "coupled"])
+def test_every_draft_length(k: int, rule: Any, tiny: Callable[..., str], load: Callable[..., Any]) -> None:
+    engine = load("llama", tiny("llama", noise=0.02), rule=rule, num_speculative_tokens=k)
+    outs = engine.generate([list(prompt) for prompt in prompts()], hs.Sampling(max_tokens=NEW))
+    assert tuple(out.tokens for out in outs) == reference(tiny("llama"))
+    assert all(len(out.stats.drafted_per_position) <= k for out in outs)
+
+
+def test_a_perfect_draft_is_accepted_whole(tiny: Callable[..., str], load: Callable[..., Any]) -> None:
+    engine = load("llama", tiny("llama"), num_speculative_tokens=3)
+    out = engine.generate(list(prompts()[0]), hs.Sampling(max_tokens=NEW, ignore_eos=True))
+    assert out.stats.tokens_per_forward == 4
+    assert out.stats.drafted == out.stats.accepted == 24
+    assert out.stats.accepted_per_position == out.stats.drafted_per_position == (8, 8, 8)
