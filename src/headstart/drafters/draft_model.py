@@ -35,7 +35,10 @@ class DraftModel(Drafter):
         self._rows: dict[int, _Row] = {}
 
     def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
-        guesses = [_Guess(context, self._row(context), self._room(context)) for context in contexts]
+        guesses = []
+        for context in contexts:
+            row = self._row(context)
+            guesses.append(_Guess(context, row, self._room(context, row)))
         live = [guess for guess in guesses if guess.budget > 0]
         self._catch_up(live)
         while live:
@@ -51,8 +54,13 @@ class DraftModel(Drafter):
         if row is not None:
             self.cache.release(row.slot)
 
-    def _room(self, context: DraftContext) -> int:
-        """The budget, cut to what the draft's own context holds: beyond it this drafter has nothing to say."""
+    def _room(self, context: DraftContext, row: _Row) -> int:
+        """The budget, cut to what the draft's own context holds: beyond it this drafter has nothing to say.
+
+        Nor does it after a token of the target's padding, for which it has no embedding.
+        """
+        if any(token >= self.runner.vocab_size for token in row.feed):
+            return 0
         return min(context.budget, self.runner.max_length - len(context.tokens))
 
     def _row(self, context: DraftContext) -> _Row:

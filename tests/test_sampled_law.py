@@ -1,0 +1,143 @@
+"""The claim at temperature: sampled text follows the target's law, tested against transformers' own forward.
+
+A model with 8 tokens, so that the joint law of three tokens can be written down; many seeds; chi-square.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from scipy.stats import chisquare
+from transformers import AutoModelForCausalLM, LogitsProcessorList
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopPLogitsWarper
+
+import headstart as hs
+
+VOCAB, TOKENS, SAMPLES = 8, 3, 1500
+PROMPT = [1, 3, 2, 3, 2, 1, 3]  # it repeats itself, so that the n-gram drafter has something to say
+
+
+@cache
+def model(root: Path, seed: int, layers: int, noise: float = 0.0) -> str:
+    torch.manual_seed(seed)
+    config = tf.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=layers, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    made = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.35)
+        for parameter in made.parameters():
+            if parameter.dim() > 1:
+                parameter += noise * torch.randn_like(parameter)
+    path = root / f"sampled-{seed}-{layers}-{noise}"
+    made.save_pretrained(path)
+    return str(path)
+
+
+@cache
+def joint(path: str, temperature: float, top_p: float) -> dict[tuple[int, ...], float]:
+    """The law of the next three tokens: transformers' logits and transformers' warpers."""
+    target = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    warp = LogitsProcessorList([TemperatureLogitsWarper(temperature), TopPLogitsWarper(top_p)])
+    law: dict[tuple[int, ...], float] = {}
+    texts = torch.tensor([[*PROMPT, *rest] for rest in product(range(VOCAB), repeat=TOKENS)])
+    with torch.no_grad():
+        logits = target(texts).logits.double()
+    start = len(PROMPT) - 1
+    laws = [warp(texts, logits[:, start + i]).softmax(-1) for i in range(TOKENS)]
+    for row, text in enumerate(texts[:, len(PROMPT) :].tolist()):
+        chance = 1.0
+        for i, token in enumerate(text):
+            chance *= float(laws[i][row, token])
+        law[tuple(text)] = chance
+    assert sum(law.values()) == pytest.approx(1)
+    return law
+
+
+def p_value(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    """Chi-square with cells of small expectation merged into one."""
+    total = sum(counts.values())
+    assert all(law[text] > 0 for text in counts), "a text of probability 0 was emitted"
+    large = [text for text, chance in law.items() if chance * total >= 5]
+    observed = [float(counts[text]) for text in large]
+    expected = [law[text] * total for text in large]
+    rest = total - sum(expected)
+    if rest > 1e-9 * total:
+        observed.append(total - sum(observed))
+        expected.append(rest)
+    if len(expected) == 1:
+        return 1.0
+    return float(chisquare(observed, [e * sum(observed) / sum(expected) for e in expected]).pvalue)
+
+
+@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("kind", ["none", "ngram", "other model", "near model"])
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0), (1.0, 0.8), (1.3, 0.95)])
+def test_chi_square(
+    temperature: float, top_p: float, kind: str, rule: Any, root: Path, load: Callable[..., hs.Engine]
+) -> None:
+    path = model(root, 0, 2)
+    drafter = {"other model": model(root, 5, 1), "near model": model(root, 0, 2, 0.1)}.get(kind, kind)
+    engine = load(path, drafter, rule=rule, max_batch_size=50, max_length=32, num_speculative_tokens=3)
+    samplings = [
+        hs.Sampling(max_tokens=TOKENS + 2, temperature=temperature, top_p=top_p, seed=seed) for seed in range(SAMPLES)
+    ]
+    outs = engine.generate([PROMPT] * SAMPLES, samplings)
+    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint(path, temperature, top_p)) > 1e-3
+    if kind != "none":
+        accepted = sum(out.stats.accepted for out in outs)
+        assert 0 < accepted < sum(out.stats.drafted for out in outs)
+
+
+def test_the_test_can_fail(root: Path, load: Callable[..., hs.Engine]) -> None:
+    """Texts at temperature 1 are not mistaken for texts at 1.3: the sample is large enough to tell."""
+    path = model(root, 0, 2)
+    engine = load(path, max_batch_size=50, max_length=32)
+    samplings = [hs.Sampling(max_tokens=TOKENS, temperature=1.0, seed=seed) for seed in range(SAMPLES)]
+    outs = engine.generate([PROMPT] * SAMPLES, samplings)
+    assert p_value(Counter(out.tokens for out in outs), joint(path, 1.3, 1.0)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 1.3, "min_p": 0.05, "repetition_penalty": 1.2, "frequency_penalty": 0.3},
+        {"temperature": 0.0},
+    ],
+    ids=str,
+)
+def test_coupled_gives_one_text_for_a_seed_whatever_the_drafter(
+    options: dict[str, Any], tiny: Callable[..., str], load: Callable[..., hs.Engine]
+) -> None:
+    prompts = [[5, 6, 5, 6, 5], [9] * 20, [3]]
+    samplings = [hs.Sampling(max_tokens=24, seed=seed, **options) for seed in (1, 2, 3)]
+    texts = set()
+    for drafter in ("none", "ngram", tiny("llama", noise=0.02), tiny("gpt2")):
+        for k in (1, 4):
+            engine = load("llama", drafter, rule="coupled", num_speculative_tokens=k, max_batch_size=2)
+            texts.add(tuple(out.tokens for out in engine.generate(prompts, samplings)))
+    assert len(texts) == 1
+
+
+def test_a_seed_repeats_and_no_seed_does_not(load: Callable[..., hs.Engine], tiny: Callable[..., str]) -> None:
+    engine = load("llama", tiny("llama", noise=0.02))
+    warm = hs.Sampling(max_tokens=16, temperature=1.0, seed=7)
+    assert engine.generate([5, 6], warm).tokens == engine.generate([5, 6], warm).tokens
+    free = hs.Sampling(max_tokens=16, temperature=1.0)
+    first, second = engine.generate([5, 6], free), engine.generate([5, 6], free)
+    assert first.seed != second.seed
+    repeated = engine.generate([5, 6], hs.Sampling(max_tokens=16, temperature=1.0, seed=first.seed))
+    assert repeated.tokens == first.tokens
