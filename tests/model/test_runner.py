@@ -63,6 +63,37 @@ def test_ragged_trees_equal_the_plain_forward(name: str, tiny: Callable[..., str
     assert row == len(got.logits)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
+def test_the_lean_forward_equals_its_twin(name: str, dtype: torch.dtype, tiny: Callable[..., str]) -> None:
+    """The same ragged trees through the lean forward and through transformers' modules."""
+    results = []
+    for lean in (True, False):
+        model = AutoModelForCausalLM.from_pretrained(tiny(name), dtype=dtype)
+        runner = ModelRunner(adopt(model), lean=lean)
+        assert runner.is_lean is lean
+        cache = runner.new_cache(slots=2)
+        segments = [
+            Segment(cache.acquire(), tuple(tokens(20, 1)), TREES[0], judged=6),
+            Segment(cache.acquire(), tuple(tokens(3, 2)), TREES[1], judged=4),
+        ]
+        results.append(runner.forward(segments, cache, taps=(0, 2, 4)))
+    ours, plain = results
+    tolerance = {"atol": 2e-5, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.15, "rtol": 0.1}
+    torch.testing.assert_close(ours.logits, plain.logits, **tolerance)
+    assert ours.hidden.keys() == plain.hidden.keys() == {0, 2, 4}
+    for layer in (0, 2, 4):
+        torch.testing.assert_close(ours.hidden[layer], plain.hidden[layer], **tolerance)
+
+
+def test_the_lean_forward_is_not_taken_for_what_it_does_not_compute() -> None:
+    """Another activation or a rotation that depends on the text's length: transformers' modules run."""
+    assert not ModelRunner(adopt(random_model("gemma2"))).is_lean
+    gelu = random_model("llama")
+    gelu.config.hidden_act = "gelu"
+    assert not ModelRunner(adopt(gelu)).is_lean
+
+
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2"])
 def test_a_kept_tree_path_continues_as_if_it_had_been_read(name: str, tiny: Callable[..., str]) -> None:
     """Compaction: after the accepted path is gathered, the next logits are those of the plain text."""

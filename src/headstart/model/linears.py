@@ -6,7 +6,10 @@ times as fast on narrow batches. The plain layer is the twin it is tested agains
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -20,8 +23,39 @@ class PackedLinear(nn.Module):
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self._bias = None if linear.bias is None else linear.bias.detach()
 
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """residual + x W^T + b in one kernel."""
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")  # type: ignore[no-any-return]
+
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+class PlainLinear(nn.Module):
+    """The same interface on an ordinary weight, for every other dtype and device."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self._weight = linear.weight.detach()
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        return residual + F.linear(x, self._weight, self._bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self._weight, self._bias)
+
+
+def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
+    """One layer that computes several of the same input, their outputs side by side."""
+    first = linears[0]
+    bias = first.bias is not None
+    wide = nn.Linear(1, 1, bias=bias, device="meta")
+    wide.in_features, wide.out_features = first.in_features, sum(linear.out_features for linear in linears)
+    wide.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
+    if bias:
+        wide.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
+    return wide
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import logging as transformers_logging
 
 from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
 from headstart.model.attention import IMPLEMENTATION
@@ -21,6 +22,9 @@ from headstart.model.attention import IMPLEMENTATION
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
 """Positions allowed where a config sets no limit."""
+
+_LONG_LOAD = 2**30
+"""Bytes of weights from which loading shows its progress."""
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
@@ -104,7 +108,7 @@ def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) ->
 
 def load_weights(source: str, config: Any, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool) -> Any:
     """The model in eval mode, on the device, its attention replaced by ours."""
-    with reading(source):
+    with reading(source), _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
         model = AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
         )
@@ -155,6 +159,19 @@ def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> 
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return int(2 * text.num_hidden_layers * heads * dim * slots * length * torch.finfo(dtype).bits // 8)
+
+
+@contextmanager
+def _progress(wanted: bool) -> Iterator[None]:
+    """transformers' progress bar, only for loads that take long enough to want one."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    if shown and not wanted:
+        transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 @contextmanager

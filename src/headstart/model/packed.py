@@ -8,8 +8,9 @@ without draft, a decode step one with a single committed token: there are no oth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -99,3 +100,21 @@ def _tree_visible(causal: int, draft: Draft) -> Tensor:
             visible[row, causal:] = visible[causal + parent, causal:]
         visible[row, row] = True
     return visible
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What a forward returns.
+
+    logits: [R, V], the judged rows of all segments in order. hidden[i]: [M, d], all rows' input of layer i, for each
+    tapped i (transformers' hidden_states[i]; the last index is the output of the final norm).
+    """
+
+    logits: Tensor
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+
+    def hidden_of(self, segments: Sequence[Segment]) -> list[dict[int, Tensor]]:
+        """The tapped states of each segment's rows."""
+        ends = list(itertools.accumulate(len(segment) for segment in segments))
+        spans = [slice(end - len(segment), end) for end, segment in zip(ends, segments, strict=True)]
+        return [{layer: states[span] for layer, states in self.hidden.items()} for span in spans]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,36 +11,19 @@ from torch import Tensor
 from headstart.errors import UnsupportedModel
 from headstart.model.attention import IMPLEMENTATION
 from headstart.model.cache import KVCache, LayerShape
+from headstart.model.lean import LeanDecoder, is_llama_shaped
 from headstart.model.linears import can_pack, pack_linears
 from headstart.model.loading import context_limit
-from headstart.model.packed import Packed, Segment
+from headstart.model.packed import Forward, Packed, Segment
 from headstart.types import Draft
 
 _PROBE_TOKENS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """What a forward returns.
-
-    logits: [R, V], the judged rows of all segments in order. hidden[i]: [M, d], all rows' input of layer i, for each
-    tapped i (transformers' hidden_states[i]; the last index is the output of the final norm).
-    """
-
-    logits: Tensor
-    hidden: dict[int, Tensor] = field(default_factory=dict)
-
-    def hidden_of(self, segments: Sequence[Segment]) -> list[dict[int, Tensor]]:
-        """The tapped states of each segment's rows."""
-        ends = list(itertools.accumulate(len(segment) for segment in segments))
-        spans = [slice(end - len(segment), end) for end, segment in zip(ends, segments, strict=True)]
-        return [{layer: states[span] for layer, states in self.hidden.items()} for span in spans]
-
-
 class ModelRunner:
     """A causal LM from transformers, run on our own cache. It holds no state of any request: caches are passed in."""
 
-    def __init__(self, model: Any, *, max_length: int | None = None) -> None:
+    def __init__(self, model: Any, *, max_length: int | None = None, lean: bool = True) -> None:
         self.model = model
         self.config = model.config
         text = model.config.get_text_config()
@@ -52,9 +33,19 @@ class ModelRunner:
         self.dtype: torch.dtype = model.dtype
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
-        self.shapes = self._probe()
-        if can_pack(self.dtype, self.device):
+        self._lean: LeanDecoder | None = None
+        tokens, plain = self._plain_probe()
+        self.shapes = self._probe(tokens, plain)
+        if lean and is_llama_shaped(model):
+            self._lean = LeanDecoder(model, self.max_length)
+            self._probe(tokens, plain)
+        elif can_pack(self.dtype, self.device):
             pack_linears(model)
+
+    @property
+    def is_lean(self) -> bool:
+        """Whether the lean forward runs, rather than transformers' modules."""
+        return self._lean is not None
 
     def new_cache(self, slots: int) -> KVCache:
         """An empty cache of this model's shape."""
@@ -74,6 +65,8 @@ class ModelRunner:
         return self._run(Packed(segments, cache, self.dtype, self.device), taps)
 
     def _run(self, packed: Packed, taps: Sequence[int] = ()) -> Forward:
+        if self._lean is not None:
+            return self._lean.run(packed, taps)
         out = self.model(
             input_ids=packed.ids,
             position_ids=packed.positions,
@@ -85,18 +78,23 @@ class ModelRunner:
         return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in taps})
 
     @torch.inference_mode()
-    def _probe(self) -> dict[int, LayerShape]:
-        """Run a few tokens both ways: through the model's own attention, and as a prefix and a tree through ours.
-
-        Learns the cache's shape, and refuses any model for which the two differ: positions that cannot be driven,
-        attention biases, layers that share or lack keys and values.
-        """
-        name = self.config.model_type
+    def _plain_probe(self) -> tuple[list[int], Tensor]:
+        """A few tokens, and the logits after them by the model's own attention."""
         generator = torch.Generator().manual_seed(0)
         tokens = torch.randint(self.vocab_size, (_PROBE_TOKENS,), generator=generator).tolist()
         self.model.set_attn_implementation("eager")
         plain = self.model(torch.tensor([tokens], device=self.device), use_cache=False).logits[0, -1].float()
         self.model.set_attn_implementation(IMPLEMENTATION)
+        return tokens, plain
+
+    @torch.inference_mode()
+    def _probe(self, tokens: list[int], plain: Tensor) -> dict[int, LayerShape]:
+        """Run the same tokens as a prefix and a tree through our cache and attention.
+
+        Learns the cache's shape, and refuses any model for which the two differ: positions that cannot be driven,
+        attention biases, layers that share or lack keys and values.
+        """
+        name = self.config.model_type
         recorder = _ShapeRecorder()
         try:
             # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
