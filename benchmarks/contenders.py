@@ -1,0 +1,118 @@
+"""Who takes part in a paired benchmark: one `complete` each, over the same weights."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Protocol
+
+import torch
+from transformers import AutoModelForCausalLM
+
+import headstart as hs
+from headstart.drafters.ngram import NgramDrafter
+
+PLAIN, ASSISTED = "transformers generate", "transformers assisted"
+OURS, DRAFTED, NGRAM = "headstart plain", "headstart draft LM", "headstart ngram"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion: its new tokens, wall-clock seconds, and the target forwards it took (prefill included)."""
+
+    tokens: tuple[int, ...]
+    seconds: float
+    forwards: int
+
+
+class Contender(Protocol):
+    name: str
+
+    def complete(self, ids: list[int], new_tokens: int) -> Sample: ...
+
+
+class Transformers:
+    """transformers' `generate`, plain or assisted."""
+
+    def __init__(self, name: str, model: Any, assistant: Any = None, k: int = 0) -> None:
+        self.name = name
+        self.model = model
+        self.options = {} if assistant is None else {"assistant_model": assistant}
+        self.forwards = 0
+        model.register_forward_pre_hook(self._count)
+        for each in (model, assistant):
+            if each is not None:
+                each.generation_config.eos_token_id = None  # a fixed number of tokens on both sides
+        if assistant is not None:
+            assistant.generation_config.num_assistant_tokens = k
+            assistant.generation_config.num_assistant_tokens_schedule = "constant"
+            assistant.generation_config.assistant_confidence_threshold = 0.0
+
+    def _count(self, *_: Any) -> None:
+        self.forwards += 1
+
+    def complete(self, ids: list[int], new_tokens: int) -> Sample:
+        prompt = torch.tensor([ids], device=self.model.device)
+        before = self.forwards
+        start = _clock(self.model.device)
+        out = self.model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=new_tokens,
+            do_sample=False,
+            **self.options,
+        )
+        seconds = _clock(self.model.device) - start
+        return Sample(tuple(out[0, len(ids) :].tolist()), seconds, self.forwards - before)
+
+
+class Headstart:
+    """An engine; its drafter, or none, makes the difference."""
+
+    def __init__(self, name: str, engine: hs.Engine, device: torch.device) -> None:
+        self.name = name
+        self.engine = engine
+        self.device = device
+
+    def complete(self, ids: list[int], new_tokens: int) -> Sample:
+        sampling = hs.Sampling(max_tokens=new_tokens, ignore_eos=True)
+        start = _clock(self.device)
+        out = self.engine.generate(ids, sampling)
+        seconds = _clock(self.device) - start
+        state = out.stats.speculation
+        if out.error is not None or state.error is not None:  # a figure of a fallback would be of something else
+            raise RuntimeError(f"{self.name} did not run as asked") from (out.error or state.error)
+        return Sample(out.tokens, seconds, out.stats.target_forwards + out.stats.prefill_forwards)
+
+
+def _clock(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def contenders_for(target: str, drafter: str, *, k: int, dtype: str, device: str) -> tuple[list[Contender], Any, Any]:
+    """The five contenders, and transformers' target and draft; both sides read the same files in the same dtype."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = torch.device(device)
+    paths = directory(target, "target"), directory(drafter, "draft")
+    model, assistant = (AutoModelForCausalLM.from_pretrained(p, dtype=dtype).to(place).eval() for p in paths)
+    speculative = hs.load(*paths, device=place, dtype=model.dtype, num_speculative_tokens=k, max_batch_size=1)
+    # One copy of the target serves all three engines: at a real size a second would not fit everywhere.
+    plain = hs.Engine(speculative.target, speculative.tokenizer, max_batch_size=1)
+    ngram = hs.Engine(speculative.target, speculative.tokenizer, NgramDrafter(), max_batch_size=1)
+    sides: list[Contender] = [
+        Transformers(PLAIN, model),
+        Transformers(ASSISTED, model, assistant, k),
+        Headstart(OURS, plain, place),
+        Headstart(DRAFTED, speculative, place),
+        Headstart(NGRAM, ngram, place),
+    ]
+    return sides, model, assistant
+
+
+def directory(name: str, role: str) -> str:
+    """A path or hub id as it is; "bundled" is the package's own pair."""
+    return str(resources.files("headstart") / "pair" / role) if name == "bundled" else name
