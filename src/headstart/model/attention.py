@@ -7,6 +7,7 @@ way, stores keys and values in the slots, and attends each segment to its own sl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,66 +45,58 @@ def attend(
     Returns: [1, M, heads, dim], and None in place of the weights.
     """
     layer = int(module.layer_idx)  # type: ignore[arg-type]
+    scores = Scores(scaling, sliding_window, softcap, s_aux)
+    return attend_packed(packed, layer, query, key, value, scores), None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How a layer turns queries and keys into weights; see `attend`."""
+
+    scaling: float | None
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+
+def attend_packed(packed: Packed, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores) -> Tensor:
+    """Store the new keys and values, then attend each segment to its own slot. Shapes as in `attend`."""
     outputs = []
-    for index, (segment, (begin, end), start) in enumerate(
-        zip(packed.segments, packed.bounds, packed.starts, strict=True)
-    ):
-        keys, values = packed.cache.write(layer, segment.slot, start, key[0, :, begin:end], value[0, :, begin:end])
-        outputs.append(
-            attend_segment(query[:, :, begin:end], keys, values, packed, index, scaling, sliding_window, softcap, s_aux)
+    for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
+        keys, values = packed.cache.write(
+            layer, segment.slot, packed.starts[index], key[0, :, begin:end], value[0, :, begin:end]
         )
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+        mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)
+        outputs.append(_attend(query[:, :, begin:end], keys, values, mask, scores))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
 
-def attend_segment(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    packed: Packed,
-    index: int,
-    scaling: float | None,
-    window: int | None,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scores: Scores) -> Tensor:
     """One segment: query [1, heads, n, dim] against keys, values [1, kv_heads, S, dim]; returns [1, n, heads, dim]."""
     _, heads, n, dim = query.shape
-    kv_heads = keys.shape[1]
-    groups = heads // kv_heads
-    mask = packed.mask(index, groups, window)
     # Query heads that share a KV head become rows of it: no copy of K and V for grouped-query attention.
-    folded = query.reshape(1, kv_heads, groups * n, dim)
-    if softcap is None and sinks is None:
-        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
+    folded = query.reshape(1, keys.shape[1], -1, dim)
+    if scores.softcap is None and scores.sinks is None:
+        out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scores.scaling)
     else:
-        out = _capped(folded, keys, values, mask, scaling, softcap, sinks)
+        out = _capped(folded, keys, values, mask, scores)
     return out.reshape(1, heads, n, values.shape[-1]).transpose(1, 2)
 
 
-def _capped(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    scaling: float | None,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
+def _capped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, how: Scores) -> Tensor:
     """Attention with capped scores or sinks, which the fused kernel does not have."""
-    scores = query @ keys.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
+    scores = query @ keys.transpose(-1, -2) * (query.shape[-1] ** -0.5 if how.scaling is None else how.scaling)
+    if how.softcap is not None:
+        scores = torch.tanh(scores / how.softcap) * how.softcap
     if mask is not None:
         scores = scores + mask
-    if sinks is not None:
-        rows = query.shape[2] // (sinks.numel() // query.shape[1])
-        # a sink is one more column, seen by every row, whose value is nothing
-        column = sinks.reshape(1, query.shape[1], -1, 1, 1).expand(-1, -1, -1, rows, 1).reshape(*scores.shape[:-1], 1)
-        scores = torch.cat((scores, column.to(scores.dtype)), dim=-1)
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
-    if sinks is not None:
-        weights = weights[..., :-1]
-    return weights @ values
+    if how.sinks is None:
+        return scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype) @ values
+    # a sink is one more column, seen by every row, whose value is nothing
+    rows = query.shape[2] * query.shape[1] // how.sinks.numel()
+    column = how.sinks.reshape(1, query.shape[1], -1, 1, 1).expand(-1, -1, -1, rows, 1).reshape(*scores.shape[:-1], 1)
+    weights = torch.cat((scores, column.to(scores.dtype)), dim=-1).softmax(dim=-1, dtype=torch.float32)
+    return weights[..., :-1].to(query.dtype) @ values
 
 
 AttentionInterface.register(IMPLEMENTATION, attend)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.model.attention import attend_segment
+from headstart.model.attention import Scores, attend_packed
 from headstart.model.linears import PackedLinear, PlainLinear, can_pack, joined
 from headstart.model.packed import Forward, Packed
 
@@ -70,8 +70,7 @@ class _Layer:
         self._dim = int(attention.head_dim)
         self._heads = attention.q_proj.out_features // self._dim
         self._kv_heads = attention.k_proj.out_features // self._dim
-        self._scaling = float(attention.scaling)
-        self._window = _window(config, index)
+        self._scores = Scores(float(attention.scaling), _window(config, index))
         self._qkv = linear(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
         self._out = linear(attention.o_proj)
         self._gate_up = linear(joined([mlp.gate_proj, mlp.up_proj]))
@@ -99,25 +98,12 @@ class _Layer:
         if self._head_gain is not None:
             qk = _rms(qk, self._head_gain, self._eps)
         qk = torch.addcmul(qk * cos, qk.roll(self._dim // 2, -1), sin)
-        x = self._out.add(self._attend(qk, value, packed).reshape(len(x), -1), x)
+        by_head = qk.transpose(0, 1)[None]
+        query, key = by_head[:, : self._heads], by_head[:, self._heads :]
+        out = attend_packed(packed, self._index, query, key, value.transpose(0, 1)[None], self._scores)
+        x = self._out.add(out.reshape(len(x), -1), x)
         gate, up = self._gate_up(_rms(x, self._after, self._eps)).chunk(2, -1)
         return self._down.add(F.silu(gate) * up, x)
-
-    def _attend(self, qk: Tensor, value: Tensor, packed: Packed) -> Tensor:
-        """Store keys and values [M, heads, dim], attend segment by segment; returns [1, M, heads, dim]."""
-        outputs = []
-        by_head, values = qk.transpose(0, 1), value.transpose(0, 1)
-        for index, (segment, (begin, end), start) in enumerate(
-            zip(packed.segments, packed.bounds, packed.starts, strict=True)
-        ):
-            past_keys, past_values = packed.cache.write(
-                self._index, segment.slot, start, by_head[self._heads :, begin:end], values[:, begin:end]
-            )
-            query = by_head[None, : self._heads, begin:end]
-            outputs.append(
-                attend_segment(query, past_keys, past_values, packed, index, self._scaling, self._window, None, None)
-            )
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
 
 def _rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
