@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny import VOCAB, byte_tokenizer, random_model
@@ -414,6 +415,14 @@ def test_logprobs_are_the_targets_own(mode: Any, target: ModelRunner, text: list
 def test_empty_prompts(prompt: Any, target: ModelRunner) -> None:
     with pytest.raises(InvalidPrompt, match="empty"):
         Engine(target).generate(prompt)
+
+
+def test_token_ids_come_in_many_containers(target: ModelRunner, text: list[int]) -> None:
+    engine, sampling = Engine(target), hs.Sampling(max_tokens=4, ignore_eos=True)
+    want = tuple(text[4:8])
+    for prompt in (PROMPT, tuple(PROMPT), np.array(PROMPT), torch.tensor(PROMPT)):
+        assert engine.generate(prompt, sampling).tokens == want
+        assert [out.tokens for out in engine.generate([prompt, prompt], sampling)] == [want, want]
 
 
 def test_text_prompts(target: ModelRunner, byte_target: ModelRunner) -> None:

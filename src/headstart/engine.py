@@ -285,8 +285,14 @@ def _segment(row: PlanRow, draft: Draft) -> Segment:
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt)."""
-    return isinstance(prompts, str) or len(prompts) == 0 or not isinstance(prompts[0], (str, Sequence))
+    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt).
+
+    Arrays and tensors count as sequences.
+    """
+    if isinstance(prompts, str) or len(prompts) == 0:
+        return True
+    first = prompts[0]
+    return not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0
 
 
 def _broadcast(sampling: Sampling | Sequence[Sampling] | None, count: int) -> Sequence[Sampling]:

@@ -7,6 +7,7 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from headstart.errors import InvalidOption
@@ -50,12 +51,11 @@ def check_number(
     integer: bool = False,
 ) -> None:
     """Check that `value` is a finite number with low <= value <= high (and value > above), or raise."""
-    kinds = (int,) if integer else (int, float)
-    ok = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    if ok and isinstance(value, (int, float)):
-        ok = low <= value <= high and (above is None or value > above)
-    if ok:
-        return
+    kind = Integral if integer else Real  # NumPy's scalars are registered as these
+    if isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value):
+        number = float(value)
+        if low <= number <= high and (above is None or number > above):
+            return
     wanted = "a whole number" if integer else "a number"
     if above is not None:
         wanted += f" above {above:g}"
