@@ -1,0 +1,77 @@
+"""Where a trained draft came from: written beside its weights, so that the question never comes up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from headstart.training.acceptance import Acceptance
+from headstart.training.options import DraftTraining
+from headstart.training.sources import Corpus
+
+FILE = "provenance.json"
+LIBRARIES = ("headstart", "torch", "transformers", "tokenizers", "safetensors")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what made the draft."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+def weights_sha256(source: str) -> dict[str, str]:
+    """Hash of each weight file, for a target in a local directory; empty for a hub id (its commit is in the config)."""
+    return {p.name: _sha256(p) for p in sorted(Path(source).glob("*.safetensors"))}
+
+
+def describe(
+    options: DraftTraining,
+    corpus: Corpus,
+    target: Any,
+    *,
+    steps: int,
+    tokens: int,
+    seconds: float,
+    acceptance: Acceptance,
+) -> dict[str, Any]:
+    """Everything about the run, as JSON values."""
+    return {
+        "kind": "headstart draft",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "target": {
+            "name": options.target,
+            "architecture": target.config.architectures,
+            "commit": getattr(target.config, "_commit_hash", None),
+            "parameters": sum(p.numel() for p in target.parameters()),
+            "weights_sha256": weights_sha256(str(options.target)),
+        },
+        "data": [{"path": f.path, "sha256": f.sha256, "documents": f.documents} for f in corpus.files],
+        "options": options.record(),
+        "versions": versions(),
+        "steps": steps,
+        "tokens": tokens,
+        "seconds": round(seconds, 1),
+        "heldout": acceptance.record(),
+    }
+
+
+def write(folder: Path, record: dict[str, Any]) -> Path:
+    """Write the record under its name in one atomic move."""
+    partial = folder / (FILE + ".partial")
+    partial.write_text(json.dumps(record, indent=2) + "\n")
+    return partial.rename(folder / FILE)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,132 @@
+"""The draft that is trained: its shape, taken from the target where nothing is asked, and its first weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from headstart.errors import InvalidOption
+from headstart.training.options import Shape
+
+HEAD = 64  # width of an attention head, where the shape leaves it open
+
+
+@dataclass(frozen=True, slots=True)
+class FullShape:
+    """A shape with nothing left open."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+
+
+def full_shape(shape: Shape, target: Any) -> FullShape:
+    """Fill in what the user left open, from the target's config.
+
+    Half the target's width and an eighth of its depth: a draft step then costs a few per cent of a target step, and
+    what acceptance a deeper draft adds is eaten by its cost (Leviathan et al. 2023, section 3.5: a small c matters).
+    """
+    text = target.get_text_config()
+    hidden = shape.hidden or _multiple(min(2048, max(HEAD, text.hidden_size // 2)), shape.heads or HEAD)
+    heads = shape.heads or _divisor(hidden, hidden // HEAD)
+    kv_heads = shape.kv_heads or _divisor(heads, heads // 2)
+    layers = shape.layers or max(1, min(4, text.num_hidden_layers // 8))
+    full = FullShape(hidden, layers, shape.intermediate or _multiple(hidden * 8 // 3, HEAD), heads, kv_heads)
+    if full.hidden % full.heads or full.heads % full.kv_heads or (full.hidden // full.heads) % 2:
+        raise InvalidOption(
+            f"hidden={full.hidden}, heads={full.heads}, kv_heads={full.kv_heads} do not fit each other",
+            hint="heads must divide hidden into even parts, and kv_heads must divide heads",
+        )
+    return full
+
+
+def build(shape: FullShape, target: Any, *, init: str, seed: int) -> LlamaForCausalLM:
+    """A float32 draft for this target model: the same token ids, positions and end-of-text."""
+    torch.manual_seed(seed)
+    draft = LlamaForCausalLM(_config(shape, target.config))
+    for name, parameter in draft.named_parameters():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            torch.nn.init.zeros_(parameter)  # each block begins as the identity
+    if init == "target":
+        _inherit(draft, target)
+    draft.generation_config = GenerationConfig(
+        bos_token_id=draft.config.bos_token_id, eos_token_id=draft.config.eos_token_id
+    )
+    return draft
+
+
+def _config(shape: FullShape, target: Any) -> LlamaConfig:
+    text = target.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    theta = rope.get("rope_theta", 10000.0) if isinstance(rope.get("rope_theta", 0.0), float | int) else 10000.0
+    return LlamaConfig(
+        vocab_size=text.vocab_size,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        intermediate_size=shape.intermediate,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.hidden // shape.heads,
+        tie_word_embeddings=True,
+        max_position_embeddings=getattr(text, "max_position_embeddings", None) or 4096,
+        rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
+        rms_norm_eps=1e-5,
+        bos_token_id=text.bos_token_id,
+        eos_token_id=text.eos_token_id,
+        pad_token_id=None,
+    )
+
+
+@torch.no_grad()
+def _inherit(draft: LlamaForCausalLM, target: Any) -> None:
+    """Embeddings from the target's output matrix; blocks and the last norm too if the widths are the same."""
+    head = target.get_output_embeddings()
+    if head is None:
+        return
+    embedding = draft.model.embed_tokens.weight
+    embedding.copy_(reduced(head.weight.detach().float(), embedding.shape[1]))
+    theirs = target.state_dict()
+    depth = target.config.get_text_config().num_hidden_layers
+    for name, weight in draft.state_dict().items():
+        parts = name.split(".")
+        if parts[:2] == ["model", "layers"]:
+            parts[2] = str(_source_layer(int(parts[2]), draft.config.num_hidden_layers, depth))
+        source = theirs.get(".".join(parts))
+        if source is not None and source.shape == weight.shape and draft.config.hidden_size == head.weight.shape[1]:
+            weight.copy_(source)
+
+
+def reduced(matrix: Tensor, width: int) -> Tensor:
+    """[V, H] to [V, width]: the projection on the leading right singular vectors, which keeps inner products best.
+
+    The scale is that of fresh embeddings (0.02), so that the same learning rate suits. A wider draft is padded with
+    small noise.
+    """
+    values, vectors = torch.linalg.eigh(matrix.T @ matrix)  # ascending; cheaper than an SVD of [V, H]
+    basis = vectors[:, values.argsort(descending=True)[:width]]
+    projected = matrix @ basis
+    if projected.shape[1] < width:
+        missing = torch.randn(len(matrix), width - projected.shape[1]) * projected.std() * 0.1
+        projected = torch.cat([projected, missing], dim=1)
+    scaled: Tensor = projected * (0.02 / projected.std())
+    return scaled
+
+
+def _source_layer(layer: int, layers: int, depth: int) -> int:
+    """Which of the target's layers a draft's layer starts from: evenly spread, the last from the last."""
+    return depth - 1 if layers == 1 else round(layer * (depth - 1) / (layers - 1))
+
+
+def _multiple(value: int, of: int) -> int:
+    return max(of, round(value / of) * of)
+
+
+def _divisor(value: int, near: int) -> int:
+    """The largest divisor of `value` that is at most `near`, and at least 1."""
+    return next(d for d in range(max(1, min(near, value)), 0, -1) if value % d == 0)

@@ -1,0 +1,69 @@
+"""From token lists to equal windows, a held-out part, and batches that are a function of the step alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from headstart.errors import TrainingFailed
+
+
+def split(documents: Sequence[list[int]], share: float, seed: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Documents to learn from, and documents held out. A single document is cut in two."""
+    if len(documents) == 1:
+        (tokens,) = documents
+        cut = round(len(tokens) * (1 - share))
+        return [tokens[:cut]], [tokens[cut:]]
+    order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed)).tolist()
+    held = max(1, round(share * len(documents)))
+    return [documents[i] for i in order[held:]], [documents[i] for i in order[:held]]
+
+
+def pack(documents: Iterable[list[int]], length: int, *, what: str) -> Tensor:
+    """Windows [n, length], int32. A document fills windows from its start; what is left over shares windows.
+
+    Every window is full, so that there is no padding and no mask. Raises `TrainingFailed` if there is not even one.
+    """
+    windows: list[list[int]] = []
+    rest: list[int] = []
+    for tokens in documents:
+        full = len(tokens) - len(tokens) % length
+        windows += [tokens[i : i + length] for i in range(0, full, length)]
+        rest += tokens[full:]
+        while len(rest) >= length:
+            windows.append(rest[:length])
+            rest = rest[length:]
+    if not windows:
+        raise TrainingFailed(
+            f"the {what} text has fewer tokens than one window of {length}",
+            hint="give more text, a larger validation share, or a smaller sequence_length",
+        )
+    return torch.tensor(windows, dtype=torch.int32)
+
+
+def batch(windows: Tensor, step: int, size: int, seed: int) -> Tensor:
+    """Windows [size, length] (int64) of this step: each pass over the windows has an order of its own.
+
+    It depends on its arguments alone, so a resumed run sees what the uninterrupted one would have seen.
+    """
+    picked = []
+    for place in range(step * size, (step + 1) * size):
+        epoch, index = divmod(place, len(windows))
+        picked.append(_order(len(windows), seed, epoch)[index])
+    return windows[torch.stack(picked)].long()
+
+
+_orders: dict[tuple[int, int, int], Tensor] = {}
+
+
+def _order(count: int, seed: int, epoch: int) -> Tensor:
+    """The permutation of one epoch; the last two asked for are kept."""
+    key = count, seed, epoch
+    if key not in _orders:
+        for old in list(_orders)[:-1]:
+            del _orders[old]
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        _orders[key] = torch.randperm(count, generator=generator)
+    return _orders[key]
