@@ -1,0 +1,57 @@
+"""The command line: `headstart demo | generate | train`. Each command is a file of `headstart.commands`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import version as installed
+from typing import Annotated
+
+import typer
+
+from headstart.commands.demo import demo
+from headstart.commands.generate import generate
+from headstart.commands.train import train
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="headstart",
+    help="Make a language model talk faster without changing what it says.\n\n"
+    "A small drafter guesses the next tokens, the model checks all guesses in one forward pass, and an exact rule "
+    "keeps what comes out: the same text (greedy), the same law (sampled).",
+    epilog="Start with **headstart demo**. Each command explains itself: **headstart generate --help**.",
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    # An unexpected error is a bug: a plain traceback is what a report needs.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+app.command()(demo)
+app.command()(generate)
+app.add_typer(train, name="train")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        beside = ", ".join(f"{name} {installed(name)}" for name in ("torch", "transformers"))
+        typer.echo(f"headstart {installed('headstart')} ({beside}, Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
+    ] = False,
+) -> None:
+    del version  # its callback has acted
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # A model may write any character; a terminal of another encoding shows an escape instead of failing.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    app()

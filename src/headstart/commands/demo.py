@@ -1,0 +1,201 @@
+"""`headstart demo`: the same prompts without and with a drafter, side by side, then the figures."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headstart.commands import options as cli
+from headstart.commands.comparison import Comparison, Pair
+from headstart.commands.recording import measure
+from headstart.commands.replay import coloured, legend, replay, slow_motion
+from headstart.commands.terminal import Traceback, note, output, reported
+from headstart.errors import InvalidPrompt
+from headstart.types import Sampling
+
+if TYPE_CHECKING:
+    from headstart.engine import Engine
+
+PROMPTS = (
+    'def read_config(path, encoding="utf-8"):\n    """Read a configuration file and return it as a dictionary."""',
+    "class RMSNorm(nn.Module):\n    def __init__(self, hidden_size, eps=1e-6):\n        super().__init__()",
+    "class TestQueue(unittest.TestCase):\n\n"
+    "    def setUp(self):\n        self.queue = Queue()\n\n    def test_empty(self):",
+    "class Stack:\n"
+    '    """A last-in, first-out container."""\n\n'
+    "    def __init__(self, items=()):\n        self._items = list(items)\n\n    def push(self, item):",
+    'def main(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of a file.")',
+)
+BUNDLED_PENALTY = 1.2
+_REPLAY_SECONDS = 3.5  # long enough for the eye, short enough for five prompts
+_WARM_UP_TOKENS = 16
+_SHORT_SECONDS = 2.0
+_BUDGET_SECONDS = 40.0
+_NEXT = (
+    'headstart demo --prompt "class Matrix:"',
+    'headstart generate "def add(a, b):" --stats',
+    "headstart demo --target MODEL --drafter MODEL     (paths or Hugging Face hub ids)",
+)
+
+
+def demo(
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Your own prompt; repeat for more.")
+    ] = None,
+    target: cli.Target = "bundled",
+    drafter: cli.Drafter = "auto",
+    k: cli.K = None,
+    rule: cli.RuleOption = "exact",
+    device: cli.Device = "auto",
+    dtype: cli.Dtype = "auto",
+    max_tokens: cli.MaxTokens = 96,
+    temperature: cli.Temperature = 0.0,
+    seed: cli.Seed = 0,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(
+            "--repetition-penalty",
+            metavar="X",
+            rich_help_panel="Sampling",
+            help=f"Default: {BUNDLED_PENALTY:g} for the bundled target, which is small and repeats itself; else 1.",
+        ),
+    ] = None,
+    no_live: Annotated[bool, typer.Option("--no-live", help="Print the texts; do not replay the runs.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Watch a model write faster, with the same text as without speculation.
+
+    Each prompt runs twice on the same weights: plain, and with the drafter; who goes first alternates. Nothing is
+    drawn while a run is measured. Both runs are then replayed side by side, and a table counts at the end.
+
+    **Examples**
+
+        headstart demo
+        headstart demo --prompt "def fibonacci(n):" --max-tokens 200
+        headstart demo --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B --dtype float32
+    """
+    with reported(traceback):
+        prompts = prompt or PROMPTS
+        if not all(prompts):
+            raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
+        if repetition_penalty is None:
+            repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
+        sampling = Sampling(
+            max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
+        )
+        console = output()
+        start = time.perf_counter()
+        engine = cli.load_engine(
+            console,
+            target=target,
+            drafter=drafter,
+            device=device,
+            dtype=dtype,
+            quantize=None,
+            rule=rule,
+            k=k,
+            max_batch_size=1,
+        )
+        live = console.is_terminal and not console.is_dumb_terminal and not no_live
+        _introduce(engine, sampling, console)
+        # One's own prompts are all run; the built-in ones only show, and a slow machine need not show them all.
+        until = math.inf if prompt else start + _BUDGET_SECONDS
+        pairs = _run(engine, prompts, sampling, live, until, console)
+        if len(pairs) < len(prompts):
+            console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
+        comparison = Comparison(pairs, sampling.greedy, rule == "coupled", engine.describe()["dtype"])
+        _conclude(comparison, console)
+
+
+def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:
+    facts = engine.describe()
+    law = "greedy" if sampling.greedy else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+    console.print(
+        Text.assemble(("headstart demo", "bold"), f" · target {facts['target']} · drafter {facts['drafter']}")
+    )
+    if sampling.repetition_penalty != 1:
+        law += f", repetition penalty {sampling.repetition_penalty:g}"
+    console.print(
+        f"{facts['dtype']} on {facts['device']} with {facts['threads']} threads · {law} · one prompt at a time, "
+        f"up to {sampling.max_tokens} tokens",
+        style="dim",
+    )
+    if console.is_terminal:
+        console.print(legend())
+
+
+def _run(
+    engine: Engine, prompts: Sequence[str], sampling: Sampling, live: bool, until: float, console: Console
+) -> list[Pair]:
+    """Measure each prompt both ways, then show it; begin no prompt after `until`.
+
+    The first prompt decides the pace of the replays and whether runs are short enough to be made twice.
+    """
+    plain = engine.plain()
+    with note(console, "warming up …"):  # the first call pays for allocations that no later one makes
+        for each in (plain, engine):
+            each.generate(prompts[0], replace(sampling, max_tokens=min(_WARM_UP_TOKENS, sampling.max_tokens)))
+    pairs: list[Pair] = []
+    for number, prompt in enumerate(prompts, start=1):
+        if pairs and time.perf_counter() > until:
+            break
+        name = f"prompt {number} of {len(prompts)}"
+        twice = not pairs or pairs[0].twice
+        console.print()
+        with note(console, f"{name}: measuring; nothing is drawn meanwhile …"):
+            pairs.append(_measure_both(plain, engine, prompt, sampling, plain_first=number % 2 == 1, twice=twice))
+        if live:
+            pace = slow_motion(pairs[0].plain, _REPLAY_SECONDS)
+            replay((pairs[-1].plain, pairs[-1].fast), pace, name, console)
+        else:
+            console.print(name, style="bold")
+            console.print(coloured(pairs[-1].fast, pairs[-1].fast.seconds), soft_wrap=True)
+        console.print(_in_a_line(pairs[-1]))
+    return pairs
+
+
+def _measure_both(
+    plain: Engine, fast: Engine, prompt: str, sampling: Sampling, *, plain_first: bool, twice: bool
+) -> Pair:
+    """Run A, B and, if both are short and `twice` is wanted, B, A: the faster of each counts.
+
+    Whoever comes second may find a warmer machine or a throttled one, and something else may cut in: a short run
+    is easily spoilt.
+    """
+    contestants = [("plain", plain), ("headstart", fast)]
+    order = contestants if plain_first else contestants[::-1]
+    runs = [measure(name, engine, prompt, sampling) for name, engine in order]
+    twice = twice and sum(run.seconds for run in runs) < _SHORT_SECONDS
+    if twice:
+        runs += [measure(name, engine, prompt, sampling) for name, engine in order[::-1]]
+    slow_run, fast_run = (
+        min((run for run in runs if run.name == name), key=lambda run: run.seconds) for name, _ in contestants
+    )
+    return Pair(slow_run, fast_run, twice=twice)
+
+
+def _in_a_line(pair: Pair) -> Text:
+    same = pair.differs_at is None
+    return Text.assemble(
+        f"plain {pair.plain.tokens_per_second:.0f} tokens/s · headstart {pair.fast.tokens_per_second:.0f} tokens/s · ",
+        (f"{pair.speedup:.2f}x", "bold"),
+        " · ",
+        ("same text", "green") if same else (f"texts differ from token {(pair.differs_at or 0) + 1} on", "yellow"),
+    )
+
+
+def _conclude(comparison: Comparison, console: Console) -> None:
+    console.print()
+    console.print(comparison.table())
+    for remark in comparison.remarks():
+        console.print(remark)
+    console.print()
+    for head, command in zip(("next", "", ""), _NEXT, strict=True):
+        console.print(Text.assemble((f"{head:5}", "bold"), command), soft_wrap=True)

@@ -1,0 +1,152 @@
+"""Figures of finished requests, added up and put into words; shared by `generate --stats` and `demo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from headstart.errors import HeadstartError
+from headstart.types import Output, Seconds, Stats
+
+
+@dataclass(frozen=True)
+class Total:
+    """The stats of several requests as one. `wall`: seconds from the first submission to the last token."""
+
+    stats: tuple[Stats, ...]
+    wall: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(s.tokens for s in self.stats)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.wall if self.wall else 0.0
+
+    @property
+    def tokens_per_forward(self) -> float:
+        forwards = sum(s.target_forwards for s in self.stats)
+        return self.tokens / forwards if forwards else 0.0
+
+    @property
+    def drafted(self) -> int:
+        return sum(s.drafted for s in self.stats)
+
+    @property
+    def accepted(self) -> int:
+        return sum(s.accepted for s in self.stats)
+
+    @property
+    def acceptance(self) -> list[float]:
+        """Conditional acceptance by draft position: how often, once everything before it was accepted."""
+        judged = _columns(s.drafted_per_position for s in self.stats)
+        kept = _columns(s.accepted_per_position for s in self.stats)
+        return [k / j if j else 0.0 for j, k in zip_longest(judged, kept, fillvalue=0)]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Parts of the time, adding up to 1; "other" is the text, the events and the caller.
+
+        Requests of one batch share their steps, so their seconds add up to more than the wall clock: then there
+        is no "other" to be told, only the proportion of the parts.
+        """
+        seconds = sum((s.seconds for s in self.stats), Seconds())
+        whole = max(self.wall, seconds.total) or 1.0
+        parts = {name: value / whole for name, value in asdict(seconds).items()}
+        return parts | {"other": 1 - sum(parts.values())}
+
+
+def _columns(rows: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def percentages(shares: Sequence[float]) -> str:
+    """One sign for all of them: "81 74 70%"."""
+    return " ".join(f"{100 * share:.0f}" for share in shares) + "%" if shares else "-"
+
+
+def in_words(total: Total) -> dict[str, str]:
+    """The lines that describe any run, with or without a drafter."""
+    return {
+        "tokens/s": f"{total.tokens_per_second:.1f}",
+        "tokens per target forward": f"{total.tokens_per_forward:.2f}",
+        "draft tokens accepted": f"{total.accepted} of {total.drafted}" if total.drafted else "-",
+        "acceptance by position": percentages(total.acceptance),
+        "time": " · ".join(f"{name} {percent(share)}" for name, share in total.shares.items()),
+    }
+
+
+def stats_table(total: Total) -> Table:
+    """A small table of two columns for `--stats`."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    waits = sorted(s.seconds_to_first_token for s in total.stats)
+    first = f"{waits[0]:.3f} s" if len(waits) == 1 else f"{waits[0]:.3f} to {waits[-1]:.3f} s"
+    lines = {"tokens": f"{total.tokens} in {total.wall:.2f} s", "first token after": first, **in_words(total)}
+    for name, value in lines.items():
+        table.add_row(name, Text(value))
+    for words in dict.fromkeys(speculation_in_words(s) for s in total.stats):
+        table.add_row("speculation", Text(words))
+    return table
+
+
+def speculation_in_words(stats: Stats) -> str:
+    """Whether it ran, with which drafter, and if not, why: a request never loses its drafter in silence."""
+    state = stats.speculation
+    reason = f": {state.reason}" if state.reason else ""
+    return f"{'on' if state.on else 'off'}, drafter {state.drafter}{reason}"
+
+
+def output_as_json(out: Output) -> dict[str, Any]:
+    """One line of `--json`. Derived figures come with the raw counts they are made of."""
+    stats = out.stats
+    state = stats.speculation
+    return {
+        "text": out.text,
+        "tokens": list(out.tokens),
+        "finish_reason": out.finish_reason,
+        "prompt_tokens": list(out.prompt_tokens),
+        "seed": out.seed,
+        "logprobs": None
+        if out.logprobs is None
+        else [{"token": e.token, "logprob": e.logprob, "top": dict(e.top)} for e in out.logprobs],
+        "stats": {
+            "tokens": stats.tokens,
+            "prompt_tokens": stats.prompt_tokens,
+            "tokens_per_second": stats.tokens_per_second,
+            "tokens_per_forward": stats.tokens_per_forward,
+            "target_forwards": stats.target_forwards,
+            "prefill_forwards": stats.prefill_forwards,
+            "drafted": stats.drafted,
+            "accepted": stats.accepted,
+            "drafted_per_position": list(stats.drafted_per_position),
+            "accepted_per_position": list(stats.accepted_per_position),
+            "seconds": asdict(stats.seconds),
+            "seconds_to_first_token": stats.seconds_to_first_token,
+            "total_seconds": stats.total_seconds,
+            "speculation": {
+                "on": state.on,
+                "drafter": state.drafter,
+                "reason": state.reason,
+                "error": _error_as_json(state.error),
+            },
+        },
+        "error": _error_as_json(out.error),
+    }
+
+
+def _error_as_json(error: HeadstartError | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {"type": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -1,0 +1,215 @@
+"""`headstart generate`: text for one prompt, streamed, or for many as one ragged batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headstart.commands import options as cli
+from headstart.commands.figures import Total, output_as_json, stats_table
+from headstart.commands.prompts import Prompt, read_prompts
+from headstart.commands.terminal import BAD_INPUT, Traceback, for_stdout, messages, print_error, reported
+from headstart.errors import InvalidOption, InvalidPrompt
+from headstart.types import Output, Sampling
+
+if TYPE_CHECKING:
+    from headstart.engine import Engine
+    from headstart.request import Request
+
+_OUT = "Output"
+
+
+def generate(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="[PROMPT]", help="The text to continue; '-' or nothing reads standard input."),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE",
+            help='Many prompts: JSONL with "turns" (Spec-Bench), "prompt" or "text"; any other file is one prompt.',
+        ),
+    ] = None,
+    target: cli.Target = "bundled",
+    drafter: cli.Drafter = "auto",
+    k: cli.K = None,
+    rule: cli.RuleOption = "exact",
+    device: cli.Device = "auto",
+    dtype: cli.Dtype = "auto",
+    quantize: cli.Quantize = None,
+    max_length: cli.MaxLength = None,
+    max_batch_size: cli.MaxBatchSize = 8,
+    trust_remote_code: cli.TrustRemoteCode = False,
+    max_tokens: cli.MaxTokens = cli.DEFAULT.max_tokens,
+    min_tokens: cli.MinTokens = cli.DEFAULT.min_tokens,
+    temperature: cli.Temperature = cli.DEFAULT.temperature,
+    top_k: cli.TopK = cli.DEFAULT.top_k,
+    top_p: cli.TopP = cli.DEFAULT.top_p,
+    min_p: cli.MinP = cli.DEFAULT.min_p,
+    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
+    presence_penalty: cli.PresencePenalty = cli.DEFAULT.presence_penalty,
+    frequency_penalty: cli.FrequencyPenalty = cli.DEFAULT.frequency_penalty,
+    logit_bias: cli.LogitBias = None,
+    seed: cli.Seed = None,
+    stop: cli.Stop = None,
+    stop_token_id: cli.StopTokenId = None,
+    ignore_eos: cli.IgnoreEos = False,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            "--logprobs",
+            metavar="N",
+            rich_help_panel=_OUT,
+            help="With --json: the log-probability of each token, and of the N likeliest.",
+        ),
+    ] = None,
+    logprobs_mode: Annotated[
+        Literal["raw", "processed"],
+        typer.Option(
+            "--logprobs-mode",
+            rich_help_panel=_OUT,
+            help="Before ('raw') or after ('processed') temperature, penalties and the rest.",
+        ),
+    ] = "raw",
+    as_json: Annotated[
+        bool, typer.Option("--json", rich_help_panel=_OUT, help="One JSON object per prompt, one per line.")
+    ] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", rich_help_panel=_OUT, help="Print speed and acceptance to standard error.")
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Continue a prompt. Streams the text, and nothing but the text, to standard output.
+
+    Several prompts (--prompts) run as one ragged batch, in which rows join and leave as they come and end.
+
+    **Examples**
+
+        headstart generate "def add(a, b):"
+        headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
+        cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
+        headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
+    """
+    with reported(traceback):
+        if logprobs is not None and not as_json:
+            raise InvalidOption(
+                "--logprobs needs --json", hint="add --json: log-probabilities have no place in the text"
+            )
+        texts = read_prompts(prompt, prompts)
+        sampling = Sampling(
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=cli.parse_logit_bias(logit_bias),
+            seed=seed,
+            min_tokens=min_tokens,
+            stop=stop or (),
+            stop_token_ids=stop_token_id or (),
+            ignore_eos=ignore_eos,
+            logprobs=logprobs,
+            logprobs_mode=logprobs_mode,
+        )
+        # No more slots than prompts: each takes the memory of a whole context.
+        engine = cli.load_engine(
+            messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
+            max_batch_size=min(max_batch_size, len(texts)), max_length=max_length, trust_remote_code=trust_remote_code,
+        )  # fmt: skip
+        _run(engine, texts, sampling, as_json=as_json, stats=stats)
+
+
+def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_json: bool, stats: bool) -> None:
+    """Print what comes, as it comes; then the figures, and the errors of single requests."""
+    console = messages()
+    start = time.perf_counter()
+    done: list[Output] = []
+    try:
+        if len(prompts) == 1 and not as_json:
+            request = engine.submit(prompts[0], sampling)
+            try:
+                _stream(engine, request)
+            finally:  # an interrupted text has its figures too
+                engine.cancel(request)
+                done.append(request.finish())
+        else:
+            for number, out in enumerate(_batch(engine, prompts, sampling, console), start=1):
+                print(_as_line(out) if as_json else _titled(out, number), flush=True)
+                done.append(out)
+    finally:
+        if stats and done:
+            console.print(stats_table(Total(tuple(out.stats for out in done), time.perf_counter() - start)))
+    failed = [out.error for out in done if out.error is not None]
+    for error in failed:
+        print_error(error)
+    if failed:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _stream(engine: Engine, request: Request) -> None:
+    """Write each step's text at once. However it ends, the last line is finished."""
+    try:
+        while request.finish_reason is None:
+            engine.step()
+            while request.chunks:
+                sys.stdout.write(for_stdout(request.chunks.popleft().text))
+            sys.stdout.flush()
+    finally:
+        print(flush=True)
+
+
+def _batch(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, console: Console) -> Iterator[Output]:
+    """Outputs in the order of the prompts, each as soon as all before it are out; a bar on a terminal meanwhile."""
+    requests = [_submit(engine, prompt, sampling, number) for number, prompt in enumerate(prompts, start=1)]
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=console, transient=True, disable=not console.is_terminal or len(prompts) == 1,
+        redirect_stdout=False,  # or standard output would be wrapped, and written to standard error
+    )  # fmt: skip
+    tokens = 0
+    start = time.perf_counter()
+    try:
+        with bar:
+            task = bar.add_task("", total=len(requests))
+            for request in requests:
+                while request.finish_reason is None:
+                    tokens += sum(len(step.tokens) for step in engine.step())
+                    ended = sum(r.finish_reason is not None for r in requests)
+                    rate = tokens / (time.perf_counter() - start)
+                    bar.update(task, completed=ended, description=f"{rate:.0f} tokens/s")
+                bar.stop()  # so that it does not stand in the middle of what the caller prints
+                yield request.finish()
+                bar.start()
+    finally:
+        for request in requests:
+            engine.cancel(request)
+
+
+def _submit(engine: Engine, prompt: Prompt, sampling: Sampling, number: int) -> Request:
+    try:
+        return engine.submit(prompt, sampling)
+    except InvalidPrompt as error:
+        error.message = f"prompt {number}: {error.message}"
+        raise
+
+
+def _as_line(out: Output) -> str:
+    return json.dumps(output_as_json(out), ensure_ascii=False)
+
+
+def _titled(out: Output, number: int) -> str:
+    """A text among several: under a line that says whose it is."""
+    return f"--- prompt {number} ---\n{for_stdout(out.text)}"

@@ -1,0 +1,94 @@
+"""Two recorded runs of one prompt drawn side by side, live, in their true proportion.
+
+Drawing costs time, on a small machine more than a step of a small model. So nothing is drawn while a run is
+measured; what is drawn is a recording, with the time at which each token really came, and the screen says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.containers import Lines
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from headstart.commands.recording import Run
+from headstart.commands.terminal import harmless
+
+GUESSED = "bold green"
+_FRAME_SECONDS = 1 / 20
+_LAST_FRAME_SECONDS = 0.8
+_BORDERS = 2
+_STACKED_BELOW = 76  # columns: code in half of less than this would only wrap
+
+
+def coloured(run: Run, now: float) -> Text:
+    """Prompt and text so far; what the drafter guessed stands out."""
+    text = Text().append(harmless(run.prompt), style="dim")
+    for piece in run.until(now):
+        text.append(harmless(piece.text), style=GUESSED if piece.guessed else "")
+    return text
+
+
+def legend() -> Text:
+    """What the colour means."""
+    return Text.assemble(("green", GUESSED), ": guessed by the drafter, accepted by the target")
+
+
+def _panel(run: Run, now: float, console: Console, width: int, height: int) -> Panel:
+    """The end of the text that fits, under a title with the tokens per second so far."""
+    elapsed = min(now, run.seconds)
+    shown = len(run.until(now))
+    lines = _lines(run, now, console, width)
+    return Panel(
+        Text("\n").join(lines[-(height - _BORDERS) :]),
+        title=f"[bold]{run.name} · {shown / elapsed if elapsed else 0:.0f} tokens/s[/bold]",
+        subtitle=f"{shown} tokens in {elapsed:.2f} s" + (" ✓" if now >= run.seconds else ""),
+        border_style="dim",
+        width=width,
+        height=height,
+    )
+
+
+def _lines(run: Run, now: float, console: Console, width: int) -> Lines:
+    return coloured(run, now).wrap(console, width - 4, tab_size=4)
+
+
+def _frame(runs: Sequence[Run], now: float, caption: str, console: Console) -> RenderableType:
+    """The panels beside each other, or above each other on a narrow terminal.
+
+    As high as the finished texts need, and never higher than the screen: a live display cannot scroll.
+    """
+    columns, rows = console.size
+    beside = columns >= _STACKED_BELOW
+    width = columns // len(runs) if beside else columns
+    most = rows - 3 if beside else (rows - 3) // len(runs)
+    needed = max(len(_lines(run, run.seconds, console, width)) for run in runs) + _BORDERS
+    panels = [_panel(run, now, console, width, max(_BORDERS + 1, min(needed, most))) for run in runs]
+    grid = Table.grid()
+    for row in [panels] if beside else [[panel] for panel in panels]:
+        grid.add_row(*row)
+    return Group(grid, Text(caption, style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def slow_motion(run: Run, seconds: float) -> int:
+    """How many times slower than it was the recording has to be shown to last about `seconds`; 1 at least."""
+    return max(1, round(seconds / run.seconds)) if run.seconds else 1
+
+
+def replay(runs: Sequence[Run], slower: int, name: str, console: Console) -> None:
+    """Show the runs from their common start, `slower` times slower than they were; leave the last frame."""
+    pace = "at true speed" if slower == 1 else f"{slower}x slower, figures as measured"
+    caption = f"{name} · measured undisturbed, replayed {pace}"
+    end = max(r.seconds for r in runs)
+    start = time.perf_counter()
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while (now := (time.perf_counter() - start) / slower) < end:
+            live.update(_frame(runs, now, caption, console), refresh=True)
+            time.sleep(_FRAME_SECONDS)
+        live.update(_frame(runs, end, caption, console), refresh=True)
+        time.sleep(_LAST_FRAME_SECONDS)

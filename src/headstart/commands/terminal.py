@@ -1,0 +1,94 @@
+"""How a command talks to the terminal: two consoles, and errors as messages instead of tracebacks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
+from rich.text import Text
+
+from headstart.errors import HeadstartError
+
+# Exit codes that shells know: 2 for bad input, 128 + the signal for an interrupt and for a reader that has gone.
+BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+Traceback = Annotated[bool, typer.Option("--traceback", help="On an error, also show where in the code it was raised.")]
+
+# C0 controls, DEL and C1 controls except tab and newline: on a terminal they could move the cursor or recolour it.
+_CONTROLS = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
+_CONTROLS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def output() -> Console:
+    """Standard output. Made anew for each command, so that it writes to the stream that is there now."""
+    return Console(highlight=False)
+
+
+def messages() -> Console:
+    """Standard error: progress, statistics and errors, so that standard output holds the text alone."""
+    return Console(stderr=True, highlight=False)
+
+
+def harmless(text: str) -> str:
+    """`text` with control characters made visible: what a model writes must not steer the user's terminal."""
+    return text.translate(_CONTROLS)
+
+
+@contextlib.contextmanager
+def note(console: Console, words: str) -> Iterator[None]:
+    """Show `words` on a terminal while something runs, and nothing elsewhere.
+
+    It does not move: a spinner would take processor time from what runs, and break the progress bars that a
+    download may print meanwhile.
+    """
+    if not console.is_terminal:
+        yield
+        return
+    console.print(Text(words, style="dim"), end="\r", overflow="ellipsis", no_wrap=True)
+    try:
+        yield
+    finally:
+        console.control(Control((ControlType.ERASE_IN_LINE, 2), ControlType.CARRIAGE_RETURN))
+
+
+def for_stdout(text: str) -> str:
+    """`text` as it is, or harmless if standard output is a terminal."""
+    return harmless(text) if sys.stdout.isatty() else text
+
+
+def print_error(error: HeadstartError) -> None:
+    """Two lines on standard error, in colour on a terminal: what is wrong, and what to do about it."""
+    console = messages()
+    console.print(Text.assemble(("error: ", "bold red"), harmless(error.message)), soft_wrap=True)
+    console.print(Text.assemble(("hint: ", "bold cyan"), harmless(error.hint)), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def reported(show_traceback: bool) -> Iterator[None]:
+    """Run a command's body; turn the errors a user can cause into messages and exit codes.
+
+    Any other exception passes: it is a bug, and its traceback is the report.
+    """
+    try:
+        yield
+        sys.stdout.flush()  # a reader that has gone shows here at the latest
+    except HeadstartError as error:
+        if show_traceback:
+            traceback.print_exc()
+        print_error(error)
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # The interpreter flushes once more when it ends, and would complain then.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(PIPE_CLOSED) from None

@@ -1,0 +1,64 @@
+"""The command line as a whole: help, versions, the entry points."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import headstart
+from headstart.cli import app
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["generate"], ["train"], ["train", "draft"]])
+def test_every_command_explains_itself(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "generate", "train"])
+def test_the_overview_names_the_command(command: str) -> None:
+    assert f" {command} " in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_version_names_what_a_bug_report_needs() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"headstart {headstart.__version__} (torch ")
+    assert "transformers" in result.stdout
+
+
+def test_help_needs_no_torch() -> None:
+    """Importing torch takes seconds; `--help` and a mistyped option must not."""
+    script = (
+        "import sys; from typer.testing import CliRunner; from headstart.cli import app;"
+        "assert CliRunner().invoke(app, ['generate', '--help']).exit_code == 0;"
+        "sys.exit(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headstart", "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.startswith("headstart ")
+
+
+@pytest.mark.parametrize("command", ["demo", "generate"])
+def test_an_unknown_option_is_refused(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--temprature", "1"])
+    assert result.exit_code == 2
+    assert "--temprature" in result.stderr
+    assert "--temperature" in result.stderr, "the nearest option is named"
+
+
+def test_a_value_that_is_no_choice_is_refused() -> None:
+    result = CliRunner().invoke(app, ["generate", "x", "--rule", "lossy"])
+    assert result.exit_code == 2
+    assert "exact" in result.stderr
+    assert "coupled" in result.stderr
