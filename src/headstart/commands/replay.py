@@ -58,7 +58,7 @@ def _lines(run: Run, now: float, console: Console, width: int) -> Lines:
     return coloured(run, now).wrap(console, width - 4, tab_size=4)
 
 
-def _frame(runs: Sequence[Run], now: float, caption: str, console: Console) -> RenderableType:
+def frame(runs: Sequence[Run], now: float, caption: str, console: Console) -> RenderableType:
     """The panels beside each other, or above each other on a narrow terminal.
 
     As high as the finished texts need, and never higher than the screen: a live display cannot scroll.
@@ -88,7 +88,7 @@ def replay(runs: Sequence[Run], slower: int, name: str, console: Console) -> Non
     start = time.perf_counter()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while (now := (time.perf_counter() - start) / slower) < end:
-            live.update(_frame(runs, now, caption, console), refresh=True)
+            live.update(frame(runs, now, caption, console), refresh=True)
             time.sleep(_FRAME_SECONDS)
-        live.update(_frame(runs, end, caption, console), refresh=True)
+        live.update(frame(runs, end, caption, console), refresh=True)
         time.sleep(_LAST_FRAME_SECONDS)
