@@ -44,7 +44,7 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
     """hs.load in float32; target and drafter may be given as names of `tiny`. Caches are checked afterwards."""
     engines: list[hs.Engine] = []
 
-    def make(target: str = "llama", drafter: str = "none", **options: Any) -> hs.Engine:
+    def make(target: str = "llama", drafter: Any = "none", **options: Any) -> hs.Engine:
         target = tiny(target) if target in ARCHITECTURES else target
         options.setdefault("dtype", "float32")
         options.setdefault("max_length", 128)
@@ -56,7 +56,9 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
         engine.cache.check()
         assert not engine.scheduler.requests(), "a request was left behind"
         assert engine.cache.free_slots == len(engine.cache.lengths), "a slot was not given back"
-        drafter_cache = getattr(engine.drafting.drafter, "cache", None)
-        if drafter_cache is not None:
-            drafter_cache.check()
-            assert drafter_cache.free_slots == len(drafter_cache.lengths), "the drafter kept a slot"
+        drafter = engine.drafting.drafter
+        for member in getattr(drafter, "members", [drafter]):
+            drafter_cache = getattr(member, "cache", None)
+            if drafter_cache is not None:
+                drafter_cache.check()
+                assert drafter_cache.free_slots == len(drafter_cache.lengths), "the drafter kept a slot"

@@ -19,7 +19,7 @@ import headstart as hs
 
 NEW = 32
 LENGTHS = (3, 21, 9, 1, 14)
-DRAFTERS = ("none", "ngram", "draft LM", "perturbed target")
+DRAFTERS = ("none", "ngram", "draft LM", "perturbed target", "list")
 
 
 @cache
@@ -40,7 +40,9 @@ def reference(path: str) -> tuple[tuple[int, ...], ...]:
     return tuple(texts)
 
 
-def drafter(kind: str, name: str, tiny: Callable[..., str]) -> str:
+def drafter(kind: str, name: str, tiny: Callable[..., str]) -> str | list[str]:
+    if kind == "list":
+        return ["ngram", tiny(name, noise=0.02)]
     if kind == "draft LM":
         return tiny("llama", seed=9)  # another architecture, and almost always wrong
     return tiny(name, noise=0.02) if kind == "perturbed target" else kind

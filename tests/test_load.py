@@ -38,8 +38,10 @@ OPTIONS = [
     ({"device": "abacus"}, "'cpu'"),
     ({"quantize": "int8"}, "leave it out"),
     ({"rule": "typical"}, "'exact' or 'coupled'"),
-    ({"drafter": "suffix"}, "'ngram'|ngram"),
-    ({"drafter": ["ngram", "none"]}, "one drafter"),
+    ({"drafter": "suffix"}, "'ngram'"),
+    ({"drafter": ["ngram", "none"]}, "name each drafter"),
+    ({"drafter": ["ngram", "ngram"]}, "once"),
+    ({"drafter": []}, "once"),
 ]
 
 

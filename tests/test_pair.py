@@ -70,7 +70,7 @@ def test_the_readme_line() -> None:
     out = hs.load().generate("def add(a, b):", hs.Sampling(max_tokens=32))
     assert out.text.strip()
     assert out.stats.tokens_per_forward > 1
-    assert out.stats.speculation.drafter == "bundled draft"
+    assert out.stats.speculation.drafter == "ngram + bundled draft"
 
 
 def test_tokenizer_loses_no_byte(engine: hs.Engine) -> None:

@@ -82,13 +82,14 @@ def p_value(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float])
 
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
-@pytest.mark.parametrize("kind", ["none", "ngram", "other model", "near model"])
+@pytest.mark.parametrize("kind", ["none", "ngram", "other model", "near model", "list"])
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0), (1.0, 0.8), (1.3, 0.95)])
 def test_chi_square(
     temperature: float, top_p: float, kind: str, rule: Any, root: Path, load: Callable[..., hs.Engine]
 ) -> None:
     path = model(root, 0, 2)
-    drafter = {"other model": model(root, 5, 1), "near model": model(root, 0, 2, 0.1)}.get(kind, kind)
+    near = model(root, 0, 2, 0.1)
+    drafter = {"other model": model(root, 5, 1), "near model": near, "list": ["ngram", near]}.get(kind, kind)
     engine = load(path, drafter, rule=rule, max_batch_size=50, max_length=32, num_speculative_tokens=3)
     samplings = [
         hs.Sampling(max_tokens=TOKENS + 2, temperature=temperature, top_p=top_p, seed=seed) for seed in range(SAMPLES)

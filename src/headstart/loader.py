@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from headstart.drafters import Drafter
+from headstart.drafters.cascade import Cascade
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine import Engine
@@ -22,7 +23,7 @@ from headstart.model.tokenizers import check_pair, load_tokenizer
 from headstart.options import check_number, reject_unknown
 from headstart.types import Rule
 
-DRAFTERS: dict[str, Callable[[], Drafter]] = {"ngram": NgramDrafter}
+WEIGHTLESS = ("ngram",)
 """Drafters that need no weights, by name."""
 
 LATER = ("suffix", "lookahead", "early-exit")
@@ -49,8 +50,9 @@ def load(
 
     Args:
         target: a model directory, a hub id, or "bundled".
-        drafter: "auto" (the bundled draft for the bundled target, otherwise "ngram"), "none", "ngram", or the
-            directory or hub id of a causal LM with the target's tokenizer.
+        drafter: "auto" (for the bundled target "ngram" and the bundled draft, otherwise "ngram"), "none", "ngram",
+            the directory or hub id of a causal LM with the target's tokenizer, or a list of these: per step, the
+            first that has something to say drafts.
         device: "auto" (a GPU if there is one), "cpu", "cuda", ...
         dtype: "auto" (the checkpoint's, or float32 on a processor without bf16), "float32", "bfloat16", "float16".
         quantize: None; no quantisation is offered yet.
@@ -72,37 +74,47 @@ def load(
     if quantize is not None:
         raise InvalidOption(f"quantize={quantize!r} is not offered", hint="leave it out; weights run in their dtype")
     place = _device(device)
-    name = _drafter_name(target, drafter)
+    names = _drafter_names(target, drafter)
     plan = _Plan(dtype, place, max_batch_size, max_length, trust_remote_code)
 
-    models = [_Model(target, "target", plan)]
-    if name is not None and name not in DRAFTERS:
-        models.append(_Model(name, "draft", plan))
+    ours = _Model(target, "target", plan)
+    drafts = {name: _Model(name, "draft", plan) for name in names if name not in WEIGHTLESS}
+    for draft in drafts.values():
         check_pair(
-            models[0].tokenizer,
-            models[1].tokenizer,
-            target_vocab=models[0].vocab_size,
-            draft_vocab=models[1].vocab_size,
-            name=f"draft {name}",
+            ours.tokenizer,
+            draft.tokenizer,
+            target_vocab=ours.vocab_size,
+            draft_vocab=draft.vocab_size,
+            name=f"draft {draft.label}",
         )
-    preflight([model.need for model in models], place)
+    preflight([model.need for model in (ours, *drafts.values())], place)
 
-    runner = models[0].runner()
-    made: Drafter | None = None
-    if name in DRAFTERS:
-        made = DRAFTERS[name]()
-    elif name is not None:
-        made = DraftModel(models[1].runner(), name=models[1].label, vocab_size=runner.vocab_size, slots=max_batch_size)
+    runner = ours.runner()
+    members: list[Drafter] = []
+    budget = {} if num_speculative_tokens is None else {"budget": num_speculative_tokens}
+    for name in names:
+        if name in drafts:
+            model = drafts[name]
+            members.append(
+                DraftModel(
+                    model.runner(), name=model.label, vocab_size=runner.vocab_size, slots=max_batch_size, **budget
+                )
+            )
+        elif len(names) > 1:
+            members.append(NgramDrafter(longest=5, shortest=3, **budget))  # others do better on a weaker match
+        else:
+            members.append(NgramDrafter(**budget))
+    made = members[0] if len(members) == 1 else Cascade(members) if members else None
     return Engine(
         runner,
-        models[0].tokenizer,
+        ours.tokenizer,
         made,
         rule=rule,
         num_speculative_tokens=num_speculative_tokens,
         max_batch_size=max_batch_size,
         prefill_chunk=prefill_chunk,
-        eos_token_ids=models[0].eos_token_ids,
-        target_name=models[0].label,
+        eos_token_ids=ours.eos_token_ids,
+        target_name=ours.label,
     )
 
 
@@ -181,17 +193,23 @@ def _device(device: str | torch.device) -> torch.device:
     return place
 
 
-def _drafter_name(target: str | Path, drafter: str | Path | Sequence[str | Path] | None) -> str | None:
-    """The drafter to make: a name in DRAFTERS, a model, or None."""
-    if drafter is not None and not isinstance(drafter, (str, Path)):
-        if len(drafter) != 1:
-            raise InvalidOption(f"drafter={drafter!r} names several", hint="one drafter at a time is offered yet")
-        drafter = drafter[0]
-    name = "none" if drafter is None else str(drafter)
-    if name in LATER:
-        raise InvalidOption(
-            f"drafter={name!r} is not offered yet", hint=f"use 'auto', 'none', {', '.join(DRAFTERS)} or a draft model"
-        )
-    if name == "auto":
-        return loading.BUNDLED if str(target) == loading.BUNDLED else "ngram"
-    return None if name == "none" else name
+def _drafter_names(target: str | Path, drafter: str | Path | Sequence[str | Path] | None) -> list[str]:
+    """The drafters to make, in order of preference: names in WEIGHTLESS, or models. Empty for plain decoding."""
+    if drafter is None or isinstance(drafter, (str, Path)):
+        asked = ["none" if drafter is None else str(drafter)]
+    else:
+        asked = [str(name) for name in drafter]
+    if asked == ["auto"]:
+        return ["ngram", loading.BUNDLED] if str(target) == loading.BUNDLED else ["ngram"]
+    if asked == ["none"]:
+        return []
+    for name in asked:
+        if name in LATER:
+            raise InvalidOption(
+                f"drafter={name!r} is not offered yet", hint="use 'auto', 'none', 'ngram', a draft model, or a list"
+            )
+        if name in ("auto", "none"):
+            raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
+    if len(set(asked)) != len(asked) or not asked:
+        raise InvalidOption(f"drafter={drafter!r} is empty or names one twice", hint="name each drafter once")
+    return asked

@@ -21,10 +21,23 @@ from headstart.types import Draft
 
 
 class DraftModel(Drafter):
-    """Chains drawn from a draft LM; a greedy request gets the argmax chain, which is a point mass."""
+    """Chains drawn from a draft LM; a greedy request gets the argmax chain, which is a point mass.
+
+    A chain ends before a token of which the draft itself is unsure: one whose law gives its likeliest token less
+    than `confidence` (the first token is always proposed). Whether it ends is a function of the text up to there, so
+    each position is still judged against the law its token was drawn from, and the rule stays exact.
+    """
 
     def __init__(
-        self, runner: ModelRunner, *, name: str, vocab_size: int, slots: int, budget: int = 5, chunk: int = 512
+        self,
+        runner: ModelRunner,
+        *,
+        name: str,
+        vocab_size: int,
+        slots: int,
+        budget: int = 6,
+        confidence: float = 0.0,
+        chunk: int = 512,
     ) -> None:
         self.name = name
         self.default_budget = budget
@@ -32,6 +45,7 @@ class DraftModel(Drafter):
         self.cache = runner.new_cache(slots)
         self._vocab_size = vocab_size
         self._chunk = chunk
+        self._confidence = confidence
         self._rows: dict[int, _Row] = {}
 
     def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
@@ -43,10 +57,16 @@ class DraftModel(Drafter):
         self._catch_up(live)
         while live:
             logits = self._forward([(guess.row, guess.row.feed) for guess in live])
+            sure = self._sure(logits)
             q = law(logits, [LawRow(guess.context.law, tuple(guess.tokens)) for guess in live])
-            for guess, row in zip(live, q, strict=True):
+            going = []
+            for guess, row, certain in zip(live, q, sure, strict=True):
+                if guess.tokens and not certain:
+                    continue
                 guess.extend(row)
-            live = [guess for guess in live if len(guess.tokens) < guess.budget]
+                if len(guess.tokens) < guess.budget:
+                    going.append(guess)
+            live = going
         return [guess.draft() for guess in guesses]
 
     def release(self, request: int) -> None:
@@ -86,6 +106,14 @@ class DraftModel(Drafter):
             self.cache.keep(row.slot, len(feed))
             row.cached += feed
         return self._fit(out.logits)
+
+    def _sure(self, logits: Tensor) -> list[bool]:
+        """For each row [V], whether its likeliest token has at least the wanted probability (before processors)."""
+        if self._confidence <= 0:
+            return [True] * len(logits)
+        wide = logits.float()
+        likeliest = (wide.amax(-1) - wide.logsumexp(-1)).exp()
+        return [float(p) >= self._confidence for p in likeliest.tolist()]
 
     def _fit(self, logits: Tensor) -> Tensor:
         """Draft logits over the target's vocabulary: the two may differ by padding, which is never proposed."""

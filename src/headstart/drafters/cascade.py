@@ -1,0 +1,43 @@
+"""Several drafters in order of preference: per step and request, the first that has something to say drafts.
+
+An n-gram match costs nothing and is nearly always right where text repeats itself; a draft LM guesses everywhere else.
+Which one drafts depends on the committed text alone, so every round follows its own rule and the law is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.types import Draft
+
+
+class Cascade(Drafter):
+    """Asks its members in turn; each is given at most its own default budget."""
+
+    def __init__(self, members: Sequence[Drafter]) -> None:
+        if not members:
+            raise ValueError("a cascade needs at least one drafter")
+        self.members = tuple(members)
+        self.name = " + ".join(member.name for member in members)
+        self.default_budget = max(member.default_budget for member in members)
+        self.taps = tuple(sorted({layer for member in members for layer in member.taps}))
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        drafts: dict[int, Draft] = {}
+        for member in self.members:
+            open_ = [context for context in contexts if context.request not in drafts]
+            capped = [replace(context, budget=min(context.budget, member.default_budget)) for context in open_]
+            for context, draft in zip(capped, member.propose(capped) if capped else (), strict=True):
+                if len(draft) > 0:
+                    drafts[context.request] = draft
+        return [drafts.get(context.request, Draft()) for context in contexts]
+
+    def observe(self, observation: Observation) -> None:
+        for member in self.members:
+            member.observe(observation)
+
+    def release(self, request: int) -> None:
+        for member in self.members:
+            member.release(request)
