@@ -68,7 +68,7 @@ def licence_of(package: str) -> tuple[str, str, str]:
     info = metadata.metadata(distribution)
     classifiers = [c.split(" :: ")[-1] for c in info.get_all("Classifier") or [] if c.startswith("License ::")]
     named = info.get("License-Expression") or ", ".join(classifiers) or (info.get("License") or "unknown")
-    return distribution, metadata.version(distribution), named.splitlines()[0][:80]
+    return distribution, metadata.version(distribution), named.splitlines()[0][:200]
 
 
 def clean(text: str) -> str:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from headstart.engine import Engine
 
 PROMPTS = (
-    'def read_config(path, encoding="utf-8"):\n    """Read a configuration file and return it as a dictionary."""',
-    "class RMSNorm(nn.Module):\n    def __init__(self, hidden_size, eps=1e-6):\n        super().__init__()",
-    "class TestQueue(unittest.TestCase):\n\n"
-    "    def setUp(self):\n        self.queue = Queue()\n\n    def test_empty(self):",
-    "class Stack:\n"
-    '    """A last-in, first-out container."""\n\n'
-    "    def __init__(self, items=()):\n        self._items = list(items)\n\n    def push(self, item):",
+    "class Point:\n"
+    "    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n\n    def __eq__(self, other):",
+    'def read_config(path, encoding="utf-8"):\n'
+    '    """Read a configuration file and return it as a dictionary."""\n    with open(',
+    "import os\nimport sys\nimport",
     'def main(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of a file.")',
+    "def _check_type(value, expected):\n"
+    '    """Raise TypeError unless value has the expected type."""\n    if not isinstance(value, expected):',
 )
 BUNDLED_PENALTY = 1.2
 _REPLAY_SECONDS = 3.5  # long enough for the eye, short enough for five prompts
