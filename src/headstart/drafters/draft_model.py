@@ -35,7 +35,7 @@ class DraftModel(Drafter):
         name: str,
         vocab_size: int,
         slots: int,
-        budget: int = 6,
+        budget: int = 5,
         confidence: float = 0.0,
         chunk: int = 512,
     ) -> None:
