@@ -88,6 +88,11 @@ def test_the_defaults_are_those_of_the_library(engine: FakeEngine) -> None:
     assert {name: library[name].default for name in loaded} == loaded
 
 
+def test_several_drafters_are_a_list(engine: FakeEngine) -> None:
+    assert run("x", "-d", "ngram", "-d", "small-model").exit_code == 0
+    assert engine.loaded_with["drafter"] == ["ngram", "small-model"]
+
+
 @pytest.mark.parametrize(("asked", "slots"), [(["--max-batch-size", "2"], 2), ([], 3)])
 def test_no_more_slots_than_prompts(engine: FakeEngine, tmp_path: Path, asked: list[str], slots: int) -> None:
     file = tmp_path / "p.jsonl"

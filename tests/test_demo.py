@@ -16,7 +16,7 @@ from headstart.commands import demo as command
 from headstart.commands import replay as player
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.recording import Run, measure
-from headstart.commands.replay import coloured, replay, slow_motion
+from headstart.commands.replay import coloured, pace, replay
 from headstart.errors import NonFiniteLogits
 from headstart.types import Sampling
 
@@ -77,9 +77,10 @@ def test_options_arrive(engine: FakeEngine) -> None:
     ("args", "penalty"),
     [([], command.BUNDLED_PENALTY), (["--target", "T"], 1.0), (["--repetition-penalty", "1.5"], 1.5)],
 )
-def test_only_the_bundled_target_has_a_penalty_by_default(engine: FakeEngine, args: list[str], penalty: float) -> None:
+def test_the_bundled_target_has_defaults_of_its_own(engine: FakeEngine, args: list[str], penalty: float) -> None:
     result = run("--prompt", "a", *args)
     assert engine.requests[-1].sampling.repetition_penalty == penalty
+    assert engine.loaded_with["dtype"] == ("auto" if "--target" in args else "float32")
     assert (f"repetition penalty {penalty:g}" in result.stdout) is (penalty != 1.0), "it is said"
 
 
@@ -177,11 +178,10 @@ def test_guessed_tokens_are_coloured() -> None:
     assert coloured(taken, -1.0).plain == "def f():"
 
 
-def test_slow_motion_is_a_whole_factor() -> None:
+@pytest.mark.parametrize(("seconds", "slower"), [(0.5, 7.0), (3.0, 1.0), (8.0, 1.0), (60.0, 1 / 8)])
+def test_a_replay_lasts_some_seconds_by_a_whole_factor(seconds: float, slower: float) -> None:
     taken = recorded(FakeEngine())
-    half, minute = (Run(taken.name, "", taken.output, seconds, taken.pieces) for seconds in (0.5, 60.0))
-    assert slow_motion(half, 3.5) == 7
-    assert slow_motion(minute, 3.5) == 1
+    assert pace(Run(taken.name, "", taken.output, seconds, taken.pieces)) == slower
 
 
 @pytest.mark.parametrize("size", [(100, 30), (50, 24), (100, 4)])
@@ -199,3 +199,7 @@ def test_the_replay_fits_its_terminal(size: tuple[int, int], monkeypatch: pytest
     assert "plain ·" in last
     assert "headstart ·" in last
     assert "at true speed" in last or width < 60
+    replay((slow, fast), 4.0, "prompt 1 of 1", console)
+    replay((slow, fast), 0.25, "prompt 1 of 1", console)
+    assert "4x slower" in screen.getvalue() or width < 60
+    assert "4x faster" in screen.getvalue() or width < 60

@@ -15,7 +15,7 @@ from rich.text import Text
 from headstart.commands import options as cli
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.recording import measure
-from headstart.commands.replay import coloured, legend, replay, slow_motion
+from headstart.commands.replay import coloured, legend, pace, replay
 from headstart.commands.terminal import Traceback, note, output, reported
 from headstart.errors import InvalidPrompt
 from headstart.types import Sampling
@@ -28,13 +28,14 @@ PROMPTS = (
     "    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n\n    def __eq__(self, other):",
     'def read_config(path, encoding="utf-8"):\n'
     '    """Read a configuration file and return it as a dictionary."""\n    with open(',
-    "import os\nimport sys\nimport",
+    "class Stack:\n"
+    '    """A last-in, first-out container."""\n\n'
+    "    def __init__(self, items=()):\n        self._items = list(items)\n\n    def push(self, item):",
     'def main(argv=None):\n    parser = argparse.ArgumentParser(description="Count the words of a file.")',
     "def _check_type(value, expected):\n"
     '    """Raise TypeError unless value has the expected type."""\n    if not isinstance(value, expected):',
 )
-BUNDLED_PENALTY = 1.2
-_REPLAY_SECONDS = 3.5  # long enough for the eye, short enough for five prompts
+BUNDLED_PENALTY = 1.07
 _WARM_UP_TOKENS = 16
 _SHORT_SECONDS = 2.0
 _BUDGET_SECONDS = 40.0
@@ -50,7 +51,7 @@ def demo(
         list[str] | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Your own prompt; repeat for more.")
     ] = None,
     target: cli.Target = "bundled",
-    drafter: cli.Drafter = "auto",
+    drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
     rule: cli.RuleOption = "exact",
     device: cli.Device = "auto",
@@ -87,6 +88,8 @@ def demo(
             raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
+        if target == "bundled" and dtype == "auto":
+            dtype = "float32"  # small enough for it, and then the texts are the same token for token, always
         sampling = Sampling(
             max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
         )
@@ -152,8 +155,7 @@ def _run(
         with note(console, f"{name}: measuring; nothing is drawn meanwhile …"):
             pairs.append(_measure_both(plain, engine, prompt, sampling, plain_first=number % 2 == 1, twice=twice))
         if live:
-            pace = slow_motion(pairs[0].plain, _REPLAY_SECONDS)
-            replay((pairs[-1].plain, pairs[-1].fast), pace, name, console)
+            replay((pairs[-1].plain, pairs[-1].fast), pace(pairs[0].plain), name, console)
         else:
             console.print(name, style="bold")
             console.print(coloured(pairs[-1].fast, pairs[-1].fast.seconds), soft_wrap=True)

@@ -41,7 +41,7 @@ def generate(
         ),
     ] = None,
     target: cli.Target = "bundled",
-    drafter: cli.Drafter = "auto",
+    drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
     rule: cli.RuleOption = "exact",
     device: cli.Device = "auto",

@@ -31,16 +31,17 @@ Target = Annotated[
     ),
 ]
 Drafter = Annotated[
-    str,
+    list[str],
     typer.Option(
         "--drafter",
         "-d",
         metavar="NAME",
         rich_help_panel=_MODEL,
         help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', or the path or hub id of a small model "
-        "with the target's tokenizer.",
+        "with the target's tokenizer. Repeat for more: each step, the first with something to say guesses.",
     ),
 ]
+AUTO = ["auto"]
 RuleOption = Annotated[
     Rule,
     typer.Option(
@@ -214,7 +215,7 @@ def load_engine(
     console: Console,
     *,
     target: str,
-    drafter: str,
+    drafter: list[str],
     device: str,
     dtype: str,
     quantize: str | None,
@@ -233,7 +234,7 @@ def load_engine(
         logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
         return headstart.load(
             target,
-            drafter,
+            drafter[0] if len(drafter) == 1 else drafter,
             device,
             dtype,
             quantize,

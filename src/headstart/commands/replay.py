@@ -6,6 +6,7 @@ measured; what is drawn is a recording, with the time at which each token really
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from headstart.commands.terminal import harmless
 GUESSED = "bold green"
 _FRAME_SECONDS = 1 / 20
 _LAST_FRAME_SECONDS = 0.8
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 3.5, 8.0  # of a replay: long enough for the eye, short enough for five prompts
 _BORDERS = 2
 _STACKED_BELOW = 76  # columns: code in half of less than this would only wrap
 
@@ -75,15 +77,26 @@ def frame(runs: Sequence[Run], now: float, caption: str, console: Console) -> Re
     return Group(grid, Text(caption, style="dim", no_wrap=True, overflow="ellipsis"))
 
 
-def slow_motion(run: Run, seconds: float) -> int:
-    """How many times slower than it was the recording has to be shown to last about `seconds`; 1 at least."""
-    return max(1, round(seconds / run.seconds)) if run.seconds else 1
+def pace(run: Run) -> float:
+    """How many times slower than it was (below 1: faster) a recording is to be shown, as a whole factor.
+
+    True speed if the eye can follow it and it does not last long; otherwise slow motion or time lapse.
+    """
+    if run.seconds > _LONGEST_SECONDS:
+        return 1 / math.ceil(run.seconds / _LONGEST_SECONDS)
+    return float(max(1, round(_SHORTEST_SECONDS / run.seconds))) if run.seconds else 1.0
 
 
-def replay(runs: Sequence[Run], slower: int, name: str, console: Console) -> None:
+def _pace_in_words(slower: float) -> str:
+    if slower == 1:
+        return "at true speed"
+    factor = f"{slower:.0f}x slower" if slower > 1 else f"{1 / slower:.0f}x faster"
+    return f"{factor}, figures as measured"
+
+
+def replay(runs: Sequence[Run], slower: float, name: str, console: Console) -> None:
     """Show the runs from their common start, `slower` times slower than they were; leave the last frame."""
-    pace = "at true speed" if slower == 1 else f"{slower}x slower, figures as measured"
-    caption = f"{name} · measured undisturbed, replayed {pace}"
+    caption = f"{name} · measured undisturbed, replayed {_pace_in_words(slower)}"
     end = max(r.seconds for r in runs)
     start = time.perf_counter()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
