@@ -19,9 +19,8 @@ from headstart.commands.recording import Run, measure
 from headstart.commands.replay import frame, legend
 
 PROMPT = (
-    "class Stack:\n"
-    '    """A last-in, first-out container."""\n\n'
-    "    def __init__(self, items=()):\n        self._items = list(items)\n\n    def push(self, item):"
+    "class Point:\n"
+    "    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n\n    def __eq__(self, other):"
 )
 
 

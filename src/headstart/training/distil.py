@@ -7,9 +7,7 @@ weights as a run that was never stopped (with a budget in steps, on the same mac
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from headstart.errors import InvalidOption, TrainingFailed
 from headstart.model import loading
 from headstart.model.tokenizers import load_tokenizer
-from headstart.training import checkpoint, generations, provenance, sources, student, windows
+from headstart.training import checkpoint, generations, output, provenance, sources, student, windows
 from headstart.training.acceptance import Acceptance, measure
 from headstart.training.objective import divergence
 from headstart.training.optimiser import Optimiser
@@ -70,21 +68,23 @@ def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -
         ModelNotFound, UnsupportedModel: the target cannot be read.
         TrainingFailed: no text; the directory holds another run or a finished draft; the loss is not finite.
     """
-    folder = options.folder
-    _refuse_occupied(folder, options)
+    output.refuse_occupied(options)
     observe(Report("reading", 0.0))
     device = torch.device(options.device if options.device != "auto" else _best_device())
     target, tokenizer = load_target(options, device)
     corpus = sources.read(options.data)
     train, heldout = _windows(options, target, tokenizer, corpus, observe)
-    _claim(folder, options)
+    output.claim(options)
     run = Run.start(options, target, device)
     resumed = run.step
     _train(run, target, train, heldout, observe)
-    stored = run.draft.eval().to(torch.bfloat16)  # measured as it will be stored
-    acceptance = measure(target, stored.to(target.dtype), heldout)
-    _finish(run, target, tokenizer, corpus, acceptance)
-    result = TrainingResult(folder, run.step, run.tokens, run.clock.seconds, acceptance, resumed)
+    draft = run.draft.eval().to(torch.bfloat16).to(target.dtype)  # rounded as it will be stored, then measured
+    acceptance = measure(target, draft, heldout)
+    record = provenance.describe(
+        options, corpus, target, steps=run.step, tokens=run.tokens, seconds=run.clock.seconds, acceptance=acceptance
+    )
+    output.finish(options.folder, draft.to(torch.bfloat16), tokenizer, record)
+    result = TrainingResult(options.folder, run.step, run.tokens, run.clock.seconds, acceptance, resumed)
     observe(run.report("done", acceptance=acceptance))
     return result
 
@@ -195,7 +195,7 @@ def _windows(
         else:
             texts.append(tokenizer(document.text, verbose=False)["input_ids"])
     if options.generations:
-        _claim(options.folder, options)
+        output.claim(options)
         folder = options.folder / "generations"
         written: list[list[int]] = []
         for batch in generations.write(target, tokenizer, corpus.documents, options, folder):
@@ -206,52 +206,6 @@ def _windows(
     train = windows.pack(learnt, options.sequence_length, what="training")
     heldout = windows.pack(held, options.sequence_length, what="validation")
     return train, heldout[: options.validation_windows]
-
-
-def _refuse_occupied(folder: Path, options: DraftTraining) -> None:
-    """Raise `TrainingFailed` if the directory holds a finished draft, or an unfinished run with other options."""
-    if (folder / provenance.FILE).exists():
-        raise TrainingFailed(f"{folder} holds a finished draft", hint="choose another output, or remove it")
-    note, mine = folder / "run.json", json.loads(json.dumps(options.identity()))
-    theirs = json.loads(note.read_text()) if note.exists() else mine
-    changed = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
-    if changed:
-        raise TrainingFailed(
-            f"{folder} holds an unfinished run with other options: {', '.join(changed)}",
-            hint="use the same options to resume it, or another output",
-        )
-
-
-def _claim(folder: Path, options: DraftTraining) -> None:
-    """Leave a note in the directory of whose it is, before anything else is written there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / "run.partial"
-    partial.write_text(json.dumps(options.identity(), indent=2) + "\n")
-    partial.rename(folder / "run.json")
-
-
-def _finish(run: Run, target: Any, tokenizer: Any, corpus: sources.Corpus, acceptance: Acceptance) -> None:
-    """Write the model and its tokenizer, then the provenance, which marks it as complete; then tidy up."""
-    folder, partial = run.options.folder, run.options.folder / "partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    run.draft.to(torch.bfloat16).save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    for file in partial.iterdir():
-        file.rename(folder / file.name)
-    partial.rmdir()
-    record = provenance.describe(
-        run.options,
-        corpus,
-        target,
-        steps=run.step,
-        tokens=run.tokens,
-        seconds=run.clock.seconds,
-        acceptance=acceptance,
-    )
-    provenance.write(folder, record)
-    for name in ("checkpoints", "generations"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / "run.json").unlink(missing_ok=True)
 
 
 def _best_device() -> str:

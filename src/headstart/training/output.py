@@ -1,0 +1,53 @@
+"""The output directory: whose run it holds, and the one moment at which it becomes a finished draft."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import TrainingFailed
+from headstart.training import provenance
+from headstart.training.options import DraftTraining
+
+NOTE = "run.json"
+
+
+def refuse_occupied(options: DraftTraining) -> None:
+    """Raise `TrainingFailed` if the directory holds a finished draft, or an unfinished run with other options."""
+    folder = options.folder
+    if (folder / provenance.FILE).exists():
+        raise TrainingFailed(f"{folder} holds a finished draft", hint="choose another output, or remove it")
+    note, mine = folder / NOTE, json.loads(json.dumps(options.identity()))
+    theirs = json.loads(note.read_text()) if note.exists() else mine
+    changed = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
+    if changed:
+        raise TrainingFailed(
+            f"{folder} holds an unfinished run with other options: {', '.join(changed)}",
+            hint="use the same options to resume it, or another output",
+        )
+
+
+def claim(options: DraftTraining) -> None:
+    """Leave a note in the directory of whose it is, before anything else is written there."""
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / (NOTE + ".partial")
+    partial.write_text(json.dumps(options.identity(), indent=2) + "\n")
+    partial.rename(folder / NOTE)
+
+
+def finish(folder: Path, draft: Any, tokenizer: Any, record: dict[str, Any]) -> None:
+    """Write the model and its tokenizer, then the provenance, which marks the draft as complete; then tidy up."""
+    partial = folder / "partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    draft.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    for file in partial.iterdir():
+        file.rename(folder / file.name)
+    partial.rmdir()
+    provenance.write(folder, record)
+    for name in ("checkpoints", "generations"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    (folder / NOTE).unlink(missing_ok=True)
