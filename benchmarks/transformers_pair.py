@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from contenders import ASSISTED, DRAFTED, NGRAM, OURS, PLAIN, Contender, Sample, contenders_for, directory
+from contenders import ASSISTED, BOTH, DRAFTED, NGRAM, OURS, PLAIN, Contender, Sample, contenders_for, directory
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -33,7 +33,15 @@ from headstart.commands.prompts import Prompt, read_prompts
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import HeadstartError
 
-RATIOS = ((OURS, PLAIN), (DRAFTED, ASSISTED), (NGRAM, PLAIN), (DRAFTED, OURS), (NGRAM, OURS))
+RATIOS = (
+    (OURS, PLAIN),
+    (DRAFTED, ASSISTED),
+    (NGRAM, PLAIN),
+    (DRAFTED, OURS),
+    (NGRAM, OURS),
+    (BOTH, ASSISTED),
+    (BOTH, OURS),
+)
 
 
 @dataclass(frozen=True)

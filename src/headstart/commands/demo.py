@@ -38,7 +38,7 @@ PROMPTS = (
 BUNDLED_PENALTY = 1.07
 _WARM_UP_TOKENS = 16
 _SHORT_SECONDS = 2.0
-_BUDGET_SECONDS = 40.0
+_BUDGET_SECONDS = 45.0
 _NEXT = (
     'headstart demo --prompt "class Matrix:"',
     'headstart generate "def add(a, b):" --stats',
@@ -194,7 +194,6 @@ def _in_a_line(pair: Pair) -> Text:
 
 
 def _conclude(comparison: Comparison, console: Console) -> None:
-    console.print()
     console.print(comparison.table())
     for remark in comparison.remarks():
         console.print(remark)

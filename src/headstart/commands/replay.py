@@ -22,8 +22,8 @@ from headstart.commands.terminal import harmless
 
 GUESSED = "bold green"
 _FRAME_SECONDS = 1 / 20
-_LAST_FRAME_SECONDS = 0.8
-_SHORTEST_SECONDS, _LONGEST_SECONDS = 3.5, 8.0  # of a replay: long enough for the eye, short enough for five prompts
+_LAST_FRAME_SECONDS = 0.6
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 2.5, 8.0  # of a replay: long enough for the eye, short enough for five prompts
 _BORDERS = 2
 _STACKED_BELOW = 76  # columns: code in half of less than this would only wrap
 
