@@ -440,6 +440,12 @@ def test_tokens_outside_the_vocabulary(token: int, target: ModelRunner) -> None:
         Engine(target).generate([3, token])
 
 
+@pytest.mark.parametrize("options", [{"stop_token_ids": [VOCAB]}, {"logit_bias": {VOCAB: 1.0}}], ids=str)
+def test_options_that_name_tokens_outside_the_vocabulary(options: dict[str, Any], target: ModelRunner) -> None:
+    with pytest.raises(InvalidOption, match=f"names token {VOCAB}"):
+        Engine(target).generate([3], hs.Sampling(**options))
+
+
 def test_prompt_longer_than_the_context(target: ModelRunner) -> None:
     with pytest.raises(ContextExceeded, match="96 tokens and the context holds 96"):
         Engine(target).generate([3] * 96)

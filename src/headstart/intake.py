@@ -31,6 +31,12 @@ class Intake:
         target = self._target
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
+        outside = [token for token in sampling.stop_token_ids if token >= target.vocab_size]
+        if outside:
+            raise InvalidOption(
+                f"stop_token_ids names token {outside[0]}",
+                hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}",
+            )
         ids = self._encode(prompt)
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
         return Request(

@@ -67,7 +67,7 @@ def load(
         InvalidOption, ModelNotFound, UnsupportedModel (PickleCheckpoint, RemoteCodeRequired),
         IncompatibleTokenizer, NotEnoughMemory.
     """
-    reject_unknown(unknown, inspect.signature(load).parameters, "load")
+    reject_unknown(unknown, [name for name in inspect.signature(load).parameters if name != "unknown"], "load")
     if num_speculative_tokens is not None:
         check_number("num_speculative_tokens", num_speculative_tokens, low=0, integer=True)
     check_number("max_batch_size", max_batch_size, low=1, integer=True)
