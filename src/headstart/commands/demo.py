@@ -89,7 +89,7 @@ def demo(
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
         if target == "bundled" and dtype == "auto":
-            dtype = "float32"  # small enough for it, and then the texts are the same token for token, always
+            dtype = "float32"  # small enough for it, and there the texts are the same token for token
         sampling = Sampling(
             max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
         )
