@@ -130,7 +130,7 @@ def test_a_request_with_nan_logits_ends_and_the_others_go_on(target: str, tmp_pa
         (["--drafter", "/no/such/draft"], "/no/such/draft"),
         (["--max-length", "100000"], "max_length=100000"),
         (["--max-length", "10"], "context holds 10"),
-        (["--quantize", "int8"], "int8"),
+        (["--quantize", "int3"], "int3"),
         (["--logit-bias", "99999=1"], "99999"),
     ],
 )

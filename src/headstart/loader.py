@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.engine import Engine
 from headstart.errors import InvalidOption
 from headstart.model import loading
+from headstart.model.linears import can_quantize
 from headstart.model.memory import MemoryNeed, preflight
 from headstart.model.runner import ModelRunner
 from headstart.model.tokenizers import check_pair, load_tokenizer
 from headstart.options import check_number, reject_unknown
+from headstart.pacing.making import check_pacing, make_pacing
 from headstart.types import Rule
 
 WEIGHTLESS = ("ngram",)
@@ -40,9 +43,11 @@ def load(
     rule: Rule = "exact",
     *,
     num_speculative_tokens: int | None = None,
+    pacing: str = "adaptive",
     max_batch_size: int = 8,
     max_length: int | None = None,
     prefill_chunk: int = 512,
+    draft_quantize: str | None = "auto",
     trust_remote_code: bool = False,
     **unknown: Any,
 ) -> Engine:
@@ -55,12 +60,18 @@ def load(
             first that has something to say drafts.
         device: "auto" (a GPU if there is one), "cpu", "cuda", ...
         dtype: "auto" (the checkpoint's, or float32 on a processor without bf16), "float32", "bfloat16", "float16".
-        quantize: None; no quantisation is offered yet.
+        quantize: None, or "int8": weights as 8-bit integers with a scale for each output, activations as 8-bit
+            integers with a scale for each token (on a CPU with VNNI). The law kept is that of the quantised model.
         rule: "exact" or "coupled"; see docs/concepts/rule.md.
-        num_speculative_tokens: K, the most tokens drafted per step; None takes the drafter's default, 0 is plain.
+        num_speculative_tokens: K, the most tokens drafted per step; None leaves it to pacing and drafter, 0 is plain.
+        pacing: "adaptive" drafts, step by step and request by request, as much as should be fastest by measured costs
+            and acceptance, nothing included; it measures the models for about a second at the first load of a pair and
+            keeps the figures in the user's cache directory. "fixed" always drafts K (or the drafter's default).
         max_batch_size: requests that run at once, each with a preallocated cache slot; more of them wait.
         max_length: tokens of prompt and output together; None takes the model's limit, at most 4096.
         prefill_chunk: prompt tokens read per step.
+        draft_quantize: the same for draft models, whose rounding costs acceptance at most; "auto" takes int8 where
+            it is faster (Llama-shaped drafts on such a CPU).
         trust_remote_code: run Python code from the model's own repository. Off unless you have read that code.
 
     Raises:
@@ -71,9 +82,11 @@ def load(
     if num_speculative_tokens is not None:
         check_number("num_speculative_tokens", num_speculative_tokens, low=0, integer=True)
     check_number("max_batch_size", max_batch_size, low=1, integer=True)
-    if quantize is not None:
-        raise InvalidOption(f"quantize={quantize!r} is not offered", hint="leave it out; weights run in their dtype")
+    check_pacing(pacing)
     place = _device(device)
+    _check_quantize("quantize", quantize, place)
+    if draft_quantize != "auto":
+        _check_quantize("draft_quantize", draft_quantize, place)
     names = _drafter_names(target, drafter)
     plan = _Plan(dtype, place, max_batch_size, max_length, trust_remote_code)
 
@@ -89,7 +102,7 @@ def load(
         )
     preflight([model.need for model in (ours, *drafts.values())], place)
 
-    runner = ours.runner()
+    runner = ours.runner(quantize)
     members: list[Drafter] = []
     budget = {} if num_speculative_tokens is None else {"budget": num_speculative_tokens}
     for name in names:
@@ -97,7 +110,11 @@ def load(
             model = drafts[name]
             members.append(
                 DraftModel(
-                    model.runner(), name=model.label, vocab_size=runner.vocab_size, slots=max_batch_size, **budget
+                    model.runner(draft_quantize),
+                    name=model.label,
+                    vocab_size=runner.vocab_size,
+                    slots=max_batch_size,
+                    **budget,
                 )
             )
         elif len(names) > 1:
@@ -105,7 +122,7 @@ def load(
         else:
             members.append(NgramDrafter(**budget))
     made = members[0] if len(members) == 1 else Cascade(members) if members else None
-    return Engine(
+    engine = Engine(
         runner,
         ours.tokenizer,
         made,
@@ -116,6 +133,14 @@ def load(
         eos_token_ids=ours.eos_token_ids,
         target_name=ours.label,
     )
+    facts = {
+        "models": {name: model.config.to_dict() for name, model in {"": ours, **drafts}.items()},
+        "drafters": names,
+        "quantize": [quantize, draft_quantize],
+        "headstart": version("headstart"),
+    }
+    engine.pacing = make_pacing(pacing, runner, engine.cache, made, num_speculative_tokens, facts)
+    return engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +187,12 @@ class _Model:
         cache = loading.cache_bytes(self.config, self.dtype, slots=self._plan.slots, length=self.length)
         return MemoryNeed(self.label, weights, cache)
 
-    def runner(self) -> ModelRunner:
+    def runner(self, quantize: str | None) -> ModelRunner:
         plan = self._plan
         model = loading.load_weights(
             self.source, self.config, self.dtype, plan.device, trust_remote_code=plan.trust_remote_code
         )
-        return ModelRunner(model, max_length=self.length)
+        return ModelRunner(model, max_length=self.length, quantize=quantize)
 
     def _length(self, asked: int | None, role: str) -> int:
         limit = loading.context_limit(self.config)
@@ -179,6 +204,16 @@ class _Model:
                 hint=f"use max_length={limit} or less",
             )
         return min(asked, limit)
+
+
+def _check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
+    if quantize not in (None, "int8"):
+        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None or 'int8'")
+    if quantize is not None and not can_quantize(device):
+        raise InvalidOption(
+            f"{name}='int8' needs a CPU with VNNI instructions, and this is {device}",
+            hint="leave it out; weights run in their dtype",
+        )
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,9 +11,9 @@ from tiny import ARCHITECTURES, VOCAB, random_model
 from transformers import AutoModelForCausalLM
 
 from headstart.errors import UnsupportedModel
-from headstart.model.linears import PackedLinear, can_pack, pack_linears
+from headstart.model.linears import PackedLinear, can_pack, replace
 from headstart.model.loading import adopt
-from headstart.model.packed import Segment
+from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
@@ -63,35 +63,43 @@ def test_ragged_trees_equal_the_plain_forward(name: str, tiny: Callable[..., str
     assert row == len(got.logits)
 
 
+def ragged(runner: ModelRunner) -> Forward:
+    """Two trees, one of them after a long prompt, with taps at the ends and in the middle."""
+    cache = runner.new_cache(slots=2)
+    segments = [
+        Segment(cache.acquire(), tuple(tokens(20, 1)), TREES[0], judged=6),
+        Segment(cache.acquire(), tuple(tokens(3, 2)), TREES[1], judged=4),
+    ]
+    return runner.forward(segments, cache, taps=(0, 2, 4))
+
+
+@pytest.mark.parametrize("decoder", ["fused", "lean"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
-def test_the_lean_forward_equals_its_twin(name: str, dtype: torch.dtype, tiny: Callable[..., str]) -> None:
-    """The same ragged trees through the lean forward and through transformers' modules."""
+def test_a_fast_forward_equals_its_twin(
+    name: str, dtype: torch.dtype, decoder: Literal["fused", "lean"], tiny: Callable[..., str]
+) -> None:
+    """The same ragged trees through a fast forward and through transformers' modules."""
     results = []
-    for lean in (True, False):
+    for each in (decoder, "modules"):
         model = AutoModelForCausalLM.from_pretrained(tiny(name), dtype=dtype)
-        runner = ModelRunner(adopt(model), lean=lean)
-        assert runner.is_lean is lean
-        cache = runner.new_cache(slots=2)
-        segments = [
-            Segment(cache.acquire(), tuple(tokens(20, 1)), TREES[0], judged=6),
-            Segment(cache.acquire(), tuple(tokens(3, 2)), TREES[1], judged=4),
-        ]
-        results.append(runner.forward(segments, cache, taps=(0, 2, 4)))
+        runner = ModelRunner(adopt(model), decoder=each)
+        assert runner.decoder == each
+        results.append(ragged(runner))
     ours, plain = results
     tolerance = {"atol": 2e-5, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.15, "rtol": 0.1}
-    torch.testing.assert_close(ours.logits, plain.logits, **tolerance)
+    torch.testing.assert_close(ours.logits.float(), plain.logits.float(), **tolerance)
     assert ours.hidden.keys() == plain.hidden.keys() == {0, 2, 4}
     for layer in (0, 2, 4):
         torch.testing.assert_close(ours.hidden[layer], plain.hidden[layer], **tolerance)
 
 
-def test_the_lean_forward_is_not_taken_for_what_it_does_not_compute() -> None:
+def test_a_fast_forward_is_not_taken_for_what_it_does_not_compute() -> None:
     """Another activation or a rotation that depends on the text's length: transformers' modules run."""
-    assert not ModelRunner(adopt(random_model("gemma2"))).is_lean
+    assert ModelRunner(adopt(random_model("gemma2"))).decoder == "modules"
     gelu = random_model("llama")
     gelu.config.hidden_act = "gelu"
-    assert not ModelRunner(adopt(gelu)).is_lean
+    assert ModelRunner(adopt(gelu)).decoder == "modules"
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2"])
@@ -179,6 +187,6 @@ def test_packed_linear_equals_its_plain_twin(rows: int, bias: bool) -> None:
 def test_packing_leaves_a_tied_embedding_alone() -> None:
     model = adopt(random_model("gemma2").to(torch.bfloat16))
     before = model.model.embed_tokens.weight.clone()
-    pack_linears(model)
+    replace(model, PackedLinear)
     assert isinstance(model.lm_head, PackedLinear)
     assert torch.equal(model.model.embed_tokens.weight, before)

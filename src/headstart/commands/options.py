@@ -76,7 +76,7 @@ Dtype = Annotated[
 ]
 Quantize = Annotated[
     Literal["int8"] | None,
-    typer.Option("--quantize", rich_help_panel=_MODEL, help="Weights as 8-bit integers (not offered yet)."),
+    typer.Option("--quantize", rich_help_panel=_MODEL, help="int8: the target's weights as 8-bit integers (CPU)."),
 ]
 MaxLength = Annotated[
     int | None,

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from headstart.model.cache import KVCache
 from headstart.model.packed import Packed
 
 IMPLEMENTATION = "headstart"
@@ -61,9 +62,11 @@ class Scores:
 
 def attend_packed(packed: Packed, layer: int, query: Tensor, key: Tensor, value: Tensor, scores: Scores) -> Tensor:
     """Store the new keys and values, then attend each segment to its own slot. Shapes as in `attend`."""
+    cache = packed.cache
+    assert isinstance(cache, KVCache), "tensor operations run on the plain cache"
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
-        keys, values = packed.cache.write(
+        keys, values = cache.write(
             layer, segment.slot, packed.starts[index], key[0, :, begin:end], value[0, :, begin:end]
         )
         mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,30 +23,16 @@ class LayerShape:
         return self.heads * (self.key_dim + self.value_dim)
 
 
-class KVCache:
-    """keys[layer], values[layer]: [slots, heads, capacity, dim]. Slot s holds its first lengths[s] tokens.
+class Slots(ABC):
+    """The bookkeeping of a cache. Slot s holds its first lengths[s] tokens.
 
     What lies beyond a slot's length is scratch: a forward writes its rows there, `keep` decides what stays.
     """
 
-    def __init__(
-        self,
-        layers: Mapping[int, LayerShape],
-        *,
-        slots: int,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, slots: int, capacity: int) -> None:
         self.capacity = capacity
         self.lengths = [0] * slots
         self._free = list(reversed(range(slots)))
-        self.keys: dict[int, Tensor] = {}
-        self.values: dict[int, Tensor] = {}
-        for layer, shape in layers.items():
-            # empty, not zeros: pages of slots that are never used are never touched
-            self.keys[layer] = torch.empty(slots, shape.heads, capacity, shape.key_dim, dtype=dtype, device=device)
-            self.values[layer] = torch.empty(slots, shape.heads, capacity, shape.value_dim, dtype=dtype, device=device)
 
     @property
     def free_slots(self) -> int:
@@ -61,14 +48,6 @@ class KVCache:
         self.lengths[slot] = 0
         self._free.append(slot)
 
-    def write(self, layer: int, slot: int, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store rows [heads, n, dim] at `start`; return views [1, heads, start + n, dim] of all up to there."""
-        end = start + key.shape[1]
-        keys, values = self.keys[layer][slot], self.values[layer][slot]
-        keys[:, start:end] = key
-        values[:, start:end] = value
-        return keys[:, :end].unsqueeze(0), values[:, :end].unsqueeze(0)
-
     def keep(self, slot: int, causal: int, path: Sequence[int] = ()) -> None:
         """Commit the last forward of `slot`: its first `causal` rows, then the draft nodes of `path`, gathered.
 
@@ -76,11 +55,12 @@ class KVCache:
         """
         base = self.lengths[slot] + causal
         if list(path) != list(range(len(path))):
-            for store in (*self.keys.values(), *self.values.values()):
-                rows = store[slot]
-                # the index makes a copy first, so overlapping source and target are safe
-                rows[:, base : base + len(path)] = rows[:, [base + node for node in path]]
+            self._gather(slot, base, path)
         self.lengths[slot] = base + len(path)
+
+    @abstractmethod
+    def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
+        """Move token base + path[i] to base + i, for all i at once."""
 
     def rewind(self, slot: int, length: int) -> None:
         """Forget everything after the first `length` tokens."""
@@ -94,3 +74,38 @@ class KVCache:
         assert len(free) == len(self._free), f"a slot is free twice: {self._free}"
         assert all(self.lengths[slot] == 0 for slot in free), "a free slot holds tokens"
         assert all(0 <= length <= self.capacity for length in self.lengths), f"lengths out of range: {self.lengths}"
+
+
+class KVCache(Slots):
+    """keys[layer], values[layer]: [slots, heads, capacity, dim]."""
+
+    def __init__(
+        self,
+        layers: Mapping[int, LayerShape],
+        *,
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(slots, capacity)
+        self.keys: dict[int, Tensor] = {}
+        self.values: dict[int, Tensor] = {}
+        for layer, shape in layers.items():
+            # empty, not zeros: pages of slots that are never used are never touched
+            self.keys[layer] = torch.empty(slots, shape.heads, capacity, shape.key_dim, dtype=dtype, device=device)
+            self.values[layer] = torch.empty(slots, shape.heads, capacity, shape.value_dim, dtype=dtype, device=device)
+
+    def write(self, layer: int, slot: int, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store rows [heads, n, dim] at `start`; return views [1, heads, start + n, dim] of all up to there."""
+        end = start + key.shape[1]
+        keys, values = self.keys[layer][slot], self.values[layer][slot]
+        keys[:, start:end] = key
+        values[:, start:end] = value
+        return keys[:, :end].unsqueeze(0), values[:, :end].unsqueeze(0)
+
+    def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
+        for store in (*self.keys.values(), *self.values.values()):
+            rows = store[slot]
+            # the index makes a copy first, so overlapping source and target are safe
+            rows[:, base : base + len(path)] = rows[:, [base + node for node in path]]

@@ -70,7 +70,7 @@ class _Layer:
         self._dim = int(attention.head_dim)
         self._heads = attention.q_proj.out_features // self._dim
         self._kv_heads = attention.k_proj.out_features // self._dim
-        self._scores = Scores(float(attention.scaling), _window(config, index))
+        self._scores = Scores(float(attention.scaling), window_of(config, index))
         self._qkv = linear(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
         self._out = linear(attention.o_proj)
         self._gate_up = linear(joined([mlp.gate_proj, mlp.up_proj]))
@@ -83,12 +83,7 @@ class _Layer:
         if hasattr(attention, "q_norm"):
             gains = [attention.q_norm.weight] * self._heads + [attention.k_norm.weight] * self._kv_heads
             self._head_gain = torch.stack(gains).detach()
-        for owner, names in (
-            (attention, ("q_proj", "k_proj", "v_proj", "o_proj")),
-            (mlp, ("gate_proj", "up_proj", "down_proj")),
-        ):
-            for name in names:
-                setattr(owner, name, nn.Identity())  # the joined copy lives here now: do not keep both
+        release(layer)
 
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, packed: Packed) -> Tensor:
         """x [M, d]; cos, sin [M, 1, dim]; returns [M, d]."""
@@ -123,7 +118,17 @@ def _rotation(rotary: Any, length: int, dtype: torch.dtype, device: torch.device
     return cos[0].unsqueeze(1), signed[0].unsqueeze(1)
 
 
-def _window(config: Any, index: int) -> int | None:
+def release(layer: Any) -> None:
+    """Drop a decoder layer's linear layers: their joined copies live elsewhere now, and two would not fit."""
+    for owner, names in (
+        (layer.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")),
+        (layer.mlp, ("gate_proj", "up_proj", "down_proj")),
+    ):
+        for name in names:
+            setattr(owner, name, nn.Identity())
+
+
+def window_of(config: Any, index: int) -> int | None:
     """The layer's sliding window, or None."""
     kinds = getattr(config, "layer_types", None)
     window: int | None = getattr(config, "sliding_window", None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headstart.model.cache import KVCache
+from headstart.model.cache import Slots
 from headstart.types import Draft
 
 _NO_DRAFT = Draft()
@@ -37,7 +37,7 @@ class Segment:
 class Packed:
     """The tensors of one forward: ids [1, M], positions [1, M], judged [R] row numbers; and the masks."""
 
-    def __init__(self, segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, segments: Sequence[Segment], cache: Slots, dtype: torch.dtype, device: torch.device) -> None:
         self.segments = segments
         self.cache = cache
         self.dtype = dtype

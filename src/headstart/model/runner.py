@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.model import linears, native
 from headstart.model.attention import IMPLEMENTATION
-from headstart.model.cache import KVCache, LayerShape
+from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.fused import FusedDecoder, fits
 from headstart.model.lean import LeanDecoder, is_llama_shaped
-from headstart.model.linears import can_pack, pack_linears
 from headstart.model.loading import context_limit
 from headstart.model.packed import Forward, Packed, Segment
+from headstart.model.tiled import TiledCache
 from headstart.types import Draft
 
 _PROBE_TOKENS = 7
+log = logging.getLogger(__name__)
 
 
 class ModelRunner:
     """A causal LM from transformers, run on our own cache. It holds no state of any request: caches are passed in."""
 
-    def __init__(self, model: Any, *, max_length: int | None = None, lean: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        max_length: int | None = None,
+        quantize: str | None = None,
+        decoder: Literal["auto", "fused", "lean", "modules"] = "auto",
+    ) -> None:
+        """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
+        of these that takes the model. `quantize`: None, "int8", or "auto" for int8 where the row kernels run it."""
         self.model = model
         self.config = model.config
         text = model.config.get_text_config()
@@ -33,23 +46,57 @@ class ModelRunner:
         self.dtype: torch.dtype = model.dtype
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
-        self._lean: LeanDecoder | None = None
+        if quantize == "auto":
+            fused = decoder in ("auto", "fused") and is_llama_shaped(model) and fits(model) and native.available()
+            quantize = "int8" if fused and linears.can_quantize(self.device) else None
+        self.quantize = quantize
+        self._decoder: FusedDecoder | LeanDecoder | None = None
         tokens, plain = self._plain_probe()
-        self.shapes = self._probe(tokens, plain)
-        if lean and is_llama_shaped(model):
-            self._lean = LeanDecoder(model, self.max_length)
-            self._probe(tokens, plain)
-        elif can_pack(self.dtype, self.device):
-            pack_linears(model)
+        recorder = _ShapeRecorder()
+        self._probe(tokens, plain, recorder)
+        self.shapes = recorder.shapes
+        self._decoder = self._take(decoder)
+        if self._decoder is not None or quantize is not None:
+            self._probe(tokens, plain, self._cache(1, 4 * _PROBE_TOKENS))
+
+    def _take(self, wanted: str) -> FusedDecoder | LeanDecoder | None:
+        """Move the weights into the decoder that runs them; None leaves them in transformers' modules, prepared."""
+        llama = is_llama_shaped(self.model)
+        product = linears.product(self.dtype, self.device, self.quantize)
+        if wanted in ("auto", "fused") and llama and fits(self.model):
+            try:
+                return FusedDecoder(self.model, self.max_length, product)
+            except native.Unavailable as reason:
+                if wanted == "fused":
+                    raise InvalidOption(str(reason), hint="install a C++ compiler (g++ or clang)") from reason
+                log.info("no row kernels, so more and smaller operations run instead: %s", reason)
+        if wanted in ("auto", "lean") and llama and self.quantize is None:
+            return LeanDecoder(self.model, self.max_length)
+        if wanted in ("fused", "lean"):
+            raise UnsupportedModel(
+                f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
+            )
+        linears.replace(self.model, product)
+        return None
 
     @property
-    def is_lean(self) -> bool:
-        """Whether the lean forward runs, rather than transformers' modules."""
-        return self._lean is not None
+    def decoder(self) -> str:
+        """Which forward runs: "fused", "lean" or "modules"."""
+        return {FusedDecoder: "fused", LeanDecoder: "lean"}.get(type(self._decoder), "modules")
 
-    def new_cache(self, slots: int) -> KVCache:
+    @property
+    def width_invariant(self) -> bool:
+        """Whether a row's logits have the same bits in a forward of any width, by construction."""
+        return self.decoder == "fused" and self.quantize == "int8"
+
+    def new_cache(self, slots: int) -> Slots:
         """An empty cache of this model's shape."""
-        return KVCache(self.shapes, slots=slots, capacity=self.max_length, dtype=self.dtype, device=self.device)
+        return self._cache(slots, self.max_length)
+
+    def _cache(self, slots: int, capacity: int) -> Slots:
+        if isinstance(self._decoder, FusedDecoder):
+            return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self.dtype)
+        return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self.dtype, device=self.device)
 
     def cache_bytes(self, slots: int) -> int:
         """Bytes of such a cache."""
@@ -57,7 +104,7 @@ class ModelRunner:
         return slots * self.max_length * per_token * torch.finfo(self.dtype).bits // 8
 
     @torch.inference_mode()
-    def forward(self, segments: Sequence[Segment], cache: KVCache, taps: Sequence[int] = ()) -> Forward:
+    def forward(self, segments: Sequence[Segment], cache: Slots, taps: Sequence[int] = ()) -> Forward:
         """Run the segments' rows, and keep the hidden states of the layers in `taps`.
 
         Writes scratch beyond each slot's length; commits nothing (see `KVCache.keep`).
@@ -65,8 +112,8 @@ class ModelRunner:
         return self._run(Packed(segments, cache, self.dtype, self.device), taps)
 
     def _run(self, packed: Packed, taps: Sequence[int] = ()) -> Forward:
-        if self._lean is not None:
-            return self._lean.run(packed, taps)
+        if self._decoder is not None:
+            return self._decoder.run(packed, taps)
         out = self.model(
             input_ids=packed.ids,
             position_ids=packed.positions,
@@ -88,40 +135,40 @@ class ModelRunner:
         return tokens, plain
 
     @torch.inference_mode()
-    def _probe(self, tokens: list[int], plain: Tensor) -> dict[int, LayerShape]:
+    def _probe(self, tokens: list[int], plain: Tensor, cache: Slots) -> None:
         """Run the same tokens as a prefix and a tree through our cache and attention.
 
-        Learns the cache's shape, and refuses any model for which the two differ: positions that cannot be driven,
-        attention biases, layers that share or lack keys and values.
+        Refuses any model for which the two differ: positions that cannot be driven, attention biases, layers that
+        share or lack keys and values.
         """
         name = self.config.model_type
-        recorder = _ShapeRecorder()
         try:
             # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
             half = _PROBE_TOKENS // 2
-            self._run(Packed([Segment(0, tuple(tokens[:half]))], recorder, self.dtype, self.device))
-            recorder.lengths[0] = half
+            self._run(Packed([Segment(0, tuple(tokens[:half]))], cache, self.dtype, self.device))
+            cache.lengths[0] = half
             rest = tokens[half + 1 :]
             draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
-            ours = self._run(Packed([Segment(0, (tokens[half],), draft)], recorder, self.dtype, self.device))
+            ours = self._run(Packed([Segment(0, (tokens[half],), draft)], cache, self.dtype, self.device))
         except (TypeError, AttributeError, RuntimeError) as error:
             raise UnsupportedModel(
                 f"{name} cannot be driven through transformers' attention interface: {error}",
                 hint="choose a model whose layers pass keyword arguments to their attention (Llama, Qwen, ...)",
             ) from error
-        self._compare(plain, ours.logits[-1].float(), recorder)
-        return recorder.shapes
+        self._compare(plain, ours.logits[-1].float(), cache)
 
-    def _compare(self, plain: Tensor, ours: Tensor, recorder: _ShapeRecorder) -> None:
-        tolerance = {torch.float32: 1e-3, torch.float64: 1e-3}.get(self.dtype, 0.1)
+    def _compare(self, plain: Tensor, ours: Tensor, cache: Slots) -> None:
+        quantized = self.quantize is not None and not isinstance(cache, _ShapeRecorder)
+        tolerance = 0.1 if quantized else {torch.float32: 1e-3, torch.float64: 1e-3}.get(self.dtype, 0.1)
         spread = float((plain.max() - plain.min()).clamp(min=1e-6))
         error = float((plain - ours).abs().max()) / spread
         # NaN weights are reported where they act, as NonFiniteLogits of the request
-        if len(recorder.shapes) == self.layers and not error > tolerance:
+        reached = len(cache.shapes) if isinstance(cache, _ShapeRecorder) else self.layers
+        if reached == self.layers and not error > tolerance:
             return
         raise UnsupportedModel(
             f"{self.config.model_type} does not give its own logits through this engine's cache "
-            f"({len(recorder.shapes)} of {self.layers} layers reached, relative error {error:.2g})",
+            f"({reached} of {self.layers} layers reached, relative error {error:.2g})",
             hint="its positions, masks or cache differ from plain softmax attention; please report the model",
         )
 
