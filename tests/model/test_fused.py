@@ -1,8 +1,7 @@
-"""The row kernels against PyTorch, and the promise of int8: a row's logits have the same bits in any forward."""
+"""The row kernels against PyTorch, and their promise: a row's logits have the same bits in any forward."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,8 @@ from transformers import AutoModelForCausalLM
 
 from headstart.model import native
 from headstart.model.cache import KVCache, Slots
-from headstart.model.linears import Int8Linear, Int8Module, can_quantize, int8_rows
+from headstart.model.fused import pack
+from headstart.model.linears import Int8Linear, can_quantize, int8_rows
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -31,81 +31,99 @@ def runner_of(path: str, dtype: torch.dtype, **options: Any) -> ModelRunner:
     return ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(path, dtype=dtype)), **options)
 
 
+def with_weights(path: str, weights: str) -> ModelRunner:
+    if weights != "int8":
+        return runner_of(path, getattr(torch, weights), decoder="fused")
+    if not native.kernels().supported(native.INT8):
+        pytest.skip("this processor has no int8 products")
+    return runner_of(path, torch.bfloat16, quantize="int8", decoder="fused")
+
+
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("width", [16, 48, 384, 2048])
-def test_int8_rows_are_those_of_pytorch(width: int) -> None:
-    """norm into int8, with a gain of one and rows already normed, rounds as the tensor twin does."""
-    x = torch.randn(5, width, generator=torch.Generator().manual_seed(width))
-    x[3] = 0
-    x /= x.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-20)
-    out, scale, gain = torch.empty(5, width, dtype=torch.uint8), torch.empty(5), torch.ones(width)
-    kernels = native.kernels()
-    kernels.norm(
-        x.data_ptr(), None, 0, None, None, gain.data_ptr(), 0.0 if width < 0 else 1e-12, None, 5, width,
-        out.data_ptr(), native.INT8, scale.data_ptr(), 1,
-    )  # fmt: skip
-    whole, want = int8_rows(x)
-    torch.testing.assert_close(scale, want, rtol=1e-5, atol=1e-7)
-    assert (out.int() - whole.int()).abs().max() <= 1  # a quotient on the edge may round either way
-    assert (out.int() != whole.int()).float().mean() < 0.01
+KINDS = {
+    "float32": native.FLOAT32,
+    "bf16, wide": native.BF16_WIDE,
+    "bf16, tiles": native.BF16_TILES,
+    "int8": native.INT8,
+}
 
 
-def test_a_row_that_is_not_finite_shows_in_its_scale_and_in_no_other() -> None:
+def multiply(linear: torch.nn.Linear, kind: int, x: torch.Tensor, threads: int = 2) -> torch.Tensor:
+    kept: list[torch.Tensor] = []
+    product = pack(linear, kind, kept)
+    y = torch.full((len(x), linear.out_features), float("nan"))
+    native.kernels().multiply(product, x.data_ptr(), len(x), y.data_ptr(), threads)
+    return y
+
+
+def supported(kind: str) -> int:
+    if not native.kernels().supported(KINDS[kind]):
+        pytest.skip(f"this processor has no products of the kind {kind}")
+    return KINDS[kind]
+
+
+@pytest.mark.parametrize("shape", [(16, 97), (48, 32), (384, 1040), (1024, 7)], ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_is_the_tensor_product(kind: str, bias: bool, shape: tuple[int, int]) -> None:
+    """Against float64 on the numbers the kernel really multiplies (rounded to bf16 or int8)."""
+    number = supported(kind)
+    torch.manual_seed(3)
+    linear = torch.nn.Linear(*shape, bias=bias).to(torch.float32 if kind in ("float32", "int8") else torch.bfloat16)
+    x = torch.randn(37, shape[0])
+    weight, rows = linear.weight.detach().double(), x.double()
+    if kind == "bf16, tiles":
+        rows = x.bfloat16().double()
+    if kind == "int8":
+        scales = linear.weight.detach().abs().amax(1, keepdim=True) / 127
+        weight = (torch.round(linear.weight.detach() / scales) * scales).double()
+        whole, scale = int8_rows(x)
+        rows = (whole.double() - 128) * scale[:, None]
+    want = rows @ weight.T + (linear.bias.detach().double() if bias else 0)
+    # int8: a quotient on the edge may round either way
+    tolerance = 0.02 if kind == "int8" else 2e-5
+    torch.testing.assert_close(multiply(linear, number, x).double(), want, atol=tolerance, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_computes_each_row_alike_in_any_company(kind: str) -> None:
+    linear = torch.nn.Linear(192, 208)
+    x = torch.randn(70, 192)
+    number = supported(kind)
+    alone = torch.cat([multiply(linear, number, row[None]) for row in x])
+    for count in (2, 5, 8, 9, 16, 17, 31, 32, 33, 48, 70):
+        assert torch.equal(multiply(linear, number, x[:count]), alone[:count]), count
+    assert torch.equal(multiply(linear, number, x, threads=1), alone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(kind: str) -> None:
     """NaN must reach the logits of its own row, or a broken model would go unnoticed."""
     x = torch.randn(4, 64)
     x[1, 7], x[2, 9] = float("nan"), float("inf")
-    out, scale, gain = torch.empty(4, 64, dtype=torch.uint8), torch.empty(4), torch.ones(64)
-    native.kernels().norm(
-        x.data_ptr(), None, 0, None, None, gain.data_ptr(), 1e-6, None, 4, 64, out.data_ptr(), native.INT8,
-        scale.data_ptr(), 1,
-    )  # fmt: skip
-    assert scale.isfinite().tolist() == [True, False, False, True]
+    y = multiply(torch.nn.Linear(64, 32), supported(kind), x)
+    assert y.isfinite().all(dim=1).tolist() == [True, False, False, True]
 
 
-@pytest.mark.parametrize("magnitude", [0.01, 1.0, 30.0, 200.0])
-def test_the_gate_is_silu(magnitude: float) -> None:
+def test_int8_products_agree_with_pytorch_kernels() -> None:
+    """The same whole sums as oneDNN's, for the same rounded rows."""
+    if not can_quantize(torch.device("cpu")):
+        pytest.skip("this CPU has no VNNI")
+    linear, x = torch.nn.Linear(192, 80), torch.randn(6, 192)
+    torch.testing.assert_close(multiply(linear, supported("int8"), x), Int8Linear(linear)(x), atol=0.01, rtol=1e-3)
+    torch.testing.assert_close(Int8Linear(linear)(x), linear(x), atol=0.05, rtol=0.05)
+
+
+def test_the_gate_is_silu() -> None:
     """Also where e^x would overflow: the kernel has its own exponential."""
-    y = torch.randn(3, 2 * 64, generator=torch.Generator().manual_seed(1)) * magnitude
-    out, scale = torch.empty(3, 64), torch.empty(3)
-    native.kernels().gated(
-        y.data_ptr(), native.FLOAT32, None, None, 3, 64, out.data_ptr(), native.FLOAT32, scale.data_ptr(), 1
-    )
-    gate, up = y.chunk(2, -1)
-    torch.testing.assert_close(out, torch.nn.functional.silu(gate) * up, rtol=2e-6, atol=1e-30)
+    x = torch.cat((torch.linspace(-120, 120, 4096), torch.tensor([0.0, -0.0, 1e-20, 500.0, -500.0] + [1.0] * 11)))
+    y = torch.empty_like(x)
+    native.kernels().silu(x.data_ptr(), y.data_ptr(), len(x))
+    torch.testing.assert_close(y, torch.nn.functional.silu(x), rtol=2e-6, atol=1e-30)
 
 
-def test_bf16_is_rounded_to_even_as_pytorch_rounds() -> None:
-    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(2)) * 1e3
-    x = torch.cat((x, x.bfloat16().float() + x.bfloat16().float() * 2**-8))  # ties
-    y = torch.cat((torch.full_like(x, 100.0), x), dim=-1)  # silu(100) is 100 in float32
-    out, scale = torch.empty(x.shape, dtype=torch.bfloat16), torch.empty(len(x))
-    native.kernels().gated(
-        y.data_ptr(), native.FLOAT32, None, None, len(x), 64, out.data_ptr(), native.BFLOAT16, scale.data_ptr(), 1
-    )
-    assert torch.equal(out, (x * 100.0).bfloat16())
-
-
-# -- int8 -------------------------------------------------------------------------------------------------------------
-
-
-@needs_int8
-def test_int8_products_are_close_and_exact_sums() -> None:
-    linear = torch.nn.Linear(192, 80)
-    x = torch.randn(6, 192)
-    whole, scale = int8_rows(x)
-    product = Int8Linear(linear)
-    assert product.late_bias is not None
-    ours = product(whole) * scale[:, None] + product.late_bias
-    torch.testing.assert_close(ours, linear(x), atol=0.05, rtol=0.05)
-    torch.testing.assert_close(Int8Module(linear)(x), ours, atol=0, rtol=0)
-    # the sums themselves are whole numbers: one-hot rows read the rounded weights back without error
-    hot = torch.full((192, 192), 128, dtype=torch.uint8)
-    hot.fill_diagonal_(129)
-    scales = linear.weight.detach().abs().amax(1) / 127
-    want = torch.round(linear.weight.detach() / scales[:, None]) * scales[:, None]
-    torch.testing.assert_close(product(hot).T, want, atol=0, rtol=0)
+# -- width invariance -------------------------------------------------------------------------------------------------
 
 
 def logits_one_by_one(runner: ModelRunner, prompt: tuple[int, ...], text: tuple[int, ...]) -> torch.Tensor:
@@ -126,16 +144,15 @@ def read(runner: ModelRunner, cache: Slots, prompt: tuple[int, ...]) -> int:
     return slot
 
 
-@needs_int8
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", FAMILIES)
 class TestWidthInvariance:
     """Bit for bit: alone, in a chain of 9, in a tree of 16, in a batch of 8 beside a prompt being read."""
 
     prompt, text = tokens(21, 1), tokens(10, 2)
 
-    def test_chain(self, name: str, dtype: torch.dtype, tiny: Callable[..., str]) -> None:
-        runner = runner_of(tiny(name), dtype, quantize="int8")
+    def test_chain(self, name: str, weights: str, tiny: Callable[..., str]) -> None:
+        runner = with_weights(tiny(name), weights)
         assert runner.width_invariant
         alone = logits_one_by_one(runner, self.prompt, self.text)
         cache = runner.new_cache(1)
@@ -143,9 +160,9 @@ class TestWidthInvariance:
         chain = Segment(slot, self.text[:1], Draft.chain(self.text[1:]), judged=10)
         assert torch.equal(runner.forward([chain], cache).logits, alone)
 
-    def test_tree(self, name: str, dtype: torch.dtype, tiny: Callable[..., str]) -> None:
+    def test_tree(self, name: str, weights: str, tiny: Callable[..., str]) -> None:
         """A tree of 16 nodes whose true path is scattered among siblings; afterwards its keys are gathered."""
-        runner = runner_of(tiny(name), dtype, quantize="int8")
+        runner = with_weights(tiny(name), weights)
         alone = logits_one_by_one(runner, self.prompt, self.text)
         cache = runner.new_cache(1)
         slot = read(runner, cache, self.prompt)
@@ -167,8 +184,8 @@ class TestWidthInvariance:
         rest = Segment(slot, self.text[6:7], Draft.chain(self.text[7:]), judged=4)
         assert torch.equal(runner.forward([rest], cache).logits, alone[6:])
 
-    def test_batch(self, name: str, dtype: torch.dtype, tiny: Callable[..., str]) -> None:
-        runner = runner_of(tiny(name), dtype, quantize="int8")
+    def test_batch(self, name: str, weights: str, tiny: Callable[..., str]) -> None:
+        runner = with_weights(tiny(name), weights)
         prompts = [tokens(n, n) for n in (3, 5, 17, 21, 30, 8, 9, 40)]
         alone = [logits_one_by_one(runner, prompt, self.text[:4]) for prompt in prompts]
         cache = runner.new_cache(9)
@@ -180,22 +197,18 @@ class TestWidthInvariance:
             assert torch.equal(mine, want)
 
 
-@needs_int8
 @pytest.mark.parametrize("chunk", [1, 4, 16])
 def test_reading_a_prompt_in_pieces_changes_no_bit(chunk: int, tiny: Callable[..., str]) -> None:
-    runner = runner_of(tiny("qwen3"), torch.bfloat16, quantize="int8")
+    runner = runner_of(tiny("qwen3"), torch.bfloat16, decoder="fused")
     prompt = tokens(48, 5)
     cache = runner.new_cache(2)
     whole = runner.forward([Segment(cache.acquire(), prompt)], cache).logits[-1]
     slot = cache.acquire()
-    for piece in itertools.batched(prompt, chunk) if hasattr(itertools, "batched") else _batched(prompt, chunk):
+    for begin in range(0, len(prompt), chunk):
+        piece = prompt[begin : begin + chunk]
         last = runner.forward([Segment(slot, piece)], cache).logits[-1]
         cache.keep(slot, len(piece))
     assert torch.equal(last, whole)
-
-
-def _batched(items: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
-    return [items[i : i + size] for i in range(0, len(items), size)]
 
 
 @needs_int8

@@ -11,7 +11,7 @@ from tiny import ARCHITECTURES, VOCAB, random_model
 from transformers import AutoModelForCausalLM
 
 from headstart.errors import UnsupportedModel
-from headstart.model.linears import PackedLinear, can_pack, replace
+from headstart.model.linears import PackedLinear, can_pack, prepare
 from headstart.model.loading import adopt
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
@@ -187,6 +187,6 @@ def test_packed_linear_equals_its_plain_twin(rows: int, bias: bool) -> None:
 def test_packing_leaves_a_tied_embedding_alone() -> None:
     model = adopt(random_model("gemma2").to(torch.bfloat16))
     before = model.model.embed_tokens.weight.clone()
-    replace(model, PackedLinear)
+    prepare(model, None)
     assert isinstance(model.lm_head, PackedLinear)
     assert torch.equal(model.model.embed_tokens.weight, before)

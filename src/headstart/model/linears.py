@@ -16,9 +16,6 @@ from torch import Tensor, nn
 class PackedLinear(nn.Module):
     """y = x W^T + b with W in the kernel's own layout. Holds no parameter: it cannot be trained or saved."""
 
-    late_bias = None  # it is in the product
-    rows = torch.bfloat16
-
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
@@ -34,17 +31,15 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-class Int8Linear:
-    """y = x W^T in whole numbers: W is int8 with a scale for each output, x comes as int8 rows with a scale each.
+class Int8Linear(nn.Module):
+    """y = x W^T + b in whole numbers: W is int8 with a scale for each output, x becomes int8 with a scale for each row.
 
-    Rows are uint8 with zero point 128 (the kernel's form of signed int8). Sums of whole numbers have no order, so a
-    row's result has the same bits beside any other rows. What is returned still lacks the row's own scale and the
-    bias: y * scale[row] + bias, which the next row kernel applies.
+    Sums of whole numbers have no order, so a row's result has the same bits beside any other rows.
     """
 
-    rows = torch.uint8
-
     def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
         self._scales = (weight.abs().amax(dim=1).float() / 127).clamp(min=torch.finfo(torch.float32).tiny)
         whole = torch.empty(weight.shape, dtype=torch.int8)
@@ -53,30 +48,15 @@ class Int8Linear:
             whole[rows] = (weight[rows].float() / self._scales[rows, None]).round_()
         self._weight = torch.ops.onednn.qlinear_prepack(whole, None)
         self._zeros = torch.zeros(len(whole), dtype=torch.int32)
-        self.late_bias = None if linear.bias is None else linear.bias.detach().float()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x [M, in] uint8; returns [M, out] float32."""
-        return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
-            x, 1.0, 128, self._weight, self._scales, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
-
-
-class Int8Module(nn.Module):
-    """`Int8Linear` as a module among transformers' own: it makes and undoes the int8 rows itself."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._product = Int8Linear(linear)
+        self._bias = None if linear.bias is None else linear.bias.detach().float()
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
-        whole, scale = int8_rows(rows)
-        y = self._product(whole) * scale[:, None]
-        if self._product.late_bias is not None:
-            y += self._product.late_bias
-        return y.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+        whole, scale = int8_rows(x.reshape(-1, self.in_features))
+        y = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, 128, self._weight, self._scales, self._zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        y = y * scale[:, None] if self._bias is None else y * scale[:, None] + self._bias
+        return y.to(x.dtype).reshape(*x.shape[:-1], self.out_features)  # type: ignore[no-any-return]
 
 
 def int8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,11 +70,8 @@ def int8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 class PlainLinear(nn.Module):
     """The same interface on an ordinary weight, for every other dtype and device."""
 
-    late_bias = None
-
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.rows = linear.weight.dtype
         self._weight = linear.weight.detach()
         self._bias = None if linear.bias is None else linear.bias.detach()
 
@@ -136,21 +113,19 @@ def can_quantize(device: torch.device) -> bool:
     )
 
 
-def product(
-    dtype: torch.dtype, device: torch.device, quantize: str | None
-) -> type[PlainLinear] | type[PackedLinear] | type[Int8Linear]:
-    """The best layer for these weights here."""
+def prepare(model: nn.Module, quantize: str | None) -> None:
+    """Replace every `nn.Linear` of the model in place by the best layer for its weights here.
+
+    Tied weights are prepared apart; the embedding keeps its own.
+    """
+    parameter = next(model.parameters())
     if quantize == "int8":
-        return Int8Linear
-    return PackedLinear if can_pack(dtype, device) else PlainLinear
-
-
-def replace(model: nn.Module, layer: type) -> None:
-    """Replace every `nn.Linear` of the model in place. Tied weights are prepared apart; the embedding keeps its own."""
-    if layer is PlainLinear:
+        layer: type[Int8Linear] | type[PackedLinear] = Int8Linear
+    elif can_pack(parameter.dtype, parameter.device):
+        layer = PackedLinear
+    else:
         return
-    wrap = Int8Module if layer is Int8Linear else PackedLinear
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:
-                setattr(module, name, wrap(child))
+                setattr(module, name, layer(child))

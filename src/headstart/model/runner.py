@@ -9,11 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.errors import UnsupportedModel
 from headstart.model import linears, native
 from headstart.model.attention import IMPLEMENTATION
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.fused import FusedDecoder, fits
+from headstart.model.fused import FusedDecoder, can_fuse, fits
 from headstart.model.lean import LeanDecoder, is_llama_shaped
 from headstart.model.loading import context_limit
 from headstart.model.packed import Forward, Packed, Segment
@@ -47,8 +47,8 @@ class ModelRunner:
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
         if quantize == "auto":
-            fused = decoder in ("auto", "fused") and is_llama_shaped(model) and fits(model) and native.available()
-            quantize = "int8" if fused and linears.can_quantize(self.device) else None
+            fused = decoder in ("auto", "fused") and is_llama_shaped(model) and fits(model) and can_fuse("int8")
+            quantize = "int8" if fused else None
         self.quantize = quantize
         self._decoder: FusedDecoder | LeanDecoder | None = None
         tokens, plain = self._plain_probe()
@@ -62,21 +62,17 @@ class ModelRunner:
     def _take(self, wanted: str) -> FusedDecoder | LeanDecoder | None:
         """Move the weights into the decoder that runs them; None leaves them in transformers' modules, prepared."""
         llama = is_llama_shaped(self.model)
-        product = linears.product(self.dtype, self.device, self.quantize)
         if wanted in ("auto", "fused") and llama and fits(self.model):
-            try:
-                return FusedDecoder(self.model, self.max_length, product)
-            except native.Unavailable as reason:
-                if wanted == "fused":
-                    raise InvalidOption(str(reason), hint="install a C++ compiler (g++ or clang)") from reason
-                log.info("no row kernels, so more and smaller operations run instead: %s", reason)
+            if can_fuse(self.quantize):
+                return FusedDecoder(self.model, self.max_length, self.quantize)
+            log.info("no row kernels, so more and smaller operations run instead: %s", native.reason())
         if wanted in ("auto", "lean") and llama and self.quantize is None:
             return LeanDecoder(self.model, self.max_length)
         if wanted in ("fused", "lean"):
             raise UnsupportedModel(
                 f"the {wanted} decoder does not take this {self.config.model_type}", hint="leave the choice to 'auto'"
             )
-        linears.replace(self.model, product)
+        linears.prepare(self.model, self.quantize)
         return None
 
     @property
@@ -87,7 +83,7 @@ class ModelRunner:
     @property
     def width_invariant(self) -> bool:
         """Whether a row's logits have the same bits in a forward of any width, by construction."""
-        return self.decoder == "fused" and self.quantize == "int8"
+        return self.decoder == "fused"
 
     def new_cache(self, slots: int) -> Slots:
         """An empty cache of this model's shape."""

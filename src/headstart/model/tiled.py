@@ -5,6 +5,7 @@ keys[layer]: [slots, heads, capacity / 16, dim, 16]; values[layer]: [slots, head
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ class TiledCache(Slots):
     def __init__(self, layers: Mapping[int, LayerShape], *, slots: int, capacity: int, dtype: torch.dtype) -> None:
         super().__init__(slots, capacity)
         self._kernels = native.kernels()
-        self.kind = native.KINDS[dtype]
+        self._bf16 = dtype == torch.bfloat16
         room = tiled_capacity(capacity)
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
@@ -36,22 +37,17 @@ class TiledCache(Slots):
             self.values[layer] = torch.empty(slots, shape.heads, room, shape.value_dim, dtype=dtype)
         self.room = room
 
+        self.pointers = tuple(
+            (ctypes.c_void_p * len(store))(*(tensor.data_ptr() for tensor in store.values()))
+            for store in (self.keys, self.values)
+        )
+
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         nodes = np.array(path, dtype=np.int64)
         for layer, keys in self.keys.items():
             _, heads, _, dim, _ = keys.shape
-            shape = np.array((heads, heads, dim, self.room), dtype=np.int64)
-            values = self.values[layer]
-            self._kernels.gather(
-                keys.data_ptr(),
-                values.data_ptr(),
-                self.kind,
-                shape.ctypes.data,
-                slot,
-                base,
-                nodes.ctypes.data,
-                len(path),
-            )
+            places = (self._bf16, heads, dim, self.room, slot, base, nodes.ctypes.data, len(path))
+            self._kernels.gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
 
 
 def _addresses(*arrays: NDArray[np.int64]) -> tuple[int, int, int, int]:

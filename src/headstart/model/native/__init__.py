@@ -1,9 +1,9 @@
-"""The row kernels: compiled once per machine from rows.cpp, called through plain C.
+"""The forward of Llama-shaped decoders in C++, compiled once per machine and called through plain C.
 
-Between two matrix products a decoder has a dozen small operations on each token's row. In PyTorch each is a call;
-here they are four (norm, rotate, attend, gate), and each computes a row in one fixed order, so that a row's result
-does not depend on what else is in the forward. The library is built with the machine's own C++ compiler at first
-use and kept in the user's cache directory. Without a compiler there are no row kernels, and `load` says why.
+A decoder's forward is hundreds of small operations, and for small models and few rows their calls cost more than
+their work. Here it is one call, and each row is computed in one fixed order, so that its result does not depend on
+what else is in the forward. The library is built with the machine's own C++ compiler at first use and kept in the
+user's cache directory. Without a compiler there are no row kernels, and `Unavailable` says why.
 """
 
 from __future__ import annotations
@@ -18,22 +18,83 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-FLOAT32, BFLOAT16, INT8 = 0, 1, 2
-"""How numbers are stored; the enum Kind of rows.cpp."""
+FLOAT32, BF16_WIDE, BF16_TILES, INT8 = range(4)
+"""How a product stores its weights; the enum Kind of products.h."""
 
-KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16, torch.uint8: INT8}
 LANES = 16
-"""Every width the kernels see must be a multiple of this."""
+"""Widths of rows and heads must be multiples of this."""
 
-_SOURCE = Path(__file__).with_name("rows.cpp")
+_DIRECTORY = Path(__file__).parent
+_SOURCES = ("decoder.cpp", "attention.h", "products.h", "numbers.h")
 _STRICT = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+
+_pointer, _number, _real, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int32
 
 
 class Unavailable(Exception):
     """Why there are no row kernels on this machine."""
+
+
+class Product(ctypes.Structure):
+    """struct Product of products.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("weights", "scale", "shift", "bias")),
+        *((name, _number) for name in ("inputs", "outputs", "kind")),
+    )
+
+
+class Layer(ctypes.Structure):
+    """struct Layer of decoder.cpp."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("before", "after", "q_gain", "k_gain")),
+        *((name, Product) for name in ("qkv", "out", "gate_up", "down")),
+        ("view", _number),
+        ("scaling", _real),
+    )
+
+
+class Model(ctypes.Structure):
+    """struct Model of decoder.cpp."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(Layer)),
+        *((name, _number) for name in ("layer_count", "width", "heads", "kv_heads", "dim")),
+        *((name, _pointer) for name in ("final_gain", "cosine", "sine")),
+        ("head", Product),
+        ("eps", _real),
+        ("kv_bf16", _flag),
+    )
+
+
+class View(ctypes.Structure):
+    """struct View of attention.h."""
+
+    _fields_ = tuple((name, _pointer) for name in ("first", "last", "extra_begin", "extra"))
+
+
+class Batch(ctypes.Structure):
+    """struct Batch of decoder.cpp."""
+
+    _fields_ = (
+        ("count", _number),
+        *((name, _pointer) for name in ("x", "positions", "slots", "places", "segments")),
+        ("segment_count", _number),
+        ("views", ctypes.POINTER(View)),
+        ("keys", _pointer),
+        ("values", _pointer),
+        ("capacity", _number),
+        ("judged", _pointer),
+        ("judged_count", _number),
+        ("logits", _pointer),
+        ("taps", _pointer),
+        ("threads", _number),
+    )
 
 
 class Kernels:
@@ -41,31 +102,30 @@ class Kernels:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        pointer, number, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 
-        def function(name: str, *arguments: type) -> Callable[..., None]:
+        def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
             found = getattr(library, f"headstart_{name}")
-            found.argtypes, found.restype = arguments, None
+            found.argtypes, found.restype = arguments, result
             return found  # type: ignore[no-any-return]
 
-        y = (pointer, flag, pointer, pointer)
-        out = (pointer, flag, pointer, flag)
-        self.norm = function("norm", pointer, *y, pointer, real, pointer, number, number, *out)
-        self.gated = function("gated", *y, number, number, *out)
-        self.rotate = function("rotate", *y, pointer, pointer, real, *[pointer] * 5, number, *[pointer] * 4, flag, flag)
-        self.attend = function(
-            "attend", *[pointer] * 3, flag, *[pointer] * 6, number, pointer, real, number, pointer, *out
-        )
-        self.gather = function("gather", pointer, pointer, flag, pointer, number, number, pointer, number)
+        self.supported = function("supported", ctypes.c_int, _number)
+        self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
+        self.pack = function("pack", None, _number, _pointer, ctypes.c_int, *[_number] * 2, *[_pointer] * 3, _number)
+        self.multiply = function("multiply", None, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
+        self.silu = function("silu", None, _pointer, _pointer, _number)
+        self.forward = function("forward", None, ctypes.POINTER(Model), ctypes.POINTER(Batch))
+        self.gather = function("gather", None, _pointer, _pointer, ctypes.c_int, *[_number] * 5, _pointer, _number)
 
 
 def available() -> bool:
     """Whether the row kernels can be had here; builds them at the first call."""
-    try:
-        kernels()
-    except Unavailable:
-        return False
-    return True
+    return reason() is None
+
+
+def reason() -> str | None:
+    """Why there are no row kernels, or None if there are."""
+    outcome = _outcome()
+    return str(outcome) if isinstance(outcome, Unavailable) else None
 
 
 @functools.cache
@@ -99,8 +159,17 @@ def cache_directory() -> Path:
 def _library() -> Path:
     compiler = _compiler()
     openmp = _openmp()
-    key = "\0".join((_SOURCE.read_text(), compiler, _version(compiler), platform.machine(), _cpu(), *openmp))
-    name = f"rows-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    key = "\0".join(
+        (
+            *((_DIRECTORY / name).read_text() for name in _SOURCES),
+            compiler,
+            _version(compiler),
+            platform.machine(),
+            _cpu(),
+            *openmp,
+        )
+    )
+    name = f"decoder-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     directory = cache_directory()
     if (directory / name).exists():
         return directory / name
@@ -116,8 +185,8 @@ def _build(compiler: str, openmp: tuple[str, ...], directory: Path, name: str) -
     failures = []
     for flags in _attempts():
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            made, part = Path(scratch) / name, Path(scratch) / "rows.o"
-            compile_ = [compiler, *_STRICT, *flags, "-c", str(_SOURCE), "-o", str(part)]
+            made, part = Path(scratch) / name, Path(scratch) / "decoder.o"
+            compile_ = [compiler, *_STRICT, *flags, "-c", str(_DIRECTORY / _SOURCES[0]), "-o", str(part)]
             threaded = "-fopenmp" in flags
             link = [compiler, "-shared", str(part), "-o", str(made), *(openmp if threaded else ())]
             for command in (compile_, link):

@@ -1,0 +1,279 @@
+// The forward of a Llama-shaped decoder on a CPU, over the packed rows of a ragged batch of trees.
+//
+// Every row (one token) is computed by itself and in one fixed order of operations: its result has the same bits
+// whether it runs alone, beside the rows of a draft, or in a batch. Work is shared out over threads in whole rows, in
+// panels of outputs or in blocks of queries, never inside a sum. The residual stream is float32.
+
+#include "attention.h"
+#include "products.h"
+
+namespace {
+
+struct Layer {
+    const float *before, *after;     // gains of the two norms
+    const float *q_gain, *k_gain;    // gains of each head's norm (Qwen3), or null
+    Product qkv, out, gate_up, down;
+    int64_t view;                    // which of the forward's views its attention uses
+    float scaling;
+};
+
+struct Model {
+    const Layer *layers;
+    int64_t layer_count, width, heads, kv_heads, dim;
+    const float *final_gain;
+    const float *cosine, *sine;      // [positions, dim / 2]
+    Product head;
+    float eps;
+    int32_t kv_bf16;
+};
+
+struct Batch {
+    int64_t count;                   // rows
+    float *x;                        // [count, width], the embedded tokens; becomes the residual stream
+    const int64_t *positions, *slots, *places;
+    const int64_t *segments;
+    int64_t segment_count;
+    const View *views;
+    void *const *keys, *const *values;  // of each layer
+    int64_t capacity;
+    const int64_t *judged;
+    int64_t judged_count;
+    float *logits;                   // [judged_count, vocabulary]
+    float *const *taps;              // [layer_count + 1]: where to leave a layer's input, or null; or null
+    int64_t threads;
+};
+
+// Row buffers of a forward, kept from call to call.
+struct Buffers {
+    std::vector<uint8_t> rows;
+    std::vector<float> scale, y, query, mixed;
+
+    static void grow(std::vector<float> &v, size_t n) {
+        if (v.size() < n) v.resize(n);
+    }
+};
+
+void emit_for(const Product &next, const float *row, int64_t r, uint8_t *rows, float *scale) {
+    uint8_t *to = rows + r * row_bytes(next.kind, next.in);
+    const int64_t padded = padded_in(next.kind, next.in);
+    if (next.kind == INT8)
+        emit(row, next.in, padded, to, scale + r);
+    else if (next.kind == BF16_TILES)
+        emit(row, next.in, padded, (BFloat16 *)to, scale);
+    else
+        emit(row, next.in, padded, (float *)to, scale);
+}
+
+// out = x / rms(x) * gain
+inline void norm_row(const float *x, const float *gain, float eps, int64_t width, float *out) {
+    Vec squares = {};
+    for (int64_t i = 0; i < width; i += LANES) squares += load(x + i) * load(x + i);
+    const float factor = 1.0f / std::sqrt(sum(squares) / float(width) + eps);
+    for (int64_t i = 0; i < width; i += LANES) store(out + i, load(x + i) * factor * load(gain + i));
+}
+
+// x += y (if any), then the normed row goes into the next product.
+void norm(float *x, const float *y, const float *gain, float eps, int64_t count, const Product &next, uint8_t *rows,
+          float *scale) {
+    const int64_t width = next.in;
+    float *normed = scratch<0>(width);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < count; r++) {
+        float *row = x + r * width;
+        if (y)
+            for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
+        norm_row(row, gain, eps, width, normed);
+        emit_for(next, normed, r, rows, scale);
+    }
+}
+
+// silu(gate) * up, where y holds gate and up side by side.
+void gate(const float *y, int64_t count, const Product &next, uint8_t *rows, float *scale) {
+    const int64_t width = next.in;
+    float *row = scratch<0>(width);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < count; r++) {
+        const float *g = y + r * 2 * width, *u = g + width;
+        for (int64_t i = 0; i < width; i += LANES)
+            store(row + i, load(g + i) / (1.0f + exponential(-load(g + i))) * load(u + i));
+        emit_for(next, row, r, rows, scale);
+    }
+}
+
+// Unpack [q | k | v] of each row, norm (Qwen3) and rotate q and k, write k and v to their place in the cache.
+template <class KV>
+void rotate(const float *y, const Layer &layer, const Model &model, const Batch &batch, const Shape &s, KV *keys,
+            KV *values, float *query) {
+    const int64_t all = s.heads + 2 * s.kv_heads, half = s.dim / 2;
+    float *head = scratch<0>(3 * s.dim);  // normed, rotated, and as it is stored
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) {
+        const float *c = model.cosine + batch.positions[r] * half, *d = model.sine + batch.positions[r] * half;
+        const int64_t slot = batch.slots[r], place = batch.places[r];
+        for (int64_t h = 0; h < all; h++) {
+            const float *from = y + (r * all + h) * s.dim;
+            if (h >= s.heads + s.kv_heads) {
+                KV *to = value_row(values, s, slot, h - s.heads - s.kv_heads, place);
+                for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(from + i));
+                continue;
+            }
+            const float *gain = h < s.heads ? layer.q_gain : layer.k_gain;
+            if (gain) {
+                norm_row(from, gain, model.eps, s.dim, head);
+                from = head;
+            }
+            float *rotated = h < s.heads ? query + (r * s.heads + h) * s.dim : head + s.dim;
+            for (int64_t i = 0; i < half; i++) {
+                rotated[i] = from[i] * c[i] - from[i + half] * d[i];
+                rotated[i + half] = from[i + half] * c[i] + from[i] * d[i];
+            }
+            if (h < s.heads) continue;
+            KV *stored = (KV *)(rotated + s.dim);
+            for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(rotated + i));
+            KV *tile = key_tile(keys, s, slot, h - s.heads, place) + place % LANES;
+            for (int64_t i = 0; i < s.dim; i++) tile[i * LANES] = stored[i];
+        }
+    }
+}
+
+template <class KV>
+void attend(const float *query, const KV *keys, const KV *values, const Batch &batch, const View &view, const Shape &s,
+            float scaling, float *mixed, const Product &next, uint8_t *rows, float *scale) {
+    const int64_t group = s.heads / s.kv_heads, room = s.capacity + LANES;
+    float *physical = scratch<1>(BLOCK * room), *logical = scratch<2>(room);
+    for (int64_t segment = 0; segment < batch.segment_count; segment++) {
+        const int64_t begin = batch.segments[segment] * group, end = batch.segments[segment + 1] * group;
+        const int64_t slot = batch.slots[batch.segments[segment]], blocks = (end - begin + BLOCK - 1) / BLOCK;
+#pragma omp for schedule(dynamic) nowait
+        for (int64_t task = 0; task < blocks * s.kv_heads; task++) {
+            const int64_t kv = task / blocks, at = begin + task % blocks * BLOCK;
+            const int n = int(end - at < BLOCK ? end - at : BLOCK);
+            attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), view, s, scaling, kv,
+                         at, n, mixed, physical, logical);
+        }
+    }
+#pragma omp barrier
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) emit_for(next, mixed + r * s.heads * s.dim, r, rows, scale);
+}
+
+void tap(const Batch &batch, int64_t layer, int64_t width) {
+    if (!batch.taps || !batch.taps[layer]) return;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++)
+        std::memcpy(batch.taps[layer] + r * width, batch.x + r * width, width * sizeof(float));
+}
+
+// After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
+void judge(const Model &model, const Batch &batch, const float *y, uint8_t *rows, float *scale) {
+    const int64_t width = model.width;
+    float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch<0>(width);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) {
+        float *row = batch.x + r * width;
+        for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
+        if (tapped) norm_row(row, model.final_gain, model.eps, width, tapped + r * width);
+    }
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < batch.judged_count; n++) {
+        norm_row(batch.x + batch.judged[n] * width, model.final_gain, model.eps, width, normed);
+        emit_for(model.head, normed, n, rows, scale);
+    }
+    multiply(model.head, rows, scale, batch.judged_count, batch.logits);
+}
+
+template <class KV>
+void forward(const Model &model, const Batch &batch, Buffers &b) {
+    const Shape s{model.heads, model.kv_heads, model.dim, batch.capacity};
+    uint8_t *rows = b.rows.data();
+    float *scale = b.scale.data(), *y = b.y.data();
+#pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
+    {
+        Tiles tiles(batch.count);
+        for (int64_t l = 0; l < model.layer_count; l++) {
+            const Layer &layer = model.layers[l];
+            KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
+            norm(batch.x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
+            tap(batch, l, model.width);
+            multiply(layer.qkv, rows, scale, batch.count, y);
+            rotate(y, layer, model, batch, s, keys, values, b.query.data());
+            attend(b.query.data(), keys, values, batch, batch.views[layer.view], s, layer.scaling, b.mixed.data(),
+                   layer.out, rows, scale);
+            multiply(layer.out, rows, scale, batch.count, y);
+            norm(batch.x, y, layer.after, model.eps, batch.count, layer.gate_up, rows, scale);
+            multiply(layer.gate_up, rows, scale, batch.count, y);
+            gate(y, batch.count, layer.down, rows, scale);
+            multiply(layer.down, rows, scale, batch.count, y);
+        }
+        judge(model, batch, y, rows, scale);
+    }
+}
+
+int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+}  // namespace
+
+extern "C" {
+
+int headstart_supported(int64_t kind) { return supported(kind); }
+
+int64_t headstart_packed_bytes(int64_t kind, int64_t in, int64_t out) {
+    return panel_bytes(kind, in) * (round_up(out, 2 * LANES) / LANES);
+}
+
+void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, int64_t out, void *to, float *scale,
+                    int32_t *shift, int64_t threads) {
+    if (from_bf16)
+        pack(kind, (const BFloat16 *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
+    else
+        pack(kind, (const float *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
+}
+
+// One product by itself, for tests and for measuring: x [count, in] float32 is converted row by row.
+void headstart_multiply(const Product *p, const float *x, int64_t count, float *y, int64_t threads) {
+    std::vector<uint8_t> rows(round_up(count, 32) * row_bytes(p->kind, p->in));
+    std::vector<float> scale(round_up(count, 32));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        Tiles tiles(count);
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < count; r++) emit_for(*p, x + r * p->in, r, rows.data(), scale.data());
+        multiply(*p, rows.data(), scale.data(), count, y);
+    }
+}
+
+// The gate's nonlinearity by itself, for tests: count is a multiple of 16.
+void headstart_silu(const float *x, float *y, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) store(y + i, load(x + i) / (1.0f + exponential(-load(x + i))));
+}
+
+void headstart_forward(const Model *model, const Batch *batch) {
+    static thread_local Buffers b;
+    const int64_t padded = round_up(batch->count, 32);
+    int64_t bytes = row_bytes(model->head.kind, model->head.in), widest = 0;
+    for (int64_t l = 0; l < model->layer_count; l++)
+        for (const Product *p : {&model->layers[l].qkv, &model->layers[l].out, &model->layers[l].gate_up,
+                                 &model->layers[l].down}) {
+            bytes = most(bytes, row_bytes(p->kind, p->in));
+            widest = most(widest, p->out);
+        }
+    if (int64_t(b.rows.size()) < padded * bytes) b.rows.resize(padded * bytes);
+    Buffers::grow(b.scale, padded);
+    Buffers::grow(b.y, padded * widest);
+    Buffers::grow(b.query, padded * model->heads * model->dim);
+    Buffers::grow(b.mixed, padded * model->heads * model->dim);
+    if (model->kv_bf16)
+        forward<BFloat16>(*model, *batch, b);
+    else
+        forward<float>(*model, *batch, b);
+}
+
+void headstart_gather(void *keys, void *values, int kv_bf16, int64_t kv_heads, int64_t dim, int64_t capacity,
+                      int64_t slot, int64_t base, const int64_t *path, int64_t count) {
+    const Shape s{kv_heads, kv_heads, dim, capacity};
+    if (kv_bf16)
+        gather((BFloat16 *)keys, (BFloat16 *)values, s, slot, base, path, count);
+    else
+        gather((float *)keys, (float *)values, s, slot, base, path, count);
+}
+}

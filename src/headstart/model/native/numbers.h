@@ -1,0 +1,127 @@
+// Sixteen numbers at a time, in the vector extension of GCC and Clang: one AVX-512 register, two of AVX2, four of NEON.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+constexpr int LANES = 16;
+typedef float Vec __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+
+struct BFloat16 {
+    uint16_t bits;
+};
+
+inline Vec load(const float *from) {
+    Vec v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+inline Vec load(const BFloat16 *from) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    Words words = __builtin_convertvector(halves, Words) << 16;
+    Vec v;
+    std::memcpy(&v, &words, sizeof v);
+    return v;
+}
+
+inline void store(float *to, Vec v) { std::memcpy(to, &v, sizeof v); }
+
+// Round to nearest, ties to even; a NaN keeps its upper bits and is made quiet.
+inline void store(BFloat16 *to, Vec v) {
+    Words words;
+    std::memcpy(&words, &v, sizeof v);
+    Words rounded = (words + 0x7fff + ((words >> 16) & 1)) >> 16;
+    Words quiet = (words >> 16) | 0x40;
+    Words nan = (Words)(v != v);
+    Halves halves = __builtin_convertvector((nan & quiet) | (~nan & rounded), Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
+inline Vec splat(float value) { return Vec{} + value; }
+
+inline float sum(Vec v) {
+    float halves[LANES];
+    store(halves, v);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) halves[i] += halves[i + width];
+    return halves[0];
+}
+
+inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+
+inline float largest(Vec v) {
+    float best = v[0];
+    for (int i = 1; i < LANES; i++) best = v[i] > best ? v[i] : best;
+    return best;
+}
+
+// e^x to within two units in the last place: 2^n times a polynomial of degree 6 on |r| <= ln(2)/2. NaN stays NaN.
+inline Vec exponential(Vec x) {
+    x = x < -87.0f ? splat(-87.0f) : x;
+    x = x > 88.0f ? splat(88.0f) : x;
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding and taking it away rounds to a whole number
+    Vec n = (x * 1.44269504f + magic) - magic;
+    Vec r = x - n * 0.693145752f;
+    r = r - n * 1.42860677e-6f;
+    Vec y = splat(1.3888889e-3f);
+    y = y * r + 8.3333333e-3f;
+    y = y * r + 4.1666667e-2f;
+    y = y * r + 1.6666667e-1f;
+    y = y * r + 0.5f;
+    y = y * r + 1.0f;
+    y = y * r + 1.0f;
+    Ints exponent = (__builtin_convertvector(n, Ints) + 127) << 23;
+    Vec power;
+    std::memcpy(&power, &exponent, sizeof power);
+    return y * power;
+}
+
+// A thread's own memory, kept from call to call: fresh pages would cost more than the work.
+template <int WHICH>
+inline float *scratch(size_t numbers) {
+    static thread_local std::vector<float> kept;
+    if (kept.size() < numbers) kept.resize(numbers);
+    return kept.data();
+}
+
+// A row on its way into a matrix product: `width` numbers (a multiple of 16), then zeros up to `padded`.
+
+inline void emit(const float *row, int64_t width, int64_t padded, float *to, float *) {
+    if (row != to) std::memcpy(to, row, width * sizeof(float));
+    for (int64_t i = width; i < padded; i++) to[i] = 0;
+}
+
+inline void emit(const float *row, int64_t width, int64_t padded, BFloat16 *to, float *) {
+    for (int64_t i = 0; i < width; i += LANES) store(to + i, load(row + i));
+    for (int64_t i = width; i < padded; i++) to[i].bits = 0;
+}
+
+// Symmetric int8 with zero point 128 and the row's own scale. A NaN or an infinity makes the scale NaN.
+inline void emit(const float *row, int64_t width, int64_t padded, uint8_t *to, float *scale) {
+    Vec peak = {}, finite = {};
+    for (int64_t i = 0; i < width; i += LANES) {
+        Vec v = load(row + i);
+        peak = larger(peak, v < 0 ? -v : v);
+        finite += v * 0.0f;
+    }
+    float most = largest(peak);
+    *scale = most / 127.0f + sum(finite);
+    float inverse = most > 0 ? 127.0f / most : 0.0f;
+    const float magic = 12582912.0f;
+    for (int64_t i = 0; i < width; i += LANES) {
+        Vec rounded = load(row + i) * inverse + magic;
+        Words words;
+        std::memcpy(&words, &rounded, sizeof words);
+        Bytes bytes = __builtin_convertvector(words + 128, Bytes);  // the low bits of 1.5 * 2^23 + q are q
+        std::memcpy(to + i, &bytes, sizeof bytes);
+    }
+    std::memset(to + width, 0, padded - width);
+}

@@ -1,0 +1,364 @@
+// Matrix products y = x W^T whose every row is computed alike, however many rows there are.
+//
+// Weights lie in panels of 16 outputs, so that a panel streams through once: [panel][input][16], where with int8
+// four inputs (with bf16 tiles two) of one output stand together, as the dot-product instructions want them.
+#pragma once
+
+#include "numbers.h"
+
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+#define HEADSTART_TILES 1
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__AVX512VNNI__)
+#include <immintrin.h>
+#endif
+
+// How a product stores its weights and takes its rows.
+enum Kind {
+    FLOAT32 = 0,   // float32 weights and rows
+    BF16_WIDE = 1, // bf16 weights, float32 rows and sums: any processor
+    BF16_TILES = 2, // bf16 weights and rows, float32 sums: AMX
+    INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
+};
+
+struct Product {
+    const void *weights;
+    const float *scale;   // [out], INT8 only
+    const int32_t *shift; // [out], INT8 only: 128 times the sum of an output's weights
+    const float *bias;    // [out] or null
+    int64_t in, out;
+    int64_t kind;
+};
+
+inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+inline int64_t number_bytes(int64_t kind) { return kind == FLOAT32 ? 4 : kind == INT8 ? 1 : 2; }
+
+// Inputs of a row as the product reads them, zeros included.
+inline int64_t padded_in(int64_t kind, int64_t in) {
+    return kind == INT8 ? round_up(in, 64) : kind == BF16_TILES ? round_up(in, 32) : in;
+}
+
+inline int64_t row_bytes(int64_t kind, int64_t in) {
+    return padded_in(kind, in) * (kind == INT8 ? 1 : kind == BF16_TILES ? 2 : 4);
+}
+
+inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
+
+inline bool supported(int64_t kind) {
+#if defined(HEADSTART_TILES)
+    if (kind == BF16_TILES || kind == INT8) {
+        static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, tile data
+        return allowed;
+    }
+#elif defined(__AVX512VNNI__)
+    if (kind == INT8) return true;
+#endif
+    return kind == FLOAT32 || kind == BF16_WIDE;
+}
+
+// -- packing ----------------------------------------------------------------------------------------------------------
+
+inline float as_float(float v) { return v; }
+
+inline float as_float(BFloat16 v) {
+    uint32_t word = uint32_t(v.bits) << 16;
+    float value;
+    std::memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+inline void put(float *to, float v) { *to = v; }
+
+inline void put(BFloat16 *to, float v) {
+    Vec wide = {};
+    wide[0] = v;
+    BFloat16 sixteen[LANES];
+    store(sixteen, wide);
+    *to = sixteen[0];
+}
+
+// One panel of 16 outputs from `from` [out, in]. `together` inputs of one output stand side by side.
+template <class W, class T>
+void pack_numbers(const W *from, int64_t panel, int64_t in, int64_t out, int64_t padded, int64_t together, T *to) {
+    for (int64_t i = 0; i < padded; i++)
+        for (int64_t n = 0; n < LANES; n++) {
+            const int64_t output = panel * LANES + n;
+            T *at = to + (i / together * LANES + n) * together + i % together;
+            put(at, i < in && output < out ? as_float(from[output * in + i]) : 0.0f);
+        }
+}
+
+template <class W>
+void pack_int8(const W *from, int64_t panel, int64_t in, int64_t out, int64_t padded, int8_t *to, float *scale,
+               int32_t *shift) {
+    std::memset(to, 0, padded * LANES);
+    for (int64_t n = 0; n < LANES && panel * LANES + n < out; n++) {
+        const int64_t output = panel * LANES + n;
+        const W *row = from + output * in;
+        float most = 0;
+        for (int64_t i = 0; i < in; i++) {
+            const float size = std::fabs(as_float(row[i]));
+            if (!(size <= most)) most = size;  // a NaN stays
+        }
+        const float inverse = most > 0 ? 127.0f / most : 0.0f;
+        int32_t total = 0;
+        for (int64_t i = 0; i < in; i++) {
+            const float scaled = as_float(row[i]) * inverse;
+            const int32_t whole = scaled == scaled ? int32_t(std::nearbyint(scaled)) : 0;
+            to[(i / 4 * LANES + n) * 4 + i % 4] = int8_t(whole);
+            total += whole;
+        }
+        scale[output] = most / 127.0f;
+        shift[output] = 128 * total;
+    }
+}
+
+template <class W>
+void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, float *scale, int32_t *shift,
+          int threads) {
+    const int64_t padded = padded_in(kind, in), panels = round_up(out, 2 * LANES) / LANES;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t panel = 0; panel < panels; panel++) {
+        uint8_t *at = to + panel * panel_bytes(kind, in);
+        if (kind == INT8)
+            pack_int8(from, panel, in, out, padded, (int8_t *)at, scale, shift);
+        else if (kind == BF16_TILES)
+            pack_numbers(from, panel, in, out, padded, 2, (BFloat16 *)at);
+        else if (kind == BF16_WIDE)
+            pack_numbers(from, panel, in, out, padded, 1, (BFloat16 *)at);
+        else
+            pack_numbers(from, panel, in, out, padded, 1, (float *)at);
+    }
+}
+
+// -- results ----------------------------------------------------------------------------------------------------------
+
+inline void put_results(const Product &p, Vec v, int64_t output, float *y) {
+    if (p.bias) {
+        if (output + LANES <= p.out) {
+            v += load(p.bias + output);
+        } else {
+            for (int64_t n = 0; output + n < p.out; n++) v[n] += p.bias[output + n];
+        }
+    }
+    if (output + LANES <= p.out) {
+        store(y + output, v);
+    } else if (output < p.out) {
+        float sixteen[LANES];
+        store(sixteen, v);
+        std::memcpy(y + output, sixteen, (p.out - output) * sizeof(float));
+    }
+}
+
+inline void put_whole(const Product &p, Ints sums, int64_t output, float row_scale, float *y) {
+    Ints shift = {};
+    Vec scale = {};
+    const int64_t count = p.out - output < LANES ? p.out - output : LANES;
+    if (count <= 0) return;
+    std::memcpy(&shift, p.shift + output, count * sizeof(int32_t));
+    std::memcpy(&scale, p.scale + output, count * sizeof(float));
+    put_results(p, __builtin_convertvector(sums - shift, Vec) * scale * row_scale, output, y);
+}
+
+// -- tiles ------------------------------------------------------------------------------------------------------------
+
+#if defined(HEADSTART_TILES)
+
+struct alignas(64) TileConfig {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+// Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. What another library had configured is put back at the end.
+class Tiles {
+  public:
+    explicit Tiles(int64_t count) {
+        _tile_storeconfig(&before_);
+        TileConfig config;
+        for (int t = 0; t < 8; t++) {
+            config.bytes[t] = 64;
+            config.rows[t] = 16;
+        }
+        if (count < 16) config.rows[0] = config.rows[1] = config.rows[4] = uint8_t(count);
+        _tile_loadconfig(&config);
+    }
+    ~Tiles() {
+        if (before_.palette)
+            _tile_loadconfig(&before_);
+        else
+            _tile_release();
+    }
+
+  private:
+    TileConfig before_;
+};
+
+template <int KIND>
+inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_t *w0, const uint8_t *w1, int64_t steps,
+                        int32_t (*sums)[256]) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (two) {
+        _tile_zero(2);
+        _tile_zero(3);
+        for (int64_t s = 0; s < steps; s++) {
+            _tile_loadd(4, x + s * 64, stride);
+            _tile_loadd(5, x + 16 * stride + s * 64, stride);
+            _tile_loadd(6, w0 + s * 1024, 64);
+            _tile_loadd(7, w1 + s * 1024, 64);
+            if (KIND == INT8) {
+                _tile_dpbusd(0, 4, 6);
+                _tile_dpbusd(1, 4, 7);
+                _tile_dpbusd(2, 5, 6);
+                _tile_dpbusd(3, 5, 7);
+            } else {
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_dpbf16ps(2, 5, 6);
+                _tile_dpbf16ps(3, 5, 7);
+            }
+        }
+        _tile_stored(2, sums[2], 64);
+        _tile_stored(3, sums[3], 64);
+    } else {
+        for (int64_t s = 0; s < steps; s++) {
+            _tile_loadd(4, x + s * 64, stride);
+            _tile_loadd(6, w0 + s * 1024, 64);
+            _tile_loadd(7, w1 + s * 1024, 64);
+            if (KIND == INT8) {
+                _tile_dpbusd(0, 4, 6);
+                _tile_dpbusd(1, 4, 7);
+            } else {
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_dpbf16ps(1, 4, 7);
+            }
+        }
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+}
+
+template <int KIND>
+inline void multiply_pair(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t count,
+                          float *y) {
+    const int64_t stride = row_bytes(KIND, p.in), bytes = panel_bytes(KIND, p.in);
+    const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes;
+    alignas(64) int32_t sums[4][256];
+    for (int64_t m = 0; m < count; m += 32) {
+        const bool two = m + 16 < count;
+        tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, stride / 64, sums);
+        const int64_t rows = count - m < 32 ? count - m : 32;
+        for (int64_t r = 0; r < rows; r++)
+            for (int side = 0; side < 2; side++) {
+                const int32_t *from = sums[r / 16 * 2 + side] + r % 16 * LANES;
+                const int64_t output = (2 * pair + side) * LANES;
+                float *to = y + (m + r) * p.out;
+                if (KIND == INT8) {
+                    Ints whole;
+                    std::memcpy(&whole, from, sizeof whole);
+                    put_whole(p, whole, output, x_scale[m + r], to);
+                } else {
+                    put_results(p, load((const float *)from), output, to);
+                }
+            }
+    }
+}
+
+#else
+
+class Tiles {
+  public:
+    explicit Tiles(int64_t) {}
+};
+
+#endif
+
+// -- vectors ----------------------------------------------------------------------------------------------------------
+
+#if !defined(HEADSTART_TILES) && defined(__AVX512VNNI__)
+
+template <int N>
+inline void whole_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, float *y) {
+    const int64_t stride = row_bytes(INT8, p.in), bytes = panel_bytes(INT8, p.in);
+    const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes, *w1 = w0 + bytes;
+    __m512i sums[N][2];
+    for (int r = 0; r < N; r++) sums[r][0] = sums[r][1] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < stride; i += 4) {
+        const __m512i a = _mm512_loadu_si512(w0 + i * LANES), b = _mm512_loadu_si512(w1 + i * LANES);
+        for (int r = 0; r < N; r++) {
+            int32_t four;
+            std::memcpy(&four, x + r * stride + i, 4);
+            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], _mm512_set1_epi32(four), a);
+            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], _mm512_set1_epi32(four), b);
+        }
+    }
+    for (int r = 0; r < N; r++)
+        for (int side = 0; side < 2; side++) {
+            Ints whole;
+            std::memcpy(&whole, &sums[r][side], sizeof whole);
+            put_whole(p, whole, (2 * pair + side) * LANES, x_scale[r], y + r * p.out);
+        }
+}
+
+#endif
+
+// Weights of type W against N float32 rows: one chain of sums over the inputs for each result.
+template <int N, class W>
+inline void wide_rows(const Product &p, int64_t pair, const float *x, float *y) {
+    const W *w0 = (const W *)p.weights + 2 * pair * p.in * LANES, *w1 = w0 + p.in * LANES;
+    Vec sums[N][2] = {};
+    for (int64_t i = 0; i < p.in; i++) {
+        const Vec a = load(w0 + i * LANES), b = load(w1 + i * LANES);
+        for (int r = 0; r < N; r++) {
+            sums[r][0] += a * x[r * p.in + i];
+            sums[r][1] += b * x[r * p.in + i];
+        }
+    }
+    for (int r = 0; r < N; r++)
+        for (int side = 0; side < 2; side++) put_results(p, sums[r][side], (2 * pair + side) * LANES, y + r * p.out);
+}
+
+// All rows against the two panels of a pair, eight rows at a time.
+#define HEADSTART_BY_ROWS(CALL)                                  \
+    int64_t m = 0;                                               \
+    for (; m + 8 <= count; m += 8) CALL(8);                      \
+    for (; m + 4 <= count; m += 4) CALL(4);                      \
+    for (; m < count; m++) CALL(1);
+
+template <class W>
+inline void wide_pair(const Product &p, int64_t pair, const float *x, int64_t count, float *y) {
+#define HEADSTART_WIDE(N) wide_rows<N, W>(p, pair, x + m * p.in, y + m * p.out)
+    HEADSTART_BY_ROWS(HEADSTART_WIDE)
+#undef HEADSTART_WIDE
+}
+
+// y [count, out] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
+inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *y) {
+    const int64_t pairs = round_up(p.out, 2 * LANES) / (2 * LANES);
+    (void)x_scale;
+#pragma omp for schedule(static)
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        if (p.kind == FLOAT32) {
+            wide_pair<float>(p, pair, (const float *)x, count, y);
+        } else if (p.kind == BF16_WIDE) {
+            wide_pair<BFloat16>(p, pair, (const float *)x, count, y);
+        } else {
+#if defined(HEADSTART_TILES)
+            if (p.kind == INT8)
+                multiply_pair<INT8>(p, pair, x, x_scale, count, y);
+            else
+                multiply_pair<BF16_TILES>(p, pair, x, x_scale, count, y);
+#elif defined(__AVX512VNNI__)
+            const int64_t stride = row_bytes(INT8, p.in);
+#define HEADSTART_WHOLE(N) whole_rows<N>(p, pair, x + m * stride, x_scale + m, y + m * p.out)
+            HEADSTART_BY_ROWS(HEADSTART_WHOLE)
+#undef HEADSTART_WHOLE
+#endif
+        }
+    }
+}
+#undef HEADSTART_BY_ROWS
