@@ -74,7 +74,7 @@ def test_every_draft_length(k: int, rule: Any, tiny: Callable[..., str], load: C
 
 
 def test_a_perfect_draft_is_accepted_whole(tiny: Callable[..., str], load: Callable[..., Any]) -> None:
-    engine = load("llama", tiny("llama"), num_speculative_tokens=3)
+    engine = load("llama", tiny("llama"), num_speculative_tokens=3, draft_quantize=None)
     out = engine.generate(list(prompts()[0]), hs.Sampling(max_tokens=NEW, ignore_eos=True))
     assert out.stats.tokens_per_forward == 4
     assert out.stats.drafted == out.stats.accepted == 24

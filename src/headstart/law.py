@@ -53,6 +53,14 @@ class LawState:
         self.sampling = sampling
         self.generated = 0
         self.stop_ids = tuple(sorted(token for token in stop_ids if token < vocab_size))
+        # Whether nothing comes before the temperature
+        self.unedited = not (
+            sampling.logit_bias
+            or sampling.min_tokens
+            or sampling.repetition_penalty != 1
+            or sampling.presence_penalty
+            or sampling.frequency_penalty
+        )
         self.seen: Tensor | None = None  # int64: the ids in prompt and output, some more than once
         self.counts: Tensor | None = None  # float32 [V]: occurrences in the output
         if sampling.repetition_penalty != 1:
@@ -89,6 +97,20 @@ def law(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
     if all(row.state.sampling.greedy for row in rows):  # the common case, without the exponentials
         return _one_hot(_edit(logits, rows))
     return process(logits, rows).softmax(-1)
+
+
+def greedy(logits: Tensor, rows: Sequence[LawRow]) -> list[int]:
+    """The token of each row's law where every request is at temperature 0: `law`'s one-hot rows as numbers.
+
+    -1 for a row whose largest logit is not finite. Nothing as wide as the vocabulary is made or copied.
+    """
+    edited = _edit(logits, rows)
+    if edited.device.type == "cpu":  # a dozen small operations on a cold cache would take longer than the work
+        values = edited.detach().numpy()
+        tokens = values.argmax(-1).tolist()
+        return [token if math.isfinite(row[token]) else -1 for token, row in zip(tokens, values, strict=True)]
+    first, highest = _first_maximum(edited)
+    return torch.where(torch.isfinite(highest), first, -1)[:, 0].tolist()
 
 
 def process(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
@@ -136,6 +158,8 @@ def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
     min_tokens goes in with the bias: it adds -inf, which no penalty can bring back.
     """
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
+    if all(row.state.unedited for row in rows):
+        return logits.float()
     return _presence_and_frequency(_repetition(_add_bias(logits.float(), rows), rows), rows)
 
 
@@ -203,13 +227,18 @@ def _temperature(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
 
 def _one_hot(x: Tensor) -> Tensor:
     """All mass on the first maximum of each row; NaN throughout where that maximum is not finite. float32 [R, V]."""
+    first, highest = _first_maximum(x)
+    nothing = highest - highest  # 0, or NaN
+    return nothing.expand_as(x).clone(memory_format=torch.contiguous_format).scatter_(1, first, nothing + 1)
+
+
+def _first_maximum(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each row's first maximum (or first NaN) is, and its value; both [R, 1]."""
     if x.device.type == "cpu":  # NumPy's argmax takes a tenth of the time of torch's, and agrees on ties and NaN
         first = torch.from_numpy(x.detach().numpy().argmax(-1)).unsqueeze(1)
     else:
         first = x.argmax(-1, keepdim=True)
-    highest = x.gather(1, first)
-    nothing = highest - highest  # 0, or NaN
-    return nothing.expand_as(x).clone(memory_format=torch.contiguous_format).scatter_(1, first, nothing + 1)
+    return first, x.gather(1, first)
 
 
 def _top_k(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:

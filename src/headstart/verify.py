@@ -17,7 +17,7 @@ Both are generic in the arithmetic: the engine runs them on floats, the tests on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from headstart.noise import Noise, Purpose
 from headstart.types import Draft, Rule, Verdict
 
+T = TypeVar("T")
 Law = NDArray[Any]
 """[V] weights, of floats or of `Fraction`s."""
 Laws = Sequence[Law] | Law
@@ -57,8 +58,11 @@ def verify(draft: Draft, p: Laws, q: Laws | None, noise: Noise, position: int, r
     return traverse(draft, p, q, coin, draw)
 
 
-def walk(draft: Draft, p: Laws, draw: Callable[[Law, int], int]) -> Verdict:
-    """Point-mass rule: P(a child is accepted) is exactly its p, so the emitted tokens follow p."""
+def walk(draft: Draft, p: Sequence[T] | NDArray[Any], draw: Callable[[T, int], int]) -> Verdict:
+    """Point-mass rule: P(a child is accepted) is exactly its p, so the emitted tokens follow p.
+
+    `draw` turns p[i], in whatever form, and a depth into the target's own token there.
+    """
     path: list[int] = []
     node = -1
     while True:

@@ -8,13 +8,14 @@ After a full acceptance that is two tokens, x_K and the bonus; after a rejection
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter
-from headstart.law import LawRow, law
+from headstart.law import LawRow, greedy, law
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -27,6 +28,8 @@ class DraftModel(Drafter):
     than `confidence` (the first token is always proposed). Whether it ends is a function of the text up to there, so
     each position is still judged against the law its token was drawn from, and the rule stays exact.
     """
+
+    limit = 12
 
     def __init__(
         self,
@@ -58,9 +61,11 @@ class DraftModel(Drafter):
         while live:
             logits = self._forward([(guess.row, guess.row.feed) for guess in live])
             sure = self._sure(logits)
-            q = law(logits, [LawRow(guess.context.law, tuple(guess.tokens)) for guess in live])
+            rows = [LawRow(guess.context.law, tuple(guess.tokens)) for guess in live]
+            all_greedy = all(guess.context.law.sampling.greedy for guess in live)
+            laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
             going = []
-            for guess, row, certain in zip(live, q, sure, strict=True):
+            for guess, row, certain in zip(live, laws, sure, strict=True):
                 if guess.tokens and not certain:
                     continue
                 guess.extend(row)
@@ -153,11 +158,14 @@ class _Guess:
         self.tokens: list[int] = []
         self._laws: list[Tensor] = []
 
-    def extend(self, q: Tensor) -> None:
-        """Draw the next token from q [V]."""
-        token = self.context.draw(q.cpu().numpy(), len(self.tokens))
+    def extend(self, q: Tensor | int) -> None:
+        """Draw the next token from q [V], or take the one that a greedy law leaves."""
+        if isinstance(q, int):
+            token = max(q, 0)  # broken logits (-1): any guess will do
+        else:
+            token = self.context.draw(q.cpu().numpy(), len(self.tokens))
+            self._laws.append(q)
         self.tokens.append(token)
-        self._laws.append(q)
         self.row.feed = [token]
 
     def draft(self) -> Draft:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.model import native
 from headstart.model.lean import release, window_of
 from headstart.model.linears import joined
 from headstart.model.packed import Forward, Packed
-from headstart.model.tiled import Places, TiledCache, Views
+from headstart.model.tiled import Numbers, TiledCache
 
 
 def fits(model: Any) -> bool:
@@ -50,7 +49,6 @@ class FusedDecoder:
         base, config = model.model, model.config
         kind = _kind(model.dtype, quantize, self._kernels)
         self._dtype: torch.dtype = model.dtype
-        self._embedding = base.embed_tokens.weight.detach()
         self._kept: list[Tensor] = []  # what the structures point to
         first = base.layers[0].self_attn
         self._windows = sorted({window_of(config, i) for i in range(len(base.layers))}, key=lambda w: w or 0)
@@ -71,8 +69,9 @@ class FusedDecoder:
             cosine=self._keep(cos),
             sine=self._keep(sin),
             head=self._product(model.lm_head, kind),
+            embedding=self._keep(base.embed_tokens.weight),
+            bf16=self._dtype == torch.bfloat16,
             eps=float(base.norm.variance_epsilon),
-            kv_bf16=self._dtype == torch.bfloat16,
         )
         model.lm_head = nn.Identity()
 
@@ -80,30 +79,28 @@ class FusedDecoder:
         """One forward over a packed batch; see `ModelRunner.forward`."""
         cache, model = packed.cache, self._model
         assert isinstance(cache, TiledCache), "a fused decoder runs on a tiled cache"
-        x = F.embedding(packed.ids[0], self._embedding).float()
-        places = Places.of(packed)
-        views = [Views.of(packed, window) for window in self._windows]
-        structures = (native.View * len(views))(*(native.View(*view.pointers) for view in views))
-        logits = torch.empty(len(packed.judged), model.head.outputs)
-        hidden = {layer: torch.empty_like(x) for layer in taps}
+        rows = len(packed.token_ids)
+        numbers = Numbers(packed, self._windows)
+        views = (native.View * len(numbers.views))(*(native.View(*view) for view in numbers.views))
+        logits = torch.empty(len(packed.judged_rows), model.head.outputs)
+        hidden = {layer: torch.empty(rows, model.width) for layer in taps}
         pointers = (ctypes.c_void_p * (model.layer_count + 1))() if hidden else None
         for layer, states in hidden.items():
             pointers[layer] = states.data_ptr()  # type: ignore[index]
-        positions, slots, rows, segments = places.pointers
         keys, values = cache.pointers
         batch = native.Batch(
-            count=len(x),
-            x=x.data_ptr(),
-            positions=positions,
-            slots=slots,
-            places=rows,
-            segments=segments,
+            count=rows,
+            ids=numbers.ids,
+            positions=numbers.positions,
+            slots=numbers.slots,
+            places=numbers.places,
+            segments=numbers.segments,
             segment_count=len(packed.segments),
-            views=structures,
+            views=views,
             keys=ctypes.addressof(keys),
             values=ctypes.addressof(values),
             capacity=cache.room,
-            judged=packed.judged.data_ptr(),
+            judged=numbers.judged,
             judged_count=len(logits),
             logits=logits.data_ptr(),
             taps=ctypes.addressof(pointers) if pointers is not None else None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -35,16 +36,17 @@ class Segment:
 
 
 class Packed:
-    """The tensors of one forward: ids [1, M], positions [1, M], judged [R] row numbers; and the masks."""
+    """The rows of one forward: their token ids, positions and which of them are judged, as lists; and as tensors
+    ids [1, M], positions [1, M], judged [R], and the masks, for forwards that want those."""
 
     def __init__(self, segments: Sequence[Segment], cache: Slots, dtype: torch.dtype, device: torch.device) -> None:
         self.segments = segments
         self.cache = cache
         self.dtype = dtype
         self.starts = [cache.lengths[segment.slot] for segment in segments]
-        ids: list[int] = []
-        positions: list[int] = []
-        judged: list[int] = []
+        ids = self.token_ids = list[int]()
+        positions = self.token_positions = list[int]()
+        judged = self.judged_rows = list[int]()
         self.bounds: list[tuple[int, int]] = []
         for segment, start in zip(segments, self.starts, strict=True):
             begin, last = len(ids), start + len(segment.causal) - 1
@@ -54,11 +56,22 @@ class Packed:
             positions += [last + depth for depth in segment.draft.depths]
             judged += range(len(ids) - segment.judged, len(ids))
             self.bounds.append((begin, len(ids)))
-        self.ids = torch.tensor([ids], device=device)
-        self.positions = torch.tensor([positions], device=device)
-        # A forward of prefill chunks alone judges nothing; one row is kept all the same, so that no layer sees zero
-        self.judged = torch.tensor(judged or [len(ids) - 1], device=device)
+        if not judged:  # prefill chunks alone; one row is kept all the same, so that no layer sees zero
+            judged.append(len(ids) - 1)
+        self._device = device
         self._masks: dict[tuple[int, int, int | None], Tensor | None] = {}
+
+    @cached_property
+    def ids(self) -> Tensor:
+        return torch.tensor([self.token_ids], device=self._device)
+
+    @cached_property
+    def positions(self) -> Tensor:
+        return torch.tensor([self.token_positions], device=self._device)
+
+    @cached_property
+    def judged(self) -> Tensor:
+        return torch.tensor(self.judged_rows, device=self._device)
 
     def mask(self, index: int, groups: int, window: int | None) -> Tensor | None:
         """Additive mask [1, 1, groups * n, start + n] of a segment's rows, or None where every row sees everything.

@@ -6,13 +6,11 @@ keys[layer]: [slots, heads, capacity / 16, dim, 16]; values[layer]: [slots, head
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.model import native
@@ -50,84 +48,57 @@ class TiledCache(Slots):
             self._kernels.gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
 
 
-def _addresses(*arrays: NDArray[np.int64]) -> tuple[int, int, int, int]:
-    a, b, c, d = (array.ctypes.data for array in arrays)  # slow to ask for: once per forward, not once per layer
-    return a, b, c, d
-
-
 def tiled_capacity(capacity: int) -> int:
     """Rounded up to whole tiles."""
     return -(-capacity // native.LANES) * native.LANES
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where each row of a packed batch stands, as the kernels read it; all int64.
+class Numbers:
+    """The numbers the kernels read of a packed batch, in one array; each part is known by its address. All int64.
 
-    positions, slots, places [M]: rotation position, cache slot, token index in the slot. segments [S + 1]: segment k
-    owns the rows from segments[k] to segments[k + 1].
+    ids, positions, slots, places [M]: token, rotation position, cache slot, index in the slot. segments [S + 1]:
+    segment k owns the rows from segments[k] to segments[k + 1]. judged [R]: rows. views: four parts for each window
+    (see `view`).
     """
 
-    positions: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    places: NDArray[np.int64]
-    segments: NDArray[np.int64]
-
-    @cached_property
-    def pointers(self) -> tuple[int, int, int, int]:
-        """Addresses of the four, in order."""
-        return _addresses(self.positions, self.slots, self.places, self.segments)
-
-    @classmethod
-    def of(cls, packed: Packed) -> Places:
-        sizes = [len(segment) for segment in packed.segments]
-        return cls(
-            positions=packed.positions[0].numpy(),
-            slots=np.repeat([segment.slot for segment in packed.segments], sizes).astype(np.int64, copy=False),
-            places=np.concatenate(
-                [np.arange(start, start + size) for start, size in zip(packed.starts, sizes, strict=True)]
-            ),
-            segments=np.array([0, *(end for _, end in packed.bounds)], dtype=np.int64),
-        )
-
-
-@dataclass(frozen=True)
-class Views:
-    """Whom each row sees, in the order of the text: the tokens [first, last) of its slot, then extra[extra_begin[r]
-    to extra_begin[r + 1]], its ancestors in a draft that is no chain, and itself; all int64."""
-
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    extra_begin: NDArray[np.int64]
-    extra: NDArray[np.int64]
-
-    @cached_property
-    def pointers(self) -> tuple[int, int, int, int]:
-        """Addresses of the four, in order."""
-        return _addresses(self.first, self.last, self.extra_begin, self.extra)
-
-    @classmethod
-    def of(cls, packed: Packed, window: int | None) -> Views:
-        first: list[int] = []
-        last: list[int] = []
-        begin = [0]
-        extra: list[int] = []
+    def __init__(self, packed: Packed, windows: Sequence[int | None]) -> None:
+        slots: list[int] = []
+        places: list[int] = []
         for segment, start in zip(packed.segments, packed.starts, strict=True):
-            own = range(start, start + len(segment.causal))
-            last += [place + 1 for place in own]
-            first += [max(0, place + 1 - window) for place in own] if window else [0] * len(own)
-            begin += [len(extra)] * len(own)
-            end, draft = own.stop, segment.draft
-            chain = draft.is_chain
-            for node, depth in enumerate(draft.depths):
-                position = end - 1 + depth
-                oldest = max(0, position + 1 - window) if window else 0
-                first.append(min(oldest, end))
-                last.append(end + depth if chain else end)
-                if chain:
-                    first[-1] = oldest
-                else:
-                    path = draft.path(node)
-                    extra += [end + ancestor for ancestor in path[max(0, oldest - end) :]]
-                begin.append(len(extra))
-        return cls(*(np.array(values, dtype=np.int64) for values in (first, last, begin, extra or [0])))
+            slots += [segment.slot] * len(segment)
+            places += range(start, start + len(segment))
+        segments = [0, *(end for _, end in packed.bounds)]
+        parts = [packed.token_ids, packed.token_positions, slots, places, segments, packed.judged_rows]
+        for window in windows:
+            parts += view(packed, window)
+        self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
+        base = self._array.ctypes.data
+        addresses = [base + 8 * begin for begin in itertools.accumulate(map(len, parts), initial=0)]
+        self.ids, self.positions, self.slots, self.places, self.segments, self.judged = addresses[:6]
+        self.views = [tuple(addresses[at : at + 4]) for at in range(6, len(parts), 4)]
+
+
+def view(packed: Packed, window: int | None) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Whom each row sees, in the order of the text: first, last [M], extra_begin [M + 1], extra.
+
+    These are the tokens [first, last) of its slot, then extra[extra_begin[r] : extra_begin[r + 1]], which are its
+    ancestors in a draft that is no chain, and itself.
+    """
+    first: list[int] = []
+    last: list[int] = []
+    begin = [0]
+    extra: list[int] = []
+    for segment, start in zip(packed.segments, packed.starts, strict=True):
+        end, draft = start + len(segment.causal), segment.draft
+        # a chain is more committed tokens as far as seeing goes
+        plain = len(segment) if draft.is_chain else len(segment.causal)
+        last += range(start + 1, start + plain + 1)
+        first += [max(0, place + 1 - window) for place in range(start, start + plain)] if window else [0] * plain
+        begin += [len(extra)] * plain
+        for node in range(len(segment) - plain):
+            oldest = max(0, end + draft.depths[node] - window) if window else 0
+            first.append(min(oldest, end))
+            last.append(end)
+            extra += [end + ancestor for ancestor in draft.path(node)[max(0, oldest - end) :]]
+            begin.append(len(extra))
+    return first, last, begin, extra

@@ -65,10 +65,10 @@ class Model(ctypes.Structure):
     _fields_ = (
         ("layers", ctypes.POINTER(Layer)),
         *((name, _number) for name in ("layer_count", "width", "heads", "kv_heads", "dim")),
-        *((name, _pointer) for name in ("final_gain", "cosine", "sine")),
+        *((name, _pointer) for name in ("embedding", "final_gain", "cosine", "sine")),
         ("head", Product),
         ("eps", _real),
-        ("kv_bf16", _flag),
+        ("bf16", _flag),
     )
 
 
@@ -83,7 +83,7 @@ class Batch(ctypes.Structure):
 
     _fields_ = (
         ("count", _number),
-        *((name, _pointer) for name in ("x", "positions", "slots", "places", "segments")),
+        *((name, _pointer) for name in ("ids", "positions", "slots", "places", "segments")),
         ("segment_count", _number),
         ("views", ctypes.POINTER(View)),
         ("keys", _pointer),

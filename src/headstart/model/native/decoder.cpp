@@ -20,17 +20,17 @@ struct Layer {
 struct Model {
     const Layer *layers;
     int64_t layer_count, width, heads, kv_heads, dim;
+    const void *embedding;           // [tokens, width]
     const float *final_gain;
     const float *cosine, *sine;      // [positions, dim / 2]
     Product head;
     float eps;
-    int32_t kv_bf16;
+    int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
 
 struct Batch {
     int64_t count;                   // rows
-    float *x;                        // [count, width], the embedded tokens; becomes the residual stream
-    const int64_t *positions, *slots, *places;
+    const int64_t *ids, *positions, *slots, *places;
     const int64_t *segments;
     int64_t segment_count;
     const View *views;
@@ -46,7 +46,7 @@ struct Batch {
 // Row buffers of a forward, kept from call to call.
 struct Buffers {
     std::vector<uint8_t> rows;
-    std::vector<float> scale, y, query, mixed;
+    std::vector<float> x, scale, y, query, mixed;  // x: the residual stream
 
     static void grow(std::vector<float> &v, size_t n) {
         if (v.size() < n) v.resize(n);
@@ -157,26 +157,35 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
     for (int64_t r = 0; r < batch.count; r++) emit_for(next, mixed + r * s.heads * s.dim, r, rows, scale);
 }
 
-void tap(const Batch &batch, int64_t layer, int64_t width) {
+void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
     if (!batch.taps || !batch.taps[layer]) return;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++)
-        std::memcpy(batch.taps[layer] + r * width, batch.x + r * width, width * sizeof(float));
+        std::memcpy(batch.taps[layer] + r * width, x + r * width, width * sizeof(float));
+}
+
+template <class W>
+void embed(const Model &model, const Batch &batch, float *x) {
+    const W *table = (const W *)model.embedding;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++)
+        for (int64_t i = 0; i < model.width; i += LANES)
+            store(x + r * model.width + i, load(table + batch.ids[r] * model.width + i));
 }
 
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
-void judge(const Model &model, const Batch &batch, const float *y, uint8_t *rows, float *scale) {
+void judge(const Model &model, const Batch &batch, float *x, const float *y, uint8_t *rows, float *scale) {
     const int64_t width = model.width;
     float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch<0>(width);
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
-        float *row = batch.x + r * width;
+        float *row = x + r * width;
         for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
         if (tapped) norm_row(row, model.final_gain, model.eps, width, tapped + r * width);
     }
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < batch.judged_count; n++) {
-        norm_row(batch.x + batch.judged[n] * width, model.final_gain, model.eps, width, normed);
+        norm_row(x + batch.judged[n] * width, model.final_gain, model.eps, width, normed);
         emit_for(model.head, normed, n, rows, scale);
     }
     multiply(model.head, rows, scale, batch.judged_count, batch.logits);
@@ -186,26 +195,27 @@ template <class KV>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
     const Shape s{model.heads, model.kv_heads, model.dim, batch.capacity};
     uint8_t *rows = b.rows.data();
-    float *scale = b.scale.data(), *y = b.y.data();
+    float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data();
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
     {
         Tiles tiles(batch.count);
+        embed<KV>(model, batch, x);
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
             KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
-            norm(batch.x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
-            tap(batch, l, model.width);
+            norm(x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
+            tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, y);
             rotate(y, layer, model, batch, s, keys, values, b.query.data());
             attend(b.query.data(), keys, values, batch, batch.views[layer.view], s, layer.scaling, b.mixed.data(),
                    layer.out, rows, scale);
             multiply(layer.out, rows, scale, batch.count, y);
-            norm(batch.x, y, layer.after, model.eps, batch.count, layer.gate_up, rows, scale);
+            norm(x, y, layer.after, model.eps, batch.count, layer.gate_up, rows, scale);
             multiply(layer.gate_up, rows, scale, batch.count, y);
             gate(y, batch.count, layer.down, rows, scale);
             multiply(layer.down, rows, scale, batch.count, y);
         }
-        judge(model, batch, y, rows, scale);
+        judge(model, batch, x, y, rows, scale);
     }
 }
 
@@ -258,11 +268,12 @@ void headstart_forward(const Model *model, const Batch *batch) {
             widest = most(widest, p->out);
         }
     if (int64_t(b.rows.size()) < padded * bytes) b.rows.resize(padded * bytes);
+    Buffers::grow(b.x, padded * model->width);
     Buffers::grow(b.scale, padded);
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * model->heads * model->dim);
     Buffers::grow(b.mixed, padded * model->heads * model->dim);
-    if (model->kv_bf16)
+    if (model->bf16)
         forward<BFloat16>(*model, *batch, b);
     else
         forward<float>(*model, *batch, b);
