@@ -54,7 +54,7 @@ struct Buffers {
 };
 
 void emit_for(const Product &next, const float *row, int64_t r, uint8_t *rows, float *scale) {
-    uint8_t *to = rows + r * row_bytes(next.kind, next.in);
+    uint8_t *to = rows + r * row_stride(next.kind, next.in);
     const int64_t padded = padded_in(next.kind, next.in);
     if (next.kind == INT8)
         emit(row, next.in, padded, to, scale + r);
@@ -241,7 +241,7 @@ void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, i
 
 // One product by itself, for tests and for measuring: x [count, in] float32 is converted row by row.
 void headstart_multiply(const Product *p, const float *x, int64_t count, float *y, int64_t threads) {
-    std::vector<uint8_t> rows(round_up(count, 32) * row_bytes(p->kind, p->in));
+    std::vector<uint8_t> rows(round_up(count, 32) * row_stride(p->kind, p->in));
     std::vector<float> scale(round_up(count, 32));
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -260,11 +260,11 @@ void headstart_silu(const float *x, float *y, int64_t count) {
 void headstart_forward(const Model *model, const Batch *batch) {
     static thread_local Buffers b;
     const int64_t padded = round_up(batch->count, 32);
-    int64_t bytes = row_bytes(model->head.kind, model->head.in), widest = 0;
+    int64_t bytes = row_stride(model->head.kind, model->head.in), widest = 0;
     for (int64_t l = 0; l < model->layer_count; l++)
         for (const Product *p : {&model->layers[l].qkv, &model->layers[l].out, &model->layers[l].gate_up,
                                  &model->layers[l].down}) {
-            bytes = most(bytes, row_bytes(p->kind, p->in));
+            bytes = most(bytes, row_stride(p->kind, p->in));
             widest = most(widest, p->out);
         }
     if (int64_t(b.rows.size()) < padded * bytes) b.rows.resize(padded * bytes);

@@ -6,6 +6,10 @@
 
 #include "numbers.h"
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
 #if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
 #define HEADSTART_TILES 1
 #include <immintrin.h>
@@ -43,6 +47,12 @@ inline int64_t padded_in(int64_t kind, int64_t in) {
 
 inline int64_t row_bytes(int64_t kind, int64_t in) {
     return padded_in(kind, in) * (kind == INT8 ? 1 : kind == BF16_TILES ? 2 : 4);
+}
+
+// From one row to the next. Never a multiple of 512 bytes: sixteen rows of a tile would fall into few sets of the cache.
+inline int64_t row_stride(int64_t kind, int64_t in) {
+    const int64_t bytes = row_bytes(kind, in);
+    return kind == FLOAT32 || kind == BF16_WIDE || bytes % 512 ? bytes : bytes + 64;
 }
 
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
@@ -243,14 +253,14 @@ inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_
 }
 
 template <int KIND>
-inline void multiply_pair(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t count,
-                          float *y) {
-    const int64_t stride = row_bytes(KIND, p.in), bytes = panel_bytes(KIND, p.in);
+inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t m,
+                          int64_t count, float *y) {
+    const int64_t stride = row_stride(KIND, p.in), bytes = panel_bytes(KIND, p.in);
     const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes;
     alignas(64) int32_t sums[4][256];
-    for (int64_t m = 0; m < count; m += 32) {
+    {
         const bool two = m + 16 < count;
-        tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, stride / 64, sums);
+        tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, row_bytes(KIND, p.in) / 64, sums);
         const int64_t rows = count - m < 32 ? count - m : 32;
         for (int64_t r = 0; r < rows; r++)
             for (int side = 0; side < 2; side++) {
@@ -268,6 +278,19 @@ inline void multiply_pair(const Product &p, int64_t pair, const uint8_t *x, cons
     }
 }
 
+// All rows against the pairs of panels [from, to). With many rows a few pairs at a time, which then stay in the
+// second-level cache while the rows pass by.
+template <int KIND>
+inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale,
+                           int64_t count, float *y) {
+    const int64_t bytes = 2 * panel_bytes(KIND, p.in), fit = (1 << 19) / bytes;
+    const int64_t step = count <= 32 || fit < 1 ? 1 : fit;
+    for (int64_t first = from; first < to; first += step)
+        for (int64_t m = 0; m < count; m += 32)
+            for (int64_t pair = first; pair < first + step && pair < to; pair++)
+                multiply_rows<KIND>(p, pair, x, x_scale, m, count, y);
+}
+
 #else
 
 class Tiles {
@@ -283,11 +306,11 @@ class Tiles {
 
 template <int N>
 inline void whole_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, float *y) {
-    const int64_t stride = row_bytes(INT8, p.in), bytes = panel_bytes(INT8, p.in);
+    const int64_t stride = row_stride(INT8, p.in), bytes = panel_bytes(INT8, p.in);
     const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes, *w1 = w0 + bytes;
     __m512i sums[N][2];
     for (int r = 0; r < N; r++) sums[r][0] = sums[r][1] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < stride; i += 4) {
+    for (int64_t i = 0; i < row_bytes(INT8, p.in); i += 4) {
         const __m512i a = _mm512_loadu_si512(w0 + i * LANES), b = _mm512_loadu_si512(w1 + i * LANES);
         for (int r = 0; r < N; r++) {
             int32_t four;
@@ -336,29 +359,41 @@ inline void wide_pair(const Product &p, int64_t pair, const float *x, int64_t co
 #undef HEADSTART_WIDE
 }
 
+// The pairs of panels that are this thread's: one run of them, so that its weights stream.
+inline void share(int64_t pairs, int64_t *from, int64_t *to) {
+#if defined(_OPENMP)
+    const int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+#else
+    const int64_t threads = 1, me = 0;
+#endif
+    *from = pairs * me / threads;
+    *to = pairs * (me + 1) / threads;
+}
+
 // y [count, out] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
 inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *y) {
-    const int64_t pairs = round_up(p.out, 2 * LANES) / (2 * LANES);
+    int64_t from, to;
+    share(round_up(p.out, 2 * LANES) / (2 * LANES), &from, &to);
     (void)x_scale;
-#pragma omp for schedule(static)
-    for (int64_t pair = 0; pair < pairs; pair++) {
-        if (p.kind == FLOAT32) {
-            wide_pair<float>(p, pair, (const float *)x, count, y);
-        } else if (p.kind == BF16_WIDE) {
-            wide_pair<BFloat16>(p, pair, (const float *)x, count, y);
-        } else {
+    if (p.kind == FLOAT32) {
+        for (int64_t pair = from; pair < to; pair++) wide_pair<float>(p, pair, (const float *)x, count, y);
+    } else if (p.kind == BF16_WIDE) {
+        for (int64_t pair = from; pair < to; pair++) wide_pair<BFloat16>(p, pair, (const float *)x, count, y);
+    } else {
 #if defined(HEADSTART_TILES)
-            if (p.kind == INT8)
-                multiply_pair<INT8>(p, pair, x, x_scale, count, y);
-            else
-                multiply_pair<BF16_TILES>(p, pair, x, x_scale, count, y);
+        if (p.kind == INT8)
+            multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+        else
+            multiply_pairs<BF16_TILES>(p, from, to, x, x_scale, count, y);
 #elif defined(__AVX512VNNI__)
-            const int64_t stride = row_bytes(INT8, p.in);
+        const int64_t stride = row_stride(INT8, p.in);
+        for (int64_t pair = from; pair < to; pair++) {
 #define HEADSTART_WHOLE(N) whole_rows<N>(p, pair, x + m * stride, x_scale + m, y + m * p.out)
             HEADSTART_BY_ROWS(HEADSTART_WHOLE)
 #undef HEADSTART_WHOLE
-#endif
         }
+#endif
     }
+#pragma omp barrier
 }
 #undef HEADSTART_BY_ROWS
