@@ -23,6 +23,14 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Measured costs are kept, but not in anybody's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
@@ -48,6 +56,7 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
         target = tiny(target) if target in ARCHITECTURES else target
         options.setdefault("dtype", "float32")
         options.setdefault("max_length", 128)
+        options.setdefault("pacing", "fixed")  # most tests are about what becomes of drafts, so there must be some
         engines.append(hs.load(target, drafter, **options))
         return engines[-1]
 

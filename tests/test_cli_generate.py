@@ -38,7 +38,7 @@ def run(*args: str, stdin: str | None = None) -> Result:
 
 def test_every_option_arrives(engine: FakeEngine) -> None:
     loading = (
-        "--target T --drafter D --device cuda:1 --dtype float32 --quantize int8 --rule coupled --k 3 "
+        "--target T --drafter D --device cuda:1 --dtype float32 --quantize int8 --rule coupled --k 3 --pacing fixed "
         "--max-batch-size 5 --max-length 99 --trust-remote-code"
     )
     sampling = (
@@ -56,6 +56,7 @@ def test_every_option_arrives(engine: FakeEngine) -> None:
         "quantize": "int8",
         "rule": "coupled",
         "num_speculative_tokens": 3,
+        "pacing": "fixed",
         "max_batch_size": 1,  # no more slots than prompts
         "max_length": 99,
         "trust_remote_code": True,

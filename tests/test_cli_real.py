@@ -68,7 +68,7 @@ def as_json(*args: str) -> list[dict[str, Any]]:
 
 
 def test_greedy_text_is_the_same_with_any_drafter(target: str, draft: str) -> None:
-    common = ("def add(a, b):", "--target", target, "--max-tokens", "60", "--ignore-eos")
+    common = ("def add(a, b):", "--target", target, "--max-tokens", "60", "--ignore-eos", "--pacing", "fixed")
     plain, ngram, model = (as_json(*common, "--drafter", drafter)[0] for drafter in ("none", "ngram", draft))
     assert plain["tokens"] == ngram["tokens"] == model["tokens"]
     assert plain["stats"]["tokens_per_forward"] == 1.0
@@ -130,7 +130,6 @@ def test_a_request_with_nan_logits_ends_and_the_others_go_on(target: str, tmp_pa
         (["--drafter", "/no/such/draft"], "/no/such/draft"),
         (["--max-length", "100000"], "max_length=100000"),
         (["--max-length", "10"], "context holds 10"),
-        (["--quantize", "int3"], "int3"),
         (["--logit-bias", "99999=1"], "99999"),
     ],
 )

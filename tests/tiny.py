@@ -31,7 +31,9 @@ _ALTERNATING = ["sliding_attention", "full_attention"] * 2
 ARCHITECTURES: dict[str, Any] = {
     "llama": lambda: tf.LlamaConfig(**_LLAMA, head_dim=16),
     "mistral": lambda: tf.MistralConfig(**_LLAMA, sliding_window=7, head_dim=16),
-    "qwen2": lambda: tf.Qwen2Config(**_LLAMA, head_dim=16, use_sliding_window=True, sliding_window=7, max_window_layers=2),
+    "qwen2": lambda: tf.Qwen2Config(
+        **_LLAMA, head_dim=16, use_sliding_window=True, sliding_window=7, max_window_layers=2
+    ),
     "qwen3": lambda: tf.Qwen3Config(**_LLAMA, head_dim=16),
     "gemma2": lambda: tf.Gemma2Config(
         **_LLAMA,

@@ -7,6 +7,7 @@ for the requests concerned, with a typed reason in their stats.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headstart.drafters import DraftContext, Drafter, Observation
 from headstart.errors import DrafterFailed
@@ -26,6 +27,7 @@ class Drafting:
         self.name = "none" if drafter is None else drafter.name
         self.default_budget = 0 if drafter is None else drafter.default_budget
         self.taps = () if drafter is None else drafter.taps
+        self.draws = drafter is not None and drafter.draws
         self.initial = Speculation(drafter is not None, self.name, "" if drafter is not None else reason)
         # Under rule "coupled" a drafter that draws uses the very noise the target will use
         self._purpose = Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT
@@ -34,13 +36,14 @@ class Drafting:
     def propose(self, plan: Plan) -> list[Draft]:
         """A draft for each row of the plan, empty where the row has no budget or the drafter failed."""
         drafts: dict[int, Draft] = {}
-        wanted = [row for row in plan.rows if row.budget > 0]
+        wanted = [row for row in plan.rows if row.budget.nodes > 0]
         if wanted and self.drafter is not None:
             try:
                 proposed = self.drafter.propose([self._context(row) for row in wanted])
                 for row, draft in zip(wanted, proposed, strict=True):
-                    self._check(draft, row.budget)
-                    drafts[row.request.number] = draft
+                    self._check(draft, row.budget.nodes)
+                    named = draft.source or not len(draft)
+                    drafts[row.request.number] = draft if named else replace(draft, source=self.name)
             except Exception as error:  # whatever it is, the target goes on
                 drafts = {}
                 self._fail([row.request for row in wanted], error)
@@ -64,7 +67,15 @@ class Drafting:
 
     def _context(self, row: PlanRow) -> DraftContext:
         request = row.request
-        return DraftContext(request.number, request.tokens, row.budget, request.law, request.noise, self._purpose)
+        return DraftContext(
+            request.number,
+            request.tokens,
+            row.budget.nodes,
+            request.law,
+            request.noise,
+            self._purpose,
+            row.budget.caps,
+        )
 
     def _check(self, draft: Draft, budget: int) -> None:
         if len(draft) > budget:

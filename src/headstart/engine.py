@@ -36,7 +36,8 @@ class Engine:
         drafter: guesses tokens, or None for plain decoding; `reason` then says why there is none.
         rule: "exact" keeps the law at the highest acceptance; "coupled" also gives one text per seed, whatever
             the drafter.
-        num_speculative_tokens: K, the most nodes a draft may have; None takes the drafter's own default.
+        num_speculative_tokens: K, the nodes of a draft where no pacing is given; None takes the drafter's own default.
+        pacing: decides how much each request drafts in each step; None always takes K.
         max_batch_size: requests that run at once; more of them wait.
         prefill_chunk: prompt tokens read per step, over all requests.
     """
@@ -49,6 +50,7 @@ class Engine:
         *,
         rule: Rule = "exact",
         num_speculative_tokens: int | None = None,
+        pacing: Pacing | None = None,
         max_batch_size: int = 8,
         prefill_chunk: int = 512,
         eos_token_ids: frozenset[int] = frozenset(),
@@ -65,10 +67,13 @@ class Engine:
         self.target_name = target_name
         self.eos_token_ids = eos_token_ids
         self.cache = target.new_cache(max_batch_size)
-        self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk)
         self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=reason)
+        # Point masses, and the noise of rule "coupled", give a seed one text whatever the draft lengths
+        pin = rule == "exact" and self.drafting.draws
+        self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk, pin=pin)
         k = self.drafting.default_budget if num_speculative_tokens is None else num_speculative_tokens
-        self.pacing: Pacing = FixedPacing(k)
+        fixed = FixedPacing(k)  # also checks K
+        self.pacing: Pacing = fixed if pacing is None else pacing
         self._options = {"max_batch_size": max_batch_size, "prefill_chunk": prefill_chunk}
         self._listeners: list[Callable[[Step], None]] = []
         self._intake = Intake(target, tokenizer, eos_token_ids)
@@ -161,6 +166,7 @@ class Engine:
             "target": self.target_name,
             "drafter": self.drafter_name,
             "rule": self.rule,
+            "pacing": self.pacing.name,
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "device": str(self.target.device),
             "threads": torch.get_num_threads(),
@@ -207,6 +213,7 @@ class Engine:
         request, feed = row.request, len(row.feed)
         position = len(request.tokens)
         self.cache.keep(row.slot, feed, judgement.path)
+        request.explain(row.budget.reason)
         if judgement.error is not None:
             request.error, request.finish_reason = judgement.error, "error"
         emitted = request.extend(judgement.tokens)
@@ -223,6 +230,7 @@ class Engine:
             seconds=seconds,
             finish_reason=request.finish_reason,
             speculation=request.speculation,
+            budget=row.budget,
         )
         kept = [*range(feed), *(feed + node for node in judgement.path)]
         cached = (*row.feed, *(draft.tokens[node] for node in judgement.path))
@@ -240,6 +248,7 @@ class Engine:
         if request.finish_reason is not None:
             self.scheduler.remove(request)
             self.drafting.release(request)
+            self.pacing.release(request.number)
         for listener in tuple(self._listeners):
             listener(step)
 

@@ -78,6 +78,11 @@ class Request:
         return min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens)) - 1
 
     @property
+    def seeded(self) -> bool:
+        """Whether the caller chose the seed of a text that depends on it."""
+        return self.sampling.seed is not None and not self.sampling.greedy
+
+    @property
     def steps(self) -> int:
         return self._tally.steps
 
@@ -122,6 +127,11 @@ class Request:
         piece = self.text.take(final=step.finish_reason is not None)
         if step.tokens or step.finish_reason is not None:
             self.chunks.append(Chunk(piece, step.tokens, step))
+
+    def explain(self, reason: str) -> None:
+        """Say why this much is being drafted; nothing is said once speculation has ended."""
+        if reason and self.speculation.on and reason != self.speculation.reason:
+            self.speculation = replace(self.speculation, reason=reason)
 
     def stop_speculating(self, reason: str, error: HeadstartError) -> None:
         self.speculation = replace(self.speculation, on=False, reason=reason, error=error)

@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.model.cache import KVCache
-from headstart.pacing import Pacing
+from headstart.model.cache import Slots
+from headstart.pacing import Pacing, PacingRow
 from headstart.request import Request
+from headstart.types import Budget
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One request in a step: how many uncached tokens it feeds, and how many nodes it may draft.
+    """One request in a step: how many uncached tokens it feeds, how much it may draft and why.
 
     `judged` is False for a chunk of a prompt that ends before x0: no logits are needed from it.
     """
@@ -21,7 +22,7 @@ class PlanRow:
     request: Request
     slot: int
     feed: tuple[int, ...]
-    budget: int
+    budget: Budget
     judged: bool
 
 
@@ -37,11 +38,15 @@ class Plan:
 
 
 class Scheduler:
-    """Waiting and running requests. A request joins when a slot is free and leaves when it ends."""
+    """Waiting and running requests. A request joins when a slot is free and leaves when it ends.
 
-    def __init__(self, cache: KVCache, *, prefill_chunk: int) -> None:
+    pin: whether a seed's text depends on draft lengths here, so that a seeded request must be paced by itself.
+    """
+
+    def __init__(self, cache: Slots, *, prefill_chunk: int, pin: bool = False) -> None:
         self._cache = cache
         self._chunk = prefill_chunk
+        self._pin = pin
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
 
@@ -63,7 +68,7 @@ class Scheduler:
 
     def plan(self, pacing: Pacing) -> Plan:
         """Rows that decode always run; prompts share `prefill_chunk` tokens a step, the oldest first."""
-        rows: list[PlanRow] = []
+        feeds: list[tuple[Request, int, tuple[int, ...], bool]] = []
         left = self._chunk
         for request in self.running:
             assert request.slot is not None, "a running request has a slot"
@@ -75,14 +80,20 @@ class Scheduler:
                 left -= len(feed)
             else:
                 feed = unread
-            judged = len(feed) == len(unread)
-            budget = self._budget(request, pacing) if judged else 0
-            rows.append(PlanRow(request, request.slot, tuple(feed), budget, judged))
-        return Plan(tuple(rows))
+            feeds.append((request, request.slot, tuple(feed), len(feed) == len(unread)))
+        if not feeds:
+            return Plan(())
+        asked = [self._pacing_row(request, judged) for request, _, _, judged in feeds]
+        return Plan(
+            tuple(
+                PlanRow(request, slot, feed, budget.within(row.room), judged)
+                for (request, slot, feed, judged), row, budget in zip(feeds, asked, pacing.plan(asked), strict=True)
+            )
+        )
 
-    @staticmethod
-    def _budget(request: Request, pacing: Pacing) -> int:
-        return max(0, min(pacing.budget(request.number), request.room)) if request.speculation.on else 0
+    def _pacing_row(self, request: Request, judged: bool) -> PacingRow:
+        room = max(0, request.room) if judged and request.speculation.on else 0
+        return PacingRow(request.number, len(request.tokens), room, self._pin and request.seeded)
 
     def requests(self) -> Sequence[Request]:
         return (*self.running, *self.waiting)

@@ -115,12 +115,14 @@ class Draft:
     tokens: N token ids. parents[i]: the index of node i's parent, -1 for a child of the pending token x0;
     parents[i] < i always. q: [N, V] float, row i the law node i was drawn from *given its elder siblings* (so a
     tree sampled without replacement has them zeroed and the row renormalised), or None if the nodes are point
-    masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts).
+    masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts). source: the name of the drafter it comes
+    from; a drafter that only ever drafts itself may leave it empty, the engine fills it in.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     q: torch.Tensor | None = None
+    source: str = ""
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:
@@ -163,6 +165,24 @@ class Draft:
             up.append(node)
             node = self.parents[node]
         return tuple(reversed(up))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many nodes one request may draft in one step, and why, in plain words.
+
+    caps: the most nodes by source (a drafter's name), where a drafter has several; a source with 0 is not asked,
+    one that is not named may use them all, as far as its own default goes.
+    """
+
+    nodes: int = 0
+    reason: str = ""
+    caps: Mapping[str, int] = field(default_factory=dict)
+
+    def within(self, room: int) -> Budget:
+        """The same, with at most `room` nodes and never less than none."""
+        nodes = max(0, min(self.nodes, room))
+        return self if nodes == self.nodes else Budget(nodes, self.reason, self.caps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +230,10 @@ class Seconds:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Whether speculation was running for a request, with which drafter, and if not, why not."""
+    """Whether speculation was running for a request, with which drafter, and if not, why not.
+
+    While it is on, `reason` is that of the last budget: how much was drafted, and why.
+    """
 
     on: bool
     drafter: str
@@ -225,7 +248,8 @@ class Step:
     position: absolute position of the first token this step can emit. draft, path: what was guessed and which
     nodes were accepted. tokens: what was emitted, after stops were applied (empty while a long prompt is still
     being read). tokens[:accepted] came from the draft. rows: rows of the target forward that were this
-    request's; batch: requests in the forward. seconds: of the whole step, shared by its requests.
+    request's; batch: requests in the forward. seconds: of the whole step, shared by its requests. budget: how
+    much could be drafted, and why.
     """
 
     request: int
@@ -240,6 +264,7 @@ class Step:
     seconds: Seconds
     finish_reason: FinishReason | None
     speculation: Speculation
+    budget: Budget = Budget()
 
     @property
     def accepted(self) -> int:

@@ -53,6 +53,7 @@ def demo(
     target: cli.Target = "bundled",
     drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
+    pacing: cli.Pacing = "adaptive",
     rule: cli.RuleOption = "exact",
     device: cli.Device = "auto",
     dtype: cli.Dtype = "auto",
@@ -104,6 +105,7 @@ def demo(
             quantize=None,
             rule=rule,
             k=k,
+            pacing=pacing,
             max_batch_size=1,
         )
         live = console.is_terminal and not console.is_dumb_terminal and not no_live

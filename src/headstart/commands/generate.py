@@ -43,6 +43,7 @@ def generate(
     target: cli.Target = "bundled",
     drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
+    pacing: cli.Pacing = "adaptive",
     rule: cli.RuleOption = "exact",
     device: cli.Device = "auto",
     dtype: cli.Dtype = "auto",
@@ -127,7 +128,8 @@ def generate(
         # No more slots than prompts: each takes the memory of a whole context.
         engine = cli.load_engine(
             messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
-            max_batch_size=min(max_batch_size, len(texts)), max_length=max_length, trust_remote_code=trust_remote_code,
+            pacing=pacing, max_batch_size=min(max_batch_size, len(texts)), max_length=max_length,
+            trust_remote_code=trust_remote_code,
         )  # fmt: skip
         _run(engine, texts, sampling, as_json=as_json, stats=stats)
 

@@ -61,6 +61,15 @@ K = Annotated[
         help="Tokens guessed per step at most. Default: the drafter's own.",
     ),
 ]
+Pacing = Annotated[
+    Literal["adaptive", "fixed"],
+    typer.Option(
+        "--pacing",
+        rich_help_panel=_MODEL,
+        help="'adaptive' guesses as much as should be fastest, step by step, nothing included; "
+        "'fixed' always guesses --k tokens.",
+    ),
+]
 Device = Annotated[
     str, typer.Option("--device", metavar="NAME", rich_help_panel=_MODEL, help="'auto', 'cpu', 'cuda' or 'cuda:1'.")
 ]
@@ -221,6 +230,7 @@ def load_engine(
     quantize: str | None,
     rule: Rule,
     k: int | None,
+    pacing: str = "adaptive",
     max_batch_size: int = 8,
     max_length: int | None = None,
     trust_remote_code: bool = False,
@@ -240,6 +250,7 @@ def load_engine(
             quantize,
             rule,
             num_speculative_tokens=k,
+            pacing=pacing,
             max_batch_size=max_batch_size,
             max_length=max_length,
             trust_remote_code=trust_remote_code,

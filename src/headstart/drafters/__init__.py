@@ -7,7 +7,7 @@ or raise: the rule keeps the law, and the engine goes on alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -24,7 +24,8 @@ class DraftContext:
 
     tokens: all committed tokens, the pending x0 last; read only. budget: how many nodes the draft may have.
     law: the processors of the request, for drafters that sample from a law of their own. purpose: whose noise a
-    draft is drawn with; under rule "coupled" it is the target's own.
+    draft is drawn with; under rule "coupled" it is the target's own. caps: what `budget` is to single sources, for a
+    drafter made of several (see `Budget`).
     """
 
     request: int
@@ -33,6 +34,7 @@ class DraftContext:
     law: LawState
     noise: Noise
     purpose: Purpose
+    caps: Mapping[str, int] = field(default_factory=dict)
 
     def draw(self, q: NDArray[Any], depth: int) -> int:
         """Draw the draft token `depth` places after the first (0-based) from q [V]."""
@@ -52,11 +54,26 @@ class Observation:
 
 
 class Drafter(Protocol):
-    """What the engine asks of a drafter. Subclass it to inherit the empty `observe`, `release` and `taps`."""
+    """What the engine asks of a drafter. Subclass it to inherit all but `name`, `default_budget` and `propose`.
+
+    default_budget: nodes per draft where nobody chooses. draws: whether nodes may be drawn from a law (`Draft.q`);
+    point masses leave a seed's text alone, whatever their number.
+    """
 
     name: str
     default_budget: int
     taps: tuple[int, ...] = ()
+    draws: bool = True
+
+    @property
+    def limit(self) -> int:
+        """The most nodes worth asking for, where guesses cost next to nothing and are always right."""
+        return self.default_budget
+
+    @property
+    def parts(self) -> tuple[Drafter, ...]:
+        """The drafters this one is made of, in the order in which it asks them; each can be paced by itself."""
+        return (self,)
 
     def propose(self, contexts: Sequence[DraftContext]) -> Sequence[Draft]:
         """One draft for each context, at most `budget` nodes each; `Draft()` where there is nothing to guess."""

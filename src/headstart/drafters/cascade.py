@@ -14,7 +14,7 @@ from headstart.types import Draft
 
 
 class Cascade(Drafter):
-    """Asks its members in turn; each is given at most its own default budget."""
+    """Asks its members in turn; each is given its cap, or at most its own default budget. A cap of 0 passes it over."""
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         if not members:
@@ -23,16 +23,30 @@ class Cascade(Drafter):
         self.name = " + ".join(member.name for member in members)
         self.default_budget = max(member.default_budget for member in members)
         self.taps = tuple(sorted({layer for member in members for layer in member.taps}))
+        self.draws = any(member.draws for member in members)
+
+    @property
+    def limit(self) -> int:
+        return max(member.limit for member in self.members)
+
+    @property
+    def parts(self) -> tuple[Drafter, ...]:
+        return self.members
 
     def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
         drafts: dict[int, Draft] = {}
         for member in self.members:
-            open_ = [context for context in contexts if context.request not in drafts]
-            capped = [replace(context, budget=min(context.budget, member.default_budget)) for context in open_]
+            open_ = [self._capped(context, member) for context in contexts if context.request not in drafts]
+            capped = [context for context in open_ if context.budget > 0]
             for context, draft in zip(capped, member.propose(capped) if capped else (), strict=True):
                 if len(draft) > 0:
-                    drafts[context.request] = draft
+                    drafts[context.request] = replace(draft, source=member.name)
         return [drafts.get(context.request, Draft()) for context in contexts]
+
+    @staticmethod
+    def _capped(context: DraftContext, member: Drafter) -> DraftContext:
+        cap = context.caps.get(member.name, member.default_budget)
+        return replace(context, budget=min(context.budget, cap))
 
     def observe(self, observation: Observation) -> None:
         for member in self.members:

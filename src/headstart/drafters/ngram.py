@@ -16,6 +16,9 @@ from headstart.types import Draft
 class NgramDrafter(Drafter):
     """Point-mass chains copied from the request's own context."""
 
+    limit = 16
+    draws = False
+
     def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int = 8) -> None:
         check_number("shortest", shortest, low=1, integer=True)
         check_number("longest", longest, low=shortest, integer=True)

@@ -1,0 +1,71 @@
+"""The decision for several rows: every longest draft with every least chance of a node, all at once.
+
+Rows of a batch share the drafting: a level of depth costs nearly as much for one row as for all. So a deep draft
+must be wanted by several rows or not be made, which no order of single nodes expresses. A plan is therefore a pair: the
+longest draft D of the sources whose drafting costs something, and the least chance of being accepted that
+earns a node its row in the target's forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.pacing.choice import MARGIN, Choice, Offer, turns
+from headstart.pacing.costs import Prices
+
+_CHANCES = np.array([0.02, 0.06, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.94, 0.97])
+
+
+def choose_for_many(rows: Sequence[Sequence[Offer]], prices: Prices, batch: int, *, extra: int, rate: float) -> Choice:
+    """As `choose_for_one`, for rows that have offers of the same sources in the same order."""
+    base = prices.forward(batch, batch + extra)
+    plain = batch / base
+    slope = prices.forward(batch, batch + extra + 1) - base
+    used = [turns(offers, prices, slope, max(rate, plain)) for offers in rows]
+    deepest = max(len(offer.survival) for offers in rows for offer in offers)
+    plans = len(_CHANCES) * deepest
+    longest = np.repeat(np.arange(1, deepest + 1), len(_CHANCES))
+    gain, nodes, seconds = np.zeros(plans), np.zeros(plans), np.zeros(plans)
+    lengths = []
+    for place, offer in enumerate(rows[0]):
+        source = offer.source
+        weights, asked = np.zeros(len(rows)), np.zeros(len(rows))
+        for row, each in enumerate(used):
+            for at, weight, turn in each:
+                if at == place:
+                    weights[row], asked[row] = weight, turn
+        chances = _table([offers[place].survival for offers in rows], deepest)
+        counts = (chances[None] >= _CHANCES[:, None, None]).sum(-1)  # [chance, row]
+        k = np.tile(counts, (deepest, 1))
+        token, growth = prices.token(source), prices.growth(source)
+        if token > 0:
+            k = np.minimum(k, longest[:, None])
+        k[:, weights == 0] = 0
+        lengths.append(k)
+        total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(chances, axis=1)], axis=1)
+        gain += (weights * total[np.arange(len(rows)), k]).sum(1)
+        nodes += (weights * k).sum(1)
+        drafting = (k > 0).sum(1)
+        backlog = np.array([offers[place].backlog / offers[place].horizon for offers in rows])
+        first = prices.start(source) * (1 + growth * (drafting - 1)) * (drafting > 0)
+        # Level by level, rows that are done leave: token * (1 + growth * (rows left - 1)), summed over the levels
+        levels = token * ((1 - growth) * k.max(1) + growth * k.sum(1))
+        seconds += asked.max() * (first + levels) + ((k > 0) * backlog).sum(1)
+    rates = (batch + gain) / (prices.forwards(batch, batch + extra + nodes) + seconds)
+    best = int(rates.argmax())
+    if rates[best] <= plain * (1 + MARGIN):
+        return Choice([[0] * len(offers) for offers in rows], plain, plain)
+    caps = np.stack([k[best] for k in lengths], axis=1)
+    return Choice(caps.tolist(), plain, float(rates[best]))
+
+
+def _table(survival: Sequence[Sequence[float]], deepest: int) -> NDArray[Any]:
+    """[row, depth], 0 where a row may not go so deep."""
+    table = np.zeros((len(survival), deepest))
+    for row, chances in enumerate(survival):
+        table[row, : len(chances)] = chances
+    return table

@@ -1,0 +1,175 @@
+"""Rows that are decided on together: what they believe, what they share, and their budgets for the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headstart.pacing import PacingRow
+from headstart.pacing.beliefs import Belief, Pool
+from headstart.pacing.choice import Choice, Offer, can_pay, choose_for_one, worth
+from headstart.pacing.costs import Prices
+from headstart.pacing.grid import choose_for_many
+from headstart.pacing.reasons import MEASURING, drafting, probing, resting
+from headstart.types import Budget, Step
+
+ALLOWANCE = 0.005, 0.02
+"""Share of plain decoding's time that may be spent on trying a source that does not seem to pay: the least, for one
+that never did, and the most."""
+NAP = 3
+"""Steps for which "no drafts" stands before it is thought over: thinking costs time too."""
+_HORIZON = 64  # steps over which reading a long context for a draft is spread
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A drafter that can be turned up and down by itself. limit: most nodes it is worth asking for."""
+
+    name: str
+    limit: int
+
+
+class RowState:
+    """One request: what is believed of each source, and how much of the text each has read."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.beliefs = [Belief(pool) for pool in group.pools]
+        self.read = [0] * len(self.beliefs)
+        self.caps: Sequence[int] = ()
+        self.asked: Sequence[int] = ()
+
+    def learn(self, step: Step, source: int | None) -> None:
+        """Judge the source that drafted; those asked before it had nothing to say."""
+        asked = []
+        for place, cap in enumerate(self.caps):
+            if cap == 0:
+                continue
+            asked.append(place)
+            spoke = place == source and len(step.draft) > 0
+            self.beliefs[place].heard(spoke)
+            self.read[place] = step.position
+            if spoke:
+                self.beliefs[place].learn(len(step.path), max(step.draft.depths))
+                break
+        self.asked, self.caps = asked, ()
+        if step.tokens:
+            for belief in self.beliefs:
+                belief.drift(len(step.tokens))
+
+
+class Group:
+    """Prices, experience with each source, an allowance for probing, and the decision."""
+
+    def __init__(self, sources: Sequence[Source], prices: Prices) -> None:
+        self.prices = prices
+        self.pools = [Pool(source.limit) for source in sources]
+        self._sources = sources
+        self._credit = 0.0
+        self._rate = 0.0
+        self._useful: dict[tuple[int, int], bool] = {}
+        self._version = -1
+        self._asleep: tuple[object, list[Budget]] | None = None
+        self._nap = 0
+
+    def plan(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int = 0) -> list[Budget]:
+        """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
+        if not rows:
+            return []
+        if self.prices.doubtful:
+            return [Budget(0, MEASURING) for _ in rows]
+        asked = batch, [row.request for row, _ in rows]
+        if self._asleep is not None and self._asleep[0] == asked and self._nap < NAP:
+            self._nap += 1
+            return self._asleep[1]
+        budgets = self._think(rows, batch, extra)
+        self._asleep = None if any(budget.nodes for budget in budgets) else (asked, budgets)
+        self._nap = 0
+        return budgets
+
+    def _think(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int) -> list[Budget]:
+        offers = [self._offers(row, state) for row, state in rows]
+        choice = self._choose(offers, batch, extra)
+        self._rate = choice.rate
+        idle = {place for mine in choice.caps for place, cap in enumerate(mine) if cap == 0}
+        probed, every = self._probe(offers, choice, idle, batch) if idle else (None, 0.0)
+        budgets = []
+        for (_, state), each, mine in zip(rows, offers, choice.caps, strict=True):
+            tried = probed if probed is not None and mine[probed] == 0 else None
+            if tried is not None:
+                mine[tried] = 1
+            state.caps = mine
+            budgets.append(self._budget(each, mine, tried, every, batch))
+        return budgets
+
+    def _choose(self, offers: Sequence[Sequence[Offer]], batch: int, extra: int) -> Choice:
+        if len(offers) > 1:
+            return choose_for_many(offers, self.prices, batch, extra=extra, rate=self._rate)
+        return choose_for_one(offers[0], self.prices, others=batch - 1, extra=extra, rate=self._rate)
+
+    def _offers(self, row: PacingRow, state: RowState) -> list[Offer]:
+        offers = []
+        steps = min(row.room + 1, _HORIZON)
+        for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
+            survival = belief.survival()
+            unread = max(0, row.tokens - state.read[place] - 2)  # a draft always has a token or two to read
+            backlog = self.prices.read(place) * unread
+            offers.append(Offer(place, belief.speaks, survival[: min(source.limit, row.room)], backlog, steps))
+        return offers
+
+    def _probe(
+        self, offers: Sequence[Sequence[Offer]], choice: Choice, idle: set[int], batch: int
+    ) -> tuple[int | None, float]:
+        """The source to try in this step although it does not seem to pay, if the allowance covers what that may
+        lose; and in how many steps it will."""
+        losses = {place: self._loss(place, offers, choice, batch) for place in idle if self._can_pay(place, batch)}
+        if not losses:
+            return None, 0.0
+        place = min(losses, key=lambda each: losses[each])
+        loss = losses[place]
+        least, most = ALLOWANCE
+        allowance = self.prices.forward(batch, batch) * (least + (most - least) * self.pools[place].promise)
+        self._credit += allowance * (1 + self._nap)
+        if self._credit < loss:
+            return None, loss / allowance
+        self._credit -= loss
+        return place, loss / allowance
+
+    def _loss(self, place: int, offers: Sequence[Sequence[Offer]], choice: Choice, batch: int) -> float:
+        """Seconds that trying one node costs at most: its draft, its rows, and the drafts that it displaces."""
+        prices, caps = self.prices, choice.caps
+        tried = [number for number, mine in enumerate(caps) if mine[place] == 0]
+        nodes = batch + sum(sum(mine) for mine in caps)
+        seconds = prices.draft(place, 1, len(tried))
+        seconds += prices.forward(batch, nodes + len(tried)) - prices.forward(batch, nodes)
+        for number in tried:
+            offer = offers[number][place]
+            seconds += offer.backlog
+            for later in offers[number][place + 1 :]:
+                if caps[number][later.source]:
+                    seconds += offer.speaks * worth(later, prices, 0.0, choice.rate) / choice.rate
+        return seconds
+
+    def _can_pay(self, place: int, batch: int) -> bool:
+        if self._version != self.prices.version:
+            self._useful.clear()
+            self._version = self.prices.version
+        key = place, batch
+        if key not in self._useful:
+            self._useful[key] = can_pay(place, self.prices, batch, self._sources[place].limit)
+        return self._useful[key]
+
+    def _budget(
+        self, offers: Sequence[Offer], caps: Sequence[int], tried: int | None, every: float, batch: int
+    ) -> Budget:
+        nodes = max(caps)
+        named = {source.name: cap for source, cap in zip(self._sources, caps, strict=True)}
+        chances = [offer.survival[0] for offer in offers]
+        if tried is not None:
+            return Budget(nodes, probing(nodes, self._sources[tried].name, chances[tried]), named)
+        if nodes:
+            return Budget(nodes, drafting(named, chances), named)
+        useful = [chances[place] for place in range(len(caps)) if self._can_pay(place, batch)]
+        step = self.prices.forward(batch, batch)
+        cost = min(self.prices.draft(place, 1, batch) for place in range(len(caps))) / step
+        return Budget(0, resting(useful, cost, every), named)

@@ -1,0 +1,56 @@
+"""From the name of a pacing to one that fits a target and a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headstart.drafters import Drafter
+from headstart.errors import InvalidOption
+from headstart.model.cache import Slots
+from headstart.model.runner import ModelRunner
+from headstart.pacing import FixedPacing, Pacing
+from headstart.pacing.adaptive import AdaptivePacing
+from headstart.pacing.group import Source
+from headstart.pacing.measuring import measure, measured_batch, one_row
+from headstart.pacing.profile import profiled
+
+PACINGS = ("adaptive", "fixed")
+
+
+def check_pacing(pacing: object) -> None:
+    if pacing not in PACINGS:
+        raise InvalidOption(f"pacing={pacing!r} does not exist", hint="it is 'adaptive' or 'fixed'")
+
+
+def make_pacing(
+    pacing: str, target: ModelRunner, cache: Slots, drafter: Drafter | None, k: int | None, facts: Mapping[str, Any]
+) -> Pacing:
+    """The pacing of that name. Adaptive pacing measures the models, unless a profile of them is found.
+
+    cache: of the engine, still unused. k: the most nodes of a draft, or None. facts: what else than machine, dtype and
+    device the costs depend on.
+    """
+    if drafter is None:
+        return FixedPacing(0)
+    if pacing == "fixed" or k == 0:
+        return FixedPacing(drafter.default_budget if k is None else k)
+    sources = [Source(part.name, _most(part, k)) for part in drafter.parts if _most(part, k) > 0]
+    batch = measured_batch(len(cache.lengths))
+    known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
+    costs = profiled(known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: one_row(target, cache))
+    return AdaptivePacing(sources, costs)
+
+
+def _most(part: Drafter, k: int | None) -> int:
+    most = max(part.limit, part.default_budget)
+    return most if k is None else min(k, most)
+
+
+def _name(device: Any) -> str:
+    """Devices of one kind differ: a GPU says which it is."""
+    if device.type != "cuda":
+        return str(device)
+    import torch
+
+    return torch.cuda.get_device_name(device)

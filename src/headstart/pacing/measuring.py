@@ -1,0 +1,223 @@
+"""How long a target forward and a draft take here, found out by running them, in about a second.
+
+What is run is what a step runs: a forward and a look at its logits, on free cache slots, and `propose` on a made-up
+text. The measurements take turns, so that a machine that slows down meanwhile slows all of them; noise only ever adds
+time, so a low quantile of each counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import torch
+
+from headstart.drafters import DraftContext, Drafter
+from headstart.law import LawState
+from headstart.model.cache import Slots
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.noise import Noise, Purpose
+from headstart.pacing.costs import Costs, DraftCost
+from headstart.types import Draft, Sampling
+
+SECONDS = 1.0
+_ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
+_MOST = 40  # rounds
+_TWICE = 2
+_HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
+_PREFIX = 24
+_SHORT, _LONG = 1, 5
+_REQUESTS = 4
+_PERIOD = 6
+_LOW = 0.2
+_GUESS = 0.2  # of a target step, for a draft that could not be measured
+
+
+def measured_batch(slots: int) -> int:
+    """How many requests at a time are measured, where there are so many slots; beyond it costs are a straight line."""
+    return 1 if slots == 1 else 2 if slots < _REQUESTS else _REQUESTS
+
+
+def measure(
+    target: ModelRunner, cache: Slots, parts: Sequence[Drafter], *, batch: int, seconds: float = SECONDS
+) -> Costs:
+    """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots."""
+    bench = _Bench(target.device)
+    forwards = _Forwards(target, cache, batch)
+    drafts = [_Drafts(part, target.vocab_size, index) for index, part in enumerate(parts)]
+    for n in _ROWS:
+        bench.add(("rows", n), partial(forwards.run, 1, n))
+    for part, made in zip(parts, drafts, strict=True):
+        # "read" lets the made-up requests go; they are begun anew before the clock runs for the next
+        bench.add((part.name, "read"), made.read)
+        bench.add((part.name, _SHORT), partial(made.run, 1, _SHORT), before=partial(made.run, batch, _SHORT))
+        bench.add((part.name, _LONG), partial(made.run, 1, _LONG))
+        if batch > 1:
+            bench.add((part.name, "several"), partial(made.run, batch, _LONG))
+    if batch > 1:
+        bench.add(("requests", batch), partial(forwards.run, batch, 1))
+        if forwards.seconds(max(_ROWS)) < _HEAVY:
+            for n in _MORE_ROWS:
+                bench.add(("rows", n), partial(forwards.run, 1, n))
+    try:
+        bench.run(seconds)
+    finally:
+        forwards.release()
+        for made in drafts:
+            made.release()
+    found = bench.found
+    one = found["rows", 1]
+    # The forward of so many requests has as many rows; what it costs more than those rows is the requests' own
+    rows_alone = found.get(("rows", batch), one)
+    request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
+    costs = {part.name: _draft_cost(part.name, found, batch, one) for part in parts}
+    measured = tuple((n, found["rows", n]) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
+    return Costs(measured, request, costs)
+
+
+def one_row(target: ModelRunner, cache: Slots) -> float:
+    """Seconds of a forward of one row, quickly."""
+    forwards = _Forwards(target, cache, 1)
+    try:
+        return min(forwards.seconds(1) for _ in range(3))
+    finally:
+        forwards.release()
+
+
+def _draft_cost(name: str, found: dict[tuple[str, int | str], float], requests: int, step: float) -> DraftCost:
+    short, long = found.get((name, _SHORT)), found.get((name, _LONG))
+    if short is None or long is None:
+        return DraftCost(0.0, _GUESS * step)
+    token = max(0.0, long - short) / (_LONG - _SHORT)
+    read = max(0.0, found.get((name, "read"), short) - short) / _Drafts.UNREAD
+    several = found.get((name, "several"), long)
+    growth = max(0.0, several / long - 1) / max(1, requests - 1)
+    return DraftCost(max(0.0, short - token * _SHORT), token, read, growth)
+
+
+class _Bench:
+    """Named actions, timed in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._actions: dict[tuple[str, int | str], tuple[Callable[[], None] | None, Callable[[], None]]] = {}
+        self.times: dict[tuple[str, int | str], list[float]] = {}
+
+    def add(
+        self, name: tuple[str, int | str], action: Callable[[], None], before: Callable[[], None] | None = None
+    ) -> None:
+        """`before` is run each time before the clock is started."""
+        self._actions[name] = before, action
+
+    def run(self, seconds: float) -> None:
+        """Round after round until the time is spent; each action at least twice.
+
+        An action that has had its share rests, so that forwards of many rows of a big model do not take it all.
+        """
+        start = time.perf_counter()
+        for _ in range(_MOST):
+            for name in list(self._actions):
+                times = self.times.setdefault(name, [])
+                enough = len(times) >= _TWICE
+                if enough and (time.perf_counter() - start > seconds or sum(times) > seconds / 8):
+                    continue
+                self._time(name)
+
+    def _time(self, name: tuple[str, int | str]) -> None:
+        before, action = self._actions[name]
+        try:
+            if before is not None:
+                before()
+            start = time.perf_counter()
+            action()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        except Exception:  # a drafter's, whatever it is: its cost is then guessed, and the engine will find it out
+            if name[0] in ("rows", "requests"):
+                raise
+            del self._actions[name], self.times[name]
+            return
+        self.times[name].append(time.perf_counter() - start)
+
+    @property
+    def found(self) -> dict[tuple[str, int | str], float]:
+        return {name: _quantile(times, _LOW) for name, times in self.times.items()}
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
+
+
+class _Forwards:
+    """Target forwards on slots that hold a short text meanwhile."""
+
+    def __init__(self, target: ModelRunner, cache: Slots, requests: int) -> None:
+        self._target = target
+        self._prefix = min(_PREFIX, target.max_length // 4)
+        self._cache = cache
+        self._slots = [cache.acquire() for _ in range(requests)]
+        text = made_up(self._prefix, target.vocab_size)
+        for slot in self._slots:
+            target.forward([Segment(slot, tuple(text))], cache)
+            cache.keep(slot, self._prefix)
+
+    def run(self, requests: int, rows: int) -> None:
+        room = self._target.max_length - self._prefix
+        draft = Draft.chain(made_up(min(rows, room) - 1, self._target.vocab_size))
+        segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self._slots[:requests]]
+        logits = self._target.forward(segments, self._cache).logits
+        logits.argmax(-1).cpu()  # as a greedy step looks at them, and so that a GPU has finished
+
+    def seconds(self, rows: int) -> float:
+        start = time.perf_counter()
+        self.run(1, rows)
+        return time.perf_counter() - start
+
+    def release(self) -> None:
+        for slot in self._slots:
+            self._cache.release(slot)
+
+
+class _Drafts:
+    """Drafts of one drafter for requests that do not exist. Numbers below zero are nobody else's."""
+
+    UNREAD = 40
+
+    def __init__(self, drafter: Drafter, vocab_size: int, index: int) -> None:
+        self._drafter = drafter
+        self._vocab_size = vocab_size
+        self._first = -1 - _REQUESTS * index
+        self._lengths: dict[int, int] = {}
+
+    def run(self, requests: int, depth: int) -> None:
+        """The next round of each, two tokens further on in its text, as after an accepted guess."""
+        numbers = range(self._first, self._first - requests, -1)
+        self._drafter.propose([self._context(number, depth) for number in numbers])
+
+    def read(self) -> None:
+        """The first round of a request: its whole text is new."""
+        self.release()
+        self._lengths[self._first] = self.UNREAD
+        self._drafter.propose([self._context(self._first, _SHORT)])
+        self.release()
+
+    def _context(self, number: int, depth: int) -> DraftContext:
+        length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
+        tokens = made_up(length, self._vocab_size)
+        state = LawState(Sampling(), (), self._vocab_size, frozenset())
+        return DraftContext(number, tokens, depth, state, Noise(0), Purpose.DRAFT)
+
+    def release(self) -> None:
+        """Let all requests go; the next round begins new ones."""
+        for number in self._lengths:
+            with suppress(Exception):  # a drafter's, as above
+                self._drafter.release(number)
+        self._lengths.clear()
+
+
+def made_up(length: int, vocab_size: int) -> list[int]:
+    """A text that repeats itself, so that every kind of drafter has something to say."""
+    return [(i % _PERIOD) % vocab_size for i in range(length)]

@@ -1,0 +1,93 @@
+"""Measured costs in a file, so that a pair is measured once per machine. A file that cannot be used is no error.
+
+Files lie in the user's cache directory, one for each combination of everything that costs depend on. Damaged, from
+another version, unreadable: measured again. Not writable: measured at every load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headstart.pacing.costs import Costs, DraftCost
+
+_VERSION = 1
+_SLOWER = 1.5
+
+
+def directory() -> Path:
+    """Where profiles lie. Read from the environment at each call."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return Path(cache or Path("~/.cache").expanduser()) / "headstart" / "profiles"
+
+
+def profiled(facts: Mapping[str, Any], measure: Callable[[], Costs], check: Callable[[], float]) -> Costs:
+    """The costs of what `facts` describe: from the file, or measured now and written to it.
+
+    check: seconds of a forward of one row now. Other work on a machine only ever adds time: a profile that is much
+    slower was taken on a busy machine, and is replaced; one that is faster is right, and the machine busy now.
+    """
+    facts = {"version": _VERSION, **machine(), **facts}
+    with suppress(OSError, RuntimeError):  # there may be no home at all
+        path = directory() / f"{_digest(facts)}.json"
+        found = read(path)
+        if found is not None and check() * _SLOWER > found.rows[0][1]:
+            return found
+        costs = measure()
+        write(path, facts, costs)
+        return costs
+    return measure()
+
+
+def machine() -> dict[str, Any]:
+    """What tells machines apart, as far as costs go."""
+    import torch
+
+    cpu = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
+    return {
+        "node": platform.node(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+def read(path: Path) -> Costs | None:
+    """None if there is no file, or none that makes sense."""
+    try:
+        found = json.loads(path.read_text())["costs"]
+        rows = tuple((int(n), float(seconds)) for n, seconds in found["rows"])
+        drafts = {str(name): DraftCost(**{k: float(v) for k, v in d.items()}) for name, d in found["drafts"].items()}
+        return Costs(rows, float(found["request"]), drafts)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write(path: Path, facts: Mapping[str, Any], costs: Costs) -> None:
+    """All or nothing: another process never reads half a file."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump({"facts": facts, "costs": asdict(costs)}, file, indent=1, default=str)
+            os.replace(name, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(name)
+
+
+def _digest(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
