@@ -1,0 +1,199 @@
+"""Pacing without models: made-up guesses and made-up costs, so that the best possible pacing is known.
+
+A guess at position t of a row's text is right with probability alpha(t), one after the other. A step costs a forward
+of its rows and the drafts of all rows, times the machine's noise. The pacing under test is the shipped code: it is
+asked and told exactly as the engine asks and tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.pacing import FixedPacing, Pacing, PacingRow
+from headstart.pacing.adaptive import AdaptivePacing
+from headstart.pacing.costs import Costs, DraftCost
+from headstart.pacing.group import Source
+from headstart.pacing.stepwise import StepwisePacing
+from headstart.types import Draft, Seconds, Speculation, Step
+
+LIMIT = 12
+STRETCH = 100
+READ = 1 / 50
+"""Reading a token of context, in drafted tokens."""
+NOISE = 0.15
+_SCALE = 0.01  # seconds of a plain step
+_SPECULATION = Speculation(True, "simulated")
+
+
+@dataclass(frozen=True)
+class World:
+    """Costs in target steps. row: share by which each further row of a forward costs more, up to `flat` rows;
+    beyond it each costs `steep`. start, token: of a draft; growth: of a draft, by further request."""
+
+    name: str
+    batch: int
+    token: float
+    start: float = 0.0
+    row: float = 0.01
+    flat: int = 16
+    steep: float = 0.06
+    growth: float = 0.1
+
+    def forward(self, rows: int) -> float:
+        return 1 + self.row * (min(rows, self.flat) - 1) + self.steep * max(0, rows - self.flat)
+
+    def draft(self, lengths: Sequence[int]) -> float:
+        """Drafts of all rows together: rows that want fewer leave earlier."""
+        if not any(lengths):
+            return 0.0
+        live = [sum(k > depth for k in lengths) for depth in range(max(lengths))]
+        return self.start + sum(self.token * (1 + self.growth * (requests - 1)) for requests in live)
+
+    def costs(self) -> Costs:
+        """What measuring would find."""
+        rows = tuple((n, _SCALE * self.forward(n)) for n in (1, 2, 4, 8, 16, 32, 64))
+        cost = DraftCost(_SCALE * self.start, _SCALE * self.token, _SCALE * self.token * READ, self.growth)
+        return Costs(rows, 0.0, {"simulated": cost})
+
+
+Process = Callable[[np.random.Generator, int], NDArray[Any]]
+
+
+def stationary(alpha: float) -> Process:
+    return lambda _, tokens: np.full(tokens, alpha)
+
+
+def switching(good: float, bad: float) -> Process:
+    """Stretches of 100 tokens, one kind after the other; where it begins is drawn."""
+
+    def process(rng: np.random.Generator, tokens: int) -> NDArray[Any]:
+        begin = rng.integers(2 * STRETCH)
+        return np.where((np.arange(tokens) + begin) // STRETCH % 2 == 0, good, bad)
+
+    return process
+
+
+def drifting(low: float, high: float) -> Process:
+    """A slow wave, with a phase of its own."""
+
+    def process(rng: np.random.Generator, tokens: int) -> NDArray[Any]:
+        wave = np.sin(2 * np.pi * (np.arange(tokens) / 400 + rng.random()))
+        return low + (high - low) * (wave + 1) / 2
+
+    return process
+
+
+PROCESSES: dict[str, Process] = {
+    **{f"alpha {alpha:g}": stationary(alpha) for alpha in (0.0, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)},
+    "switching .95/.05": switching(0.95, 0.05),
+    "switching .9/.4": switching(0.9, 0.4),
+    "drifting .2 to .95": drifting(0.2, 0.95),
+}
+WORLDS = (
+    World("1B, batch 1", 1, 0.13),
+    World("1B, n-gram", 1, 0.0),
+    World("small, batch 1", 1, 0.3, row=0.02),
+    World("slow draft", 1, 1.1),
+    World("batch 4", 4, 0.13),
+    World("batch 8", 8, 0.13),
+    World("batch 16", 16, 0.13),
+)
+
+
+def expected(alpha: float, k: int) -> float:
+    """Tokens of a round."""
+    return k + 1.0 if alpha == 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
+
+
+def best_k(world: World, alpha: float, most: int = LIMIT) -> int:
+    """The fixed K that is best if every row is like this."""
+    b = world.batch
+    return max(
+        range(most + 1), key=lambda k: b * expected(alpha, k) / (world.forward(b * (1 + k)) + world.draft([k] * b))
+    )
+
+
+class Oracle(Pacing):
+    """Knows alpha, and takes the best fixed K of each stretch."""
+
+    name = "oracle"
+
+    def __init__(self, world: World, alphas: Sequence[NDArray[Any]]) -> None:
+        self._alphas = [np.round(row, 2) for row in alphas]
+        self._best = {a: best_k(world, float(a)) for row in self._alphas for a in np.unique(row)}
+        self._fixed = [FixedPacing(k).plan([PacingRow(0, 0, 1)])[0] for k in range(LIMIT + 1)]
+
+    def plan(self, rows: Sequence[PacingRow]) -> Any:
+        return [self._fixed[self._best[self._alphas[row.request][row.tokens]]] for row in rows]
+
+    def observe(self, step: Step) -> None:
+        pass
+
+    def release(self, request: int) -> None:
+        pass
+
+
+def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: int, seed: int) -> float:
+    """Tokens per target step's time. Every row runs until all have `tokens`; what is more is counted too."""
+    rng = np.random.default_rng(seed)
+    position = [0] * world.batch
+    made = 0
+    clock = 0.0
+    while min(position) < tokens:
+        rows = [PacingRow(r, at, max(0, len(alphas[r]) - at - LIMIT)) for r, at in enumerate(position)]
+        budgets = pacing.plan(rows)
+        lengths = [min(b.nodes, row.room) for b, row in zip(budgets, rows, strict=True)]
+        verify = world.forward(world.batch + sum(lengths))
+        draft = world.draft(lengths)
+        clock += verify + draft
+        hiccup = np.exp(NOISE * rng.standard_normal(2))
+        seconds = Seconds(draft=_SCALE * draft * hiccup[0], verify=_SCALE * verify * hiccup[1])
+        for r, k in enumerate(lengths):
+            right = rng.random(k) < alphas[r][position[r] : position[r] + k]
+            accepted = k if right.all() else int(right.argmin())
+            step = Step(
+                request=r,
+                index=0,
+                position=position[r],
+                draft=Draft((0,) * k, tuple(range(-1, k - 1)), source="simulated") if k else Draft(),
+                path=tuple(range(accepted)),
+                tokens=(0,) * (accepted + 1),
+                logprobs=None,
+                rows=1 + k,
+                batch=world.batch,
+                seconds=seconds,
+                finish_reason=None,
+                speculation=_SPECULATION,
+                budget=budgets[r],
+            )
+            pacing.observe(step)
+            position[r] += accepted + 1
+            made += accepted + 1
+    return made / clock
+
+
+def contenders(world: World, alphas: Sequence[NDArray[Any]]) -> dict[str, Pacing]:
+    fixed = {f"K={k}": FixedPacing(k) for k in range(1, LIMIT + 1)}
+    ours = AdaptivePacing([Source("simulated", LIMIT)], world.costs())
+    return {**fixed, "stepwise": StepwisePacing(), "adaptive": ours, "oracle": Oracle(world, alphas)}
+
+
+def simulate(worlds: Sequence[World] = WORLDS, *, tokens: int = 1000, seeds: int = 2) -> list[dict[str, Any]]:
+    """Speed over plain decoding for every world, process and pacing."""
+    found = []
+    for world in worlds:
+        for name, process in PROCESSES.items():
+            speeds: dict[str, list[float]] = {}
+            for seed in range(seeds):
+                rng = np.random.default_rng([seed, world.batch])
+                alphas = [process(rng, 2 * tokens + 64) for _ in range(world.batch)]
+                plain = world.batch / world.forward(world.batch)
+                for pacing, made in contenders(world, alphas).items():
+                    speeds.setdefault(pacing, []).append(speed(world, made, alphas, tokens, seed) / plain)
+            found.append({"world": world.name, "text": name, **{k: float(np.mean(v)) for k, v in speeds.items()}})
+    return found
