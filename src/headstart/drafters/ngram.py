@@ -16,7 +16,7 @@ from headstart.types import Draft
 class NgramDrafter(Drafter):
     """Point-mass chains copied from the request's own context."""
 
-    limit = 16
+    limit = 31
     draws = False
 
     def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int = 8) -> None:
