@@ -69,6 +69,8 @@ class FakeRequest:
 class FakeEngine:
     """Answers every prompt with `reply`, two characters a step (one of them guessed), or one a step if plain."""
 
+    width_invariant = False
+
     def __init__(self, reply: str = " hello", *, speculating: bool = True, dtype: str = "float32") -> None:
         self.reply = reply
         self.speculating = speculating
@@ -151,7 +153,14 @@ class FakeEngine:
         return FakeEngine(self.plain_reply, speculating=False, dtype=self.dtype)
 
     def describe(self) -> dict[str, Any]:
-        return {"target": "fake-target", "drafter": "fake", "dtype": self.dtype, "device": "cpu", "threads": 2}
+        return {
+            "target": "fake-target",
+            "drafter": "fake",
+            "dtype": self.dtype,
+            "device": "cpu",
+            "threads": 2,
+            "width_invariant": self.width_invariant,
+        }
 
 
 def test_the_fake_has_the_interface_of_the_real_engine() -> None:

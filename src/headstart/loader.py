@@ -137,6 +137,7 @@ def load(
         "models": {name: model.config.to_dict() for name, model in {"": ours, **drafts}.items()},
         "drafters": names,
         "quantize": [quantize, draft_quantize],
+        "decoder": runner.decoder,
         "headstart": version("headstart"),
     }
     engine.pacing = make_pacing(pacing, runner, engine.cache, made, num_speculative_tokens, facts)

@@ -44,6 +44,8 @@ class Comparison:
     greedy: bool
     coupled: bool
     dtype: str
+    width_invariant: bool = False
+    """Whether the target's logits have the same bits in a forward of any width."""
 
     @property
     def plain(self) -> Total:
@@ -109,8 +111,9 @@ class Comparison:
             for number, pair in enumerate(self.pairs, start=1)
             if pair.differs_at is not None
         )
-        if self.dtype == "float32":
-            return [f"The texts differ: {where}. In float32 they should not: please report this with the command."]
+        if self.dtype == "float32" or self.width_invariant:
+            here = f"In {self.dtype}" if self.dtype == "float32" else "With this target's forward"
+            return [f"The texts differ: {where}. {here} they should not: please report this with the command."]
         return [
             f"The texts differ: {where}. In {self.dtype} a forward pass of another width rounds differently, and two "
             "nearly equal tokens can change places; both texts are the target's own. --dtype float32 gives one text."

@@ -18,6 +18,7 @@ from headstart.commands.recording import measure
 from headstart.commands.replay import coloured, legend, pace, replay
 from headstart.commands.terminal import Traceback, note, output, reported
 from headstart.errors import InvalidPrompt
+from headstart.model import native
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ def demo(
             raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
-        if target == "bundled" and dtype == "auto":
-            dtype = "float32"  # small enough for it, and there the texts are the same token for token
+        if target == "bundled" and dtype == "auto" and not native.available():
+            dtype = "float32"  # without row kernels bf16 texts part at near-ties now and then
         sampling = Sampling(
             max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
         )
@@ -115,7 +116,10 @@ def demo(
         pairs = _run(engine, prompts, sampling, live, until, console)
         if len(pairs) < len(prompts):
             console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
-        comparison = Comparison(pairs, sampling.greedy, rule == "coupled", engine.describe()["dtype"])
+        facts = engine.describe()
+        comparison = Comparison(
+            pairs, sampling.greedy, rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
+        )
         _conclude(comparison, console)
 
 
