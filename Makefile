@@ -17,6 +17,18 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# make bench PROMPTS=file TARGET=dir DRAFTER=dir ENVIRONMENTS=dir [OPTIONS="--limit 4"]; how to make the environments:
+# benchmarks/peer_workers/README.md
+bench: setup
+	@for given in "PROMPTS=$(PROMPTS)" "TARGET=$(TARGET)" "DRAFTER=$(DRAFTER)" "ENVIRONMENTS=$(ENVIRONMENTS)"; do \
+		if [ -z "$${given#*=}" ]; then \
+			echo "make bench needs $$given..., as in: make bench PROMPTS=prompts.jsonl TARGET=dir DRAFTER=dir ENVIRONMENTS=dir" >&2; \
+			exit 2; \
+		fi; \
+	done
+	$(BIN)/python benchmarks/peers.py --prompts "$(PROMPTS)" --target "$(TARGET)" --drafter "$(DRAFTER)" \
+		--environments "$(ENVIRONMENTS)" --markdown $(OPTIONS)
+
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
