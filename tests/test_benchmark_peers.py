@@ -37,7 +37,7 @@ FAKE = textwrap.dedent(
         count, prompts = request["new_tokens"], request["prompts"]
         rate = rates[engine] * len(prompts)
         if options["mode"] != "plain":
-            rate *= {None: 1.9, 3: 1.5, 5: 2.0, 8: 1.2}[options["k"]]
+            rate *= {None: 2.0, 3: 1.5, 5: 2.0, 8: 1.2}[options["k"]]
         if options["precision"] == "int8":
             rate *= 2
         tokens = [[prompt[0]] * count for prompt in prompts]
@@ -98,12 +98,36 @@ def test_the_best_setting_is_chosen(modules: dict[str, ModuleType], places: Any)
     trials, selected, rounds, entries = measured(modules, places, ["headstart", "transformers"], depths=(3, 5, 8))
     assert all(t.absent is None for t in trials)
     assert not rounds.failures
-    role = ("headstart", "bf16", "draft")
+    assert dict(selected[("headstart", "bf16", "draft"), 1].configuration.settings) == {"k": None}  # it paces itself
+    role = ("transformers", "bf16", "draft")
     assert dict(selected[role, 1].configuration.settings) == {"k": 5}
-    assert selected[role, 1].speeds == pytest.approx({1: 80, 2: 160})
+    assert selected[role, 1].speeds == pytest.approx({1: 20})
     assert (("transformers", "bf16", "draft"), 2) not in selected  # it speculates for one prompt only
     assert {e.batch for e in entries if e.role == ("transformers", "bf16", "plain")} == {1, 2}
     assert all(len(e.samples) == 2 for e in entries)
+
+
+def test_settings_chosen_before_are_run_without_a_selection(
+    modules: dict[str, ModuleType], places: Any, tmp_path: Path
+) -> None:
+    peers, settings = modules["peers"], tmp_path / "settings.json"
+    given = [
+        {"engine": "headstart", "precision": "bf16", "mode": "list", "batches": [1, 2], "k": None},
+        {"engine": "transformers", "precision": "bf16", "mode": "draft", "batches": [1], "k": 3},
+    ]
+    settings.write_text(json.dumps(given))
+    start = modules["workers"].Starter(places, threads=1, context=64, batch=2).start
+    work = peers.works([[7, 1], [8, 1]], (1, 2), 2, 4)
+    with open(os.devnull, "w") as nowhere:
+        chosen = peers.read_settings(settings)
+        trials, selected, rounds = peers.measure_chosen(start, chosen, work, 2, Console(file=nowhere))
+    entries = modules["peer_report"].entries_of(selected, rounds, 2, work)
+    assert {(e.role, e.batch): e.speeds for e in entries} == {
+        (("headstart", "bf16", "list"), 1): pytest.approx([80, 80]),
+        (("headstart", "bf16", "list"), 2): pytest.approx([160, 160]),
+        (("transformers", "bf16", "draft"), 1): pytest.approx([15, 15]),
+    }
+    assert all(t.facts["versions"] for t in trials)
 
 
 def test_what_is_missing_is_listed(modules: dict[str, ModuleType], places: Any) -> None:

@@ -88,7 +88,7 @@ def test_without_row_kernels_the_bundled_target_runs_in_float32(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There bf16 texts part at near-ties now and then."""
-    monkeypatch.setattr(command.native, "available", lambda: False)
+    monkeypatch.setattr(command, "_has_row_kernels", lambda: False)
     run("--prompt", "a")
     assert engine.loaded_with["dtype"] == "float32"
     run("--prompt", "a", "--target", "T")

@@ -321,7 +321,10 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept."""
+    """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
+
+    seed: given to another request, it repeats the text if draft lengths do (see docs/concepts/pacing.md).
+    """
 
     text: str
     tokens: tuple[int, ...]

@@ -18,7 +18,6 @@ from headstart.commands.recording import measure
 from headstart.commands.replay import coloured, legend, pace, replay
 from headstart.commands.terminal import Traceback, note, output, reported
 from headstart.errors import InvalidPrompt
-from headstart.model import native
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def demo(
             raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
-        if target == "bundled" and dtype == "auto" and not native.available():
+        if target == "bundled" and dtype == "auto" and not _has_row_kernels():
             dtype = "float32"  # without row kernels bf16 texts part at near-ties now and then
         sampling = Sampling(
             max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
@@ -121,6 +120,12 @@ def demo(
             pairs, sampling.greedy, rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
         )
         _conclude(comparison, console)
+
+
+def _has_row_kernels() -> bool:
+    from headstart.model import native  # needs torch, which --help must not wait for
+
+    return native.available()
 
 
 def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:

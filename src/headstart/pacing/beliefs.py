@@ -33,6 +33,7 @@ _POWERS = _A[None, :] ** np.arange(DEEPEST + 1)[:, None]  # [depth, rate]
 _FAILED = _POWERS * (1 - _A)
 _FLOOR_EVEN = np.full(len(RATES), _FLOOR / len(RATES))
 _FRESH = 8
+_NEVER = 0.01  # deeper guesses than those that survive with this chance are not thought about
 # Moderate: 0.6 on average, nothing excluded
 _START = np.array([1.0, 1.0, 1.2, 1.5, 1.8, 2.0, 2.0, 1.6, 1.0, 0.6])
 _START /= _START.sum()
@@ -91,7 +92,7 @@ class Belief:
         self._kept: list[float] = []
 
     def survival(self) -> list[float]:
-        """P(the first d guesses are all accepted) for d = 1, 2, ... up to the pool's limit."""
+        """P(the first d guesses are all accepted) for d = 1, 2, ... up to the limit, or to where it is nil."""
         if self._survival is None or self._elapsed:
             self._survival = self._survive()
         return self._survival
@@ -102,7 +103,9 @@ class Belief:
             self.weights = self.weights + share * (self._pool.prior - self.weights)
             self._elapsed = 0
         means = self._pool.powers.dot(self.weights).tolist()
-        chance, chances, kept = 1.0, [], []
+        chance = 1.0
+        chances: list[float] = []
+        kept: list[float] = []
         before = means[0]
         for after, bias in zip(means[1:], self._pool.bias, strict=False):
             step = after / before
@@ -112,15 +115,17 @@ class Belief:
             if step < 1:
                 chance *= step
             chances.append(chance)
+            if chance < _NEVER:
+                break
         self._kept = kept
         return chances
 
     def learn(self, accepted: int, drafted: int) -> None:
         """A round tested `drafted` depths, and the first `accepted` held."""
         self.survival()
-        drafted = min(drafted, len(self._kept))
+        drafted = min(drafted, DEEPEST)
         accepted = min(accepted, drafted)
-        self._pool.calibrate(self._kept, accepted, drafted)
+        self._pool.calibrate(self._kept, accepted, min(drafted, len(self._kept)))
         weights = self.weights * (_POWERS if accepted == drafted else _FAILED)[accepted]
         weights /= np.add.reduce(weights)
         self.weights = weights

@@ -1,15 +1,17 @@
 """The decision: which drafts make a step worth most tokens per second, for all its rows together. Pure functions.
 
 A step of b rows emits b tokens and, of each row, what is accepted of its draft. Of the caps that are tried, those
-with the best ratio (b + expected accepted) / (forward + drafts) are kept. One row is scanned node by node,
-the most expected tokens per second of its own cost first; several rows are searched on a grid (`grid`). Neither stops
-where the ratio first falls, so costs that jump (a drafter's first token, a kink in the forward) do not mislead them.
+with the best ratio (b + expected accepted) / (forward + drafts) are kept. For one row each source has a best length at
+a given worth of a second, and that worth is the ratio itself: a few rounds find both (Dinkelbach's method). Several
+rows are searched on a grid (`grid`). Every length is looked at, so costs that jump (a drafter's first token, a kink in
+the forward) do not mislead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from headstart.pacing.costs import Prices
 
@@ -18,7 +20,8 @@ MARGIN = 0.02
 RARELY = 0.05
 """What a source that seldom has its turn counts as, so that it gets a sensible cap for when it does."""
 _CLEARLY = 0.05
-_HOPELESS = 2.0  # a node worth so little of its own drafting is the last that is looked at
+_CLOSE = 1.003
+_ROUNDS = 5
 
 
 @dataclass(slots=True)
@@ -47,81 +50,75 @@ def choose_for_one(offers: Sequence[Offer], prices: Prices, *, others: int, extr
     """The best caps for one row, whose offers stand in the order in which they are asked.
 
     others: further requests in the forward. extra: nodes that those draft. rate: tokens per second the last steps
-    made, by which a source is weighed against those that would be asked in its place.
+    made; only where to begin.
     """
-    if len(offers) == 1:
-        return _choose_length(offers[0], prices, 1 + others, extra)
     batch = 1 + others
-    nodes, total = float(batch + extra), float(batch)
-    base = prices.forward(batch, nodes)
+    base = prices.forward(batch, batch + extra)
     plain = batch / base
-    slope = prices.forward(batch, nodes + 1) - base
-    items = []
-    for place, weight, asked in turns(offers, prices, slope, max(rate, plain)):
-        offer = offers[place]
-        token = prices.token(offer.source)
-        unit = slope + token + 1e-12
-        first = prices.start(offer.source) + offer.backlog / offer.horizon
-        for depth, chance in enumerate(offer.survival):
-            seconds = asked * (token if depth else token + first)
-            items.append((-chance / unit, depth, place, weight * chance, weight, seconds))
-    items.sort()
-    best, taken, seconds = plain * (1 + MARGIN), 0, 0.0
-    for count, (_, _, _, gain, weight, cost) in enumerate(items, start=1):
-        total += gain
-        nodes += weight
-        seconds += cost
-        now = total / (prices.forward(batch, nodes) + seconds)
+    curves = [_curve(offer, prices, batch + extra) for offer in offers]
+    caps, best = [0] * len(offers), plain * (1 + MARGIN)
+    rate = max(rate, best)
+    for _ in range(_ROUNDS):
+        lengths = _lengths(curves, rate)
+        tokens, seconds, silent = float(batch), base, 1.0
+        for offer, (gains, times), k in zip(offers, curves, lengths, strict=True):
+            if k:
+                turn = silent * offer.speaks if len(offers) > 1 else 1.0
+                tokens += turn * gains[k - 1]
+                seconds += turn * times[k - 1]
+                silent -= turn
+        now = tokens / seconds
         if now > best:
-            best, taken = now, count
-    caps = [0] * len(offers)
-    for _, depth, place, *_ in items[:taken]:
-        caps[place] = max(caps[place], depth + 1)
-    return Choice([caps], plain, best if taken else plain)
-
-
-def _choose_length(offer: Offer, prices: Prices, batch: int, extra: int) -> Choice:
-    """The best length where there is one source: if it has nothing to say, nothing was decided."""
-    forward, token = prices.forward, prices.token(offer.source)
-    nodes, total = batch + extra, float(batch)
-    plain = batch / forward(batch, nodes)
-    seconds = prices.start(offer.source) + offer.backlog / offer.horizon
-    best, taken = plain * (1 + MARGIN), 0
-    for k, chance in enumerate(offer.survival, start=1):
-        total += chance
-        seconds += token
-        now = total / (forward(batch, nodes + k) + seconds)
-        if now > best:
-            best, taken = now, k
-        elif chance * _HOPELESS < best * token:
+            caps, best = lengths, now
+        if rate < now * _CLOSE and now < rate * _CLOSE:
             break
-    return Choice([[taken]], plain, best if taken else plain)
+        rate = max(now, plain * (1 + MARGIN))
+    return Choice([caps], plain, best if any(caps) else plain)
 
 
-def turns(offers: Sequence[Offer], prices: Prices, slope: float, rate: float) -> list[tuple[int, float, float]]:
-    """(place, P(its draft is used), P(it is asked)) of the offers that are worth asking.
+_Curve = tuple[list[float], list[float]]
+"""Tokens gained and seconds spent by drafts of 1, 2, ... nodes."""
 
-    An offer is not where one further back would do better whenever this one speaks.
-    """
+
+def _curve(offer: Offer, prices: Prices, nodes: int) -> _Curve:
+    token = prices.token(offer.source)
+    first = prices.start(offer.source) + offer.backlog / offer.horizon
+    rows = prices.further(nodes, len(offer.survival))
+    times = [first + row + token * k for k, row in enumerate(rows, start=1)]
+    return list(accumulate(offer.survival)), times
+
+
+def _lengths(curves: Sequence[_Curve], rate: float) -> list[int]:
+    """The best length of each at this worth of a second; 0 also where a source further back would do better."""
+    found = []
+    for gains, times in curves:
+        values = [gain - rate * seconds for gain, seconds in zip(gains, times, strict=True)]
+        value = max(values)
+        found.append((value, values.index(value) + 1) if value > 0 else (0.0, 0))
+    return [
+        0 if any(later > value + _CLEARLY for later, _ in found[place + 1 :]) else k
+        for place, (value, k) in enumerate(found)
+    ]
+
+
+def worth(offer: Offer, prices: Prices, nodes: int, rate: float) -> float:
+    """Tokens that the offer gains in a round at its best length, less what its seconds are worth."""
+    gains, times = _curve(offer, prices, nodes)
+    return max(0.0, *(gain - rate * seconds for gain, seconds in zip(gains, times, strict=True)))
+
+
+def turns(offers: Sequence[Offer], prices: Prices, nodes: int, rate: float) -> list[tuple[int, float, float]]:
+    """(place, P(its draft is used), P(it is asked)) of the offers that are worth asking."""
+    if len(offers) == 1:
+        return [(0, 1.0, 1.0)]
+    values = [worth(offer, prices, nodes, rate) for offer in offers]
     found, silent = [], 1.0
     for place, offer in enumerate(offers):
-        if place + 1 < len(offers):
-            own = worth(offer, prices, slope, rate) + _CLEARLY
-            if any(worth(later, prices, slope, rate) > own for later in offers[place + 1 :]):
-                continue
+        if any(later > values[place] + _CLEARLY for later in values[place + 1 :]):
+            continue
         found.append((place, max(silent * offer.speaks, RARELY), max(silent, RARELY)))
         silent *= 1 - offer.speaks
     return found
-
-
-def worth(offer: Offer, prices: Prices, slope: float, rate: float) -> float:
-    """Tokens that the offer gains in a round at its best length, less what its seconds are worth."""
-    cost = rate * (slope + prices.token(offer.source))
-    value, best = -rate * prices.start(offer.source), 0.0
-    for chance in offer.survival:
-        value += chance - cost
-        best = max(best, value)
-    return best
 
 
 def can_pay(source: int, prices: Prices, batch: int, limit: int) -> bool:

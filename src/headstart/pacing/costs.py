@@ -97,6 +97,15 @@ class Prices:
         seconds += np.maximum(rows - _TABLE, 0) * self._slope + (batch - 1) * self._request
         return seconds
 
+    def further(self, rows: int, count: int) -> list[float]:
+        """Seconds that 1, 2, ... `count` rows more than `rows` add to a forward."""
+        table = self._table
+        if rows + count <= _TABLE:
+            base = table[rows]
+            return [seconds - base for seconds in table[rows + 1 : rows + count + 1]]
+        base = self.forward(1, rows)
+        return [self.forward(1, rows + k) - base for k in range(1, count + 1)]
+
     def start(self, source: int) -> float:
         return self._drafts[source].start * self._factors[source]
 

@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 from headstart.pacing.choice import MARGIN, Choice, Offer, turns
 from headstart.pacing.costs import Prices
 
-_CHANCES = np.array([0.02, 0.06, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.94, 0.97])
+_CHANCES = np.array([0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.95])
+_DEPTHS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32])
 
 
 def choose_for_many(rows: Sequence[Sequence[Offer]], prices: Prices, batch: int, *, extra: int, rate: float) -> Choice:
     """As `choose_for_one`, for rows that have offers of the same sources in the same order."""
     base = prices.forward(batch, batch + extra)
     plain = batch / base
-    slope = prices.forward(batch, batch + extra + 1) - base
-    used = [turns(offers, prices, slope, max(rate, plain)) for offers in rows]
+    used = [turns(offers, prices, batch + extra, max(rate, plain)) for offers in rows]
     deepest = max(len(offer.survival) for offers in rows for offer in offers)
-    plans = len(_CHANCES) * deepest
-    longest = np.repeat(np.arange(1, deepest + 1), len(_CHANCES))
+    depths = _DEPTHS[: int(np.searchsorted(_DEPTHS, deepest)) + 1]
+    plans = len(_CHANCES) * len(depths)
+    longest = np.repeat(depths, len(_CHANCES))
     gain, nodes, seconds = np.zeros(plans), np.zeros(plans), np.zeros(plans)
     lengths = []
     for place, offer in enumerate(rows[0]):
@@ -40,7 +41,7 @@ def choose_for_many(rows: Sequence[Sequence[Offer]], prices: Prices, batch: int,
                     weights[row], asked[row] = weight, turn
         chances = _table([offers[place].survival for offers in rows], deepest)
         counts = (chances[None] >= _CHANCES[:, None, None]).sum(-1)  # [chance, row]
-        k = np.tile(counts, (deepest, 1))
+        k = np.tile(counts, (len(depths), 1))
         token, growth = prices.token(source), prices.growth(source)
         if token > 0:
             k = np.minimum(k, longest[:, None])

@@ -17,7 +17,8 @@ ALLOWANCE = 0.005, 0.02
 """Share of plain decoding's time that may be spent on trying a source that does not seem to pay: the least, for one
 that never did, and the most."""
 NAP = 3
-"""Steps for which "no drafts" stands before it is thought over: thinking costs time too."""
+"""Steps for which a decision stands at most before it is thought over, because thinking costs time too: "no drafts"
+always for so many, the lengths of one row for none, those of a batch in between."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 
@@ -69,8 +70,8 @@ class Group:
         self._rate = 0.0
         self._useful: dict[tuple[int, int], bool] = {}
         self._version = -1
-        self._asleep: tuple[object, list[Budget]] | None = None
-        self._nap = 0
+        self._last: tuple[object, list[Budget], list[list[int]]] | None = None
+        self._patience = self._nap = 0
 
     def plan(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int = 0) -> list[Budget]:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -79,28 +80,35 @@ class Group:
         if self.prices.doubtful:
             return [Budget(0, MEASURING) for _ in rows]
         asked = batch, [row.request for row, _ in rows]
-        if self._asleep is not None and self._asleep[0] == asked and self._nap < NAP:
+        if self._last is None or self._nap >= self._patience or self._last[0] != asked:
+            budgets, caps = self._think(rows, batch, extra)
+            self._last = asked, budgets, caps
+            self._nap = 0
+        else:
             self._nap += 1
-            return self._asleep[1]
-        budgets = self._think(rows, batch, extra)
-        self._asleep = None if any(budget.nodes for budget in budgets) else (asked, budgets)
-        self._nap = 0
-        return budgets
+        _, budgets, caps = self._last
+        for (row, state), budget, mine in zip(rows, budgets, caps, strict=True):
+            state.caps = mine if budget.nodes <= row.room else [min(cap, row.room) for cap in mine]
+        return [budget.within(row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
 
-    def _think(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int) -> list[Budget]:
+    def _think(
+        self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int
+    ) -> tuple[list[Budget], list[list[int]]]:
+        """Budgets, and the caps of each row by place of the source."""
         offers = [self._offers(row, state) for row, state in rows]
         choice = self._choose(offers, batch, extra)
         self._rate = choice.rate
         idle = {place for mine in choice.caps for place, cap in enumerate(mine) if cap == 0}
         probed, every = self._probe(offers, choice, idle, batch) if idle else (None, 0.0)
         budgets = []
-        for (_, state), each, mine in zip(rows, offers, choice.caps, strict=True):
+        for each, mine in zip(offers, choice.caps, strict=True):
             tried = probed if probed is not None and mine[probed] == 0 else None
             if tried is not None:
                 mine[tried] = 1
-            state.caps = mine
             budgets.append(self._budget(each, mine, tried, every, batch))
-        return budgets
+        drafted = any(budget.nodes for budget in budgets)
+        self._patience = 0 if probed is not None else min(NAP, len(rows) // 4) if drafted else NAP
+        return budgets, choice.caps
 
     def _choose(self, offers: Sequence[Sequence[Offer]], batch: int, extra: int) -> Choice:
         if len(offers) > 1:
@@ -147,7 +155,7 @@ class Group:
             seconds += offer.backlog
             for later in offers[number][place + 1 :]:
                 if caps[number][later.source]:
-                    seconds += offer.speaks * worth(later, prices, 0.0, choice.rate) / choice.rate
+                    seconds += offer.speaks * worth(later, prices, batch, choice.rate) / choice.rate
         return seconds
 
     def _can_pay(self, place: int, batch: int) -> bool:
