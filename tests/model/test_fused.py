@@ -44,7 +44,7 @@ def with_weights(path: str, weights: str) -> ModelRunner:
 KINDS = {
     "float32": native.FLOAT32,
     "bf16, wide": native.BF16_WIDE,
-    "bf16, tiles": native.BF16_TILES,
+    "bf16, pairs": native.BF16_PAIRS,
     "int8": native.INT8,
 }
 
@@ -73,7 +73,7 @@ def test_a_product_is_the_tensor_product(kind: str, bias: bool, shape: tuple[int
     linear = torch.nn.Linear(*shape, bias=bias).to(torch.float32 if kind in ("float32", "int8") else torch.bfloat16)
     x = torch.randn(37, shape[0])
     weight, rows = linear.weight.detach().double(), x.double()
-    if kind == "bf16, tiles":
+    if kind == "bf16, pairs":
         rows = x.bfloat16().double()
     if kind == "int8":
         scales = linear.weight.detach().abs().amax(1, keepdim=True) / 127

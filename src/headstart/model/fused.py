@@ -164,7 +164,7 @@ def _kind(dtype: torch.dtype, quantize: str | None, kernels: native.Kernels) -> 
         return native.INT8
     if dtype == torch.float32:
         return native.FLOAT32
-    return native.BF16_TILES if kernels.supported(native.BF16_TILES) else native.BF16_WIDE
+    return native.BF16_PAIRS if kernels.supported(native.BF16_PAIRS) else native.BF16_WIDE
 
 
 def _rotation(rotary: Any, length: int) -> tuple[Tensor, Tensor]:

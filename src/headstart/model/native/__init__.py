@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-FLOAT32, BF16_WIDE, BF16_TILES, INT8 = range(4)
+FLOAT32, BF16_WIDE, BF16_PAIRS, INT8 = range(4)
 """How a product stores its weights; the enum Kind of products.h."""
 
 LANES = 16

@@ -31,11 +31,14 @@ template <int N, class KV>
 inline void score_tile(const float *const *query, const KV *tile, int64_t dim, float scaling, float *const *scores,
                        int64_t token) {
     Vec sums[N];
+    HEADSTART_UNROLL
     for (int q = 0; q < N; q++) sums[q] = Vec{};
     for (int64_t i = 0; i < dim; i++) {
         Vec k = load(tile + i * LANES);
+        HEADSTART_UNROLL
         for (int q = 0; q < N; q++) sums[q] += k * query[q][i];
     }
+    HEADSTART_UNROLL
     for (int q = 0; q < N; q++) store(scores[q] + token, sums[q] * scaling);
 }
 
@@ -68,14 +71,20 @@ template <int N, int PARTS, class KV>
 inline void mix_part(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
                      float *const *out) {
     Vec sums[N][PARTS];
+    HEADSTART_UNROLL
     for (int q = 0; q < N; q++)
+        HEADSTART_UNROLL
         for (int p = 0; p < PARTS; p++) sums[q][p] = load(out[q] + p * LANES);
     for (int64_t token = from; token < to; token++)
+        HEADSTART_UNROLL
         for (int p = 0; p < PARTS; p++) {
             Vec v = load(values + token * dim + p * LANES);
+            HEADSTART_UNROLL
             for (int q = 0; q < N; q++) sums[q][p] += v * weights[q][token];
         }
+    HEADSTART_UNROLL
     for (int q = 0; q < N; q++)
+        HEADSTART_UNROLL
         for (int p = 0; p < PARTS; p++) store(out[q] + p * LANES, sums[q][p]);
 }
 

@@ -58,7 +58,7 @@ void emit_for(const Product &next, const float *row, int64_t r, uint8_t *rows, f
     const int64_t padded = padded_in(next.kind, next.in);
     if (next.kind == INT8)
         emit(row, next.in, padded, to, scale + r);
-    else if (next.kind == BF16_TILES)
+    else if (next.kind == BF16_PAIRS)
         emit(row, next.in, padded, (BFloat16 *)to, scale);
     else
         emit(row, next.in, padded, (float *)to, scale);

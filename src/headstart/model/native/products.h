@@ -15,15 +15,18 @@
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#elif defined(__AVX512VNNI__)
+#elif defined(__AVX512F__)
 #include <immintrin.h>
+#if defined(__AVX512BF16__)
+#define HEADSTART_DOTS 1
+#endif
 #endif
 
 // How a product stores its weights and takes its rows.
 enum Kind {
     FLOAT32 = 0,   // float32 weights and rows
     BF16_WIDE = 1, // bf16 weights, float32 rows and sums: any processor
-    BF16_TILES = 2, // bf16 weights and rows, float32 sums: AMX
+    BF16_PAIRS = 2, // bf16 weights and rows, float32 sums: AMX or AVX-512 BF16
     INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
 };
 
@@ -42,29 +45,35 @@ inline int64_t number_bytes(int64_t kind) { return kind == FLOAT32 ? 4 : kind ==
 
 // Inputs of a row as the product reads them, zeros included.
 inline int64_t padded_in(int64_t kind, int64_t in) {
-    return kind == INT8 ? round_up(in, 64) : kind == BF16_TILES ? round_up(in, 32) : in;
+    return kind == INT8 ? round_up(in, 64) : kind == BF16_PAIRS ? round_up(in, 32) : in;
 }
 
 inline int64_t row_bytes(int64_t kind, int64_t in) {
-    return padded_in(kind, in) * (kind == INT8 ? 1 : kind == BF16_TILES ? 2 : 4);
+    return padded_in(kind, in) * (kind == INT8 ? 1 : kind == BF16_PAIRS ? 2 : 4);
 }
 
-// From one row to the next. Never a multiple of 512 bytes: sixteen rows of a tile would fall into few sets of the cache.
+// From one row to the next. Never a multiple of 512 bytes: rows that are read together would fall into few sets of the
+// cache.
 inline int64_t row_stride(int64_t kind, int64_t in) {
     const int64_t bytes = row_bytes(kind, in);
-    return kind == FLOAT32 || kind == BF16_WIDE || bytes % 512 ? bytes : bytes + 64;
+    return bytes % 512 ? bytes : bytes + 64;
 }
 
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
 
 inline bool supported(int64_t kind) {
 #if defined(HEADSTART_TILES)
-    if (kind == BF16_TILES || kind == INT8) {
+    if (kind == BF16_PAIRS || kind == INT8) {
         static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, tile data
         return allowed;
     }
-#elif defined(__AVX512VNNI__)
+#else
+#if defined(HEADSTART_DOTS)
+    if (kind == BF16_PAIRS) return true;
+#endif
+#if defined(__AVX512VNNI__)
     if (kind == INT8) return true;
+#endif
 #endif
     return kind == FLOAT32 || kind == BF16_WIDE;
 }
@@ -135,7 +144,7 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
         uint8_t *at = to + panel * panel_bytes(kind, in);
         if (kind == INT8)
             pack_int8(from, panel, in, out, padded, (int8_t *)at, scale, shift);
-        else if (kind == BF16_TILES)
+        else if (kind == BF16_PAIRS)
             pack_numbers(from, panel, in, out, padded, 2, (BFloat16 *)at);
         else if (kind == BF16_WIDE)
             pack_numbers(from, panel, in, out, padded, 1, (BFloat16 *)at);
@@ -302,61 +311,146 @@ class Tiles {
 
 // -- vectors ----------------------------------------------------------------------------------------------------------
 
-#if !defined(HEADSTART_TILES) && defined(__AVX512VNNI__)
-
-template <int N>
-inline void whole_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, float *y) {
-    const int64_t stride = row_stride(INT8, p.in), bytes = panel_bytes(INT8, p.in);
-    const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes, *w1 = w0 + bytes;
-    __m512i sums[N][2];
-    for (int r = 0; r < N; r++) sums[r][0] = sums[r][1] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < row_bytes(INT8, p.in); i += 4) {
-        const __m512i a = _mm512_loadu_si512(w0 + i * LANES), b = _mm512_loadu_si512(w1 + i * LANES);
-        for (int r = 0; r < N; r++) {
-            int32_t four;
-            std::memcpy(&four, x + r * stride + i, 4);
-            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], _mm512_set1_epi32(four), a);
-            sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], _mm512_set1_epi32(four), b);
-        }
+// What a chain of sums adds in one step: four bytes of a row (a float32, two bf16 or four uint8), times the weights of
+// sixteen outputs.
+template <class W>
+struct WideStep {
+    typedef Vec Sum;
+    typedef Vec Weights;
+    static constexpr int64_t bytes = LANES * sizeof(W);
+    static Weights weights(const uint8_t *w) { return load((const W *)w); }
+    static Sum add(Sum sum, const uint8_t *x, Weights w) {
+        float one;
+        std::memcpy(&one, x, 4);
+        return sum + w * one;
     }
-    for (int r = 0; r < N; r++)
-        for (int side = 0; side < 2; side++) {
-            Ints whole;
-            std::memcpy(&whole, &sums[r][side], sizeof whole);
-            put_whole(p, whole, (2 * pair + side) * LANES, x_scale[r], y + r * p.out);
-        }
+};
+
+#if defined(__AVX512F__)
+
+inline __m512i spread(const uint8_t *x) {
+    int32_t four;
+    std::memcpy(&four, x, 4);
+    return _mm512_set1_epi32(four);
 }
 
 #endif
 
-// Weights of type W against N float32 rows: one chain of sums over the inputs for each result.
-template <int N, class W>
-inline void wide_rows(const Product &p, int64_t pair, const float *x, float *y) {
-    const W *w0 = (const W *)p.weights + 2 * pair * p.in * LANES, *w1 = w0 + p.in * LANES;
-    Vec sums[N][2] = {};
-    for (int64_t i = 0; i < p.in; i++) {
-        const Vec a = load(w0 + i * LANES), b = load(w1 + i * LANES);
+#if defined(HEADSTART_DOTS)
+
+struct Bf16Step {
+    typedef Vec Sum;
+    typedef __m512i Weights;
+    static constexpr int64_t bytes = 64;
+    static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
+    static Sum add(Sum sum, const uint8_t *x, Weights w) {
+        return _mm512_dpbf16_ps(sum, (__m512bh)spread(x), (__m512bh)w);
+    }
+};
+
+#endif
+
+#if defined(__AVX512VNNI__)
+
+struct Int8Step {
+    typedef __m512i Sum;
+    typedef __m512i Weights;
+    static constexpr int64_t bytes = 64;
+    static Weights weights(const uint8_t *w) { return _mm512_loadu_si512(w); }
+    static Sum add(Sum sum, const uint8_t *x, Weights w) { return _mm512_dpbusd_epi32(sum, spread(x), w); }
+};
+
+#endif
+
+#if defined(__AVX512F__)
+constexpr int MOST_ROWS = 12;  // 24 sums, the weights of two panels and a row's number: 27 of 32 registers
+#else
+constexpr int MOST_ROWS = 3;
+#endif
+constexpr int64_t STEPS = 128;  // of two panels at a time: 16 KB, which stay in the first-level cache while all rows pass
+
+// The next steps of the sums of N rows with two panels. Each sum is one chain over the inputs, so it may be put away and
+// taken up again. `next` are the weights that come later: they are on their way when they are needed.
+template <class S, int N>
+void advance(const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next, int64_t steps,
+             typename S::Sum (*sums)[2]) {
+    typename S::Sum s[N][2];
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) {
+        s[r][0] = sums[r][0];
+        s[r][1] = sums[r][1];
+    }
+    const uint8_t *w0 = w[0], *w1 = w[1], *next0 = next[0], *next1 = next[1];
+    for (int64_t i = 0; i < steps; i++) {
+        const typename S::Weights a = S::weights(w0 + i * S::bytes), b = S::weights(w1 + i * S::bytes);
+        __builtin_prefetch(next0 + i * S::bytes);
+        __builtin_prefetch(next1 + i * S::bytes);
+        HEADSTART_UNROLL
         for (int r = 0; r < N; r++) {
-            sums[r][0] += a * x[r * p.in + i];
-            sums[r][1] += b * x[r * p.in + i];
+            s[r][0] = S::add(s[r][0], x + r * stride + i * 4, a);
+            s[r][1] = S::add(s[r][1], x + r * stride + i * 4, b);
         }
     }
-    for (int r = 0; r < N; r++)
-        for (int side = 0; side < 2; side++) put_results(p, sums[r][side], (2 * pair + side) * LANES, y + r * p.out);
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) {
+        sums[r][0] = s[r][0];
+        sums[r][1] = s[r][1];
+    }
 }
 
-// All rows against the two panels of a pair, eight rows at a time.
-#define HEADSTART_BY_ROWS(CALL)                                  \
-    int64_t m = 0;                                               \
-    for (; m + 8 <= count; m += 8) CALL(8);                      \
-    for (; m + 4 <= count; m += 4) CALL(4);                      \
-    for (; m < count; m++) CALL(1);
+template <class S, int N>
+inline void advance_some(int64_t n, const uint8_t *x, int64_t stride, const uint8_t *const *w, const uint8_t *const *next,
+                         int64_t steps, typename S::Sum (*sums)[2]) {
+    if constexpr (N > 0) {
+        if (n == N)
+            advance<S, N>(x, stride, w, next, steps, sums);
+        else
+            advance_some<S, N - 1>(n, x, stride, w, next, steps, sums);
+    }
+}
 
-template <class W>
-inline void wide_pair(const Product &p, int64_t pair, const float *x, int64_t count, float *y) {
-#define HEADSTART_WIDE(N) wide_rows<N, W>(p, pair, x + m * p.in, y + m * p.out)
-    HEADSTART_BY_ROWS(HEADSTART_WIDE)
-#undef HEADSTART_WIDE
+inline void put_sums(const Product &p, Vec sums, int64_t output, float, float *y) { put_results(p, sums, output, y); }
+
+#if defined(__AVX512F__)
+inline void put_sums(const Product &p, __m512i sums, int64_t output, float row_scale, float *y) {
+    put_whole(p, (Ints)sums, output, row_scale, y);
+}
+#endif
+
+// All rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
+// steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
+// while later rows are computed.
+template <class S>
+inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+                        float *y) {
+    typedef typename S::Sum(*Sums)[2];
+    const int64_t stride = row_stride(p.kind, p.in), all = row_bytes(p.kind, p.in) / 4, bytes = panel_bytes(p.kind, p.in);
+    const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, most = (count + groups - 1) / groups;
+    const uintptr_t room = (uintptr_t)scratch<3>(size_t(count) * 2 * LANES + LANES);
+    const Sums sums = (Sums)((room + 63) / 64 * 64);
+    for (int64_t pair = from; pair < to; pair++) {
+        const uint8_t *panel = (const uint8_t *)p.weights + 2 * pair * bytes;
+        std::memset((void *)sums, 0, count * sizeof *sums);
+        for (int64_t done = 0; done < all; done += STEPS) {
+            const int64_t steps = all - done < STEPS ? all - done : STEPS;
+            const uint8_t *w[2] = {panel + done * S::bytes, panel + bytes + done * S::bytes};
+            const uint8_t *later = w[0];
+            if (done + steps < all)
+                later += steps * S::bytes;
+            else if (pair + 1 < to)
+                later = panel + 2 * bytes;
+            for (int64_t m = 0, group = 0; m < count; m += most, group++) {
+                const uint8_t *next[2] = {w[0], w[1]};
+                if (later != w[0] && group == 0) next[0] = later;
+                if (later != w[0] && group == (groups > 1)) next[1] = later + bytes;
+                const int64_t n = count - m < most ? count - m : most;
+                advance_some<S, MOST_ROWS>(n, x + m * stride + done * 4, stride, w, next, steps, sums + m);
+            }
+        }
+        for (int64_t m = 0; m < count; m++)
+            for (int side = 0; side < 2; side++)
+                put_sums(p, sums[m][side], (2 * pair + side) * LANES, x_scale[m], y + m * p.out);
+    }
 }
 
 // The pairs of panels that are this thread's: one run of them, so that its weights stream.
@@ -374,26 +468,24 @@ inline void share(int64_t pairs, int64_t *from, int64_t *to) {
 inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *y) {
     int64_t from, to;
     share(round_up(p.out, 2 * LANES) / (2 * LANES), &from, &to);
-    (void)x_scale;
-    if (p.kind == FLOAT32) {
-        for (int64_t pair = from; pair < to; pair++) wide_pair<float>(p, pair, (const float *)x, count, y);
-    } else if (p.kind == BF16_WIDE) {
-        for (int64_t pair = from; pair < to; pair++) wide_pair<BFloat16>(p, pair, (const float *)x, count, y);
-    } else {
+    if (p.kind == FLOAT32)
+        chain_pairs<WideStep<float>>(p, from, to, x, x_scale, count, y);
+    else if (p.kind == BF16_WIDE)
+        chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, y);
 #if defined(HEADSTART_TILES)
-        if (p.kind == INT8)
-            multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
-        else
-            multiply_pairs<BF16_TILES>(p, from, to, x, x_scale, count, y);
-#elif defined(__AVX512VNNI__)
-        const int64_t stride = row_stride(INT8, p.in);
-        for (int64_t pair = from; pair < to; pair++) {
-#define HEADSTART_WHOLE(N) whole_rows<N>(p, pair, x + m * stride, x_scale + m, y + m * p.out)
-            HEADSTART_BY_ROWS(HEADSTART_WHOLE)
-#undef HEADSTART_WHOLE
-        }
+    else if (p.kind == INT8)
+        multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
+    else
+        multiply_pairs<BF16_PAIRS>(p, from, to, x, x_scale, count, y);
+#else
+#if defined(HEADSTART_DOTS)
+    else if (p.kind == BF16_PAIRS)
+        chain_pairs<Bf16Step>(p, from, to, x, x_scale, count, y);
 #endif
-    }
+#if defined(__AVX512VNNI__)
+    else if (p.kind == INT8)
+        chain_pairs<Int8Step>(p, from, to, x, x_scale, count, y);
+#endif
+#endif
 #pragma omp barrier
 }
-#undef HEADSTART_BY_ROWS
