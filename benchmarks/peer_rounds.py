@@ -122,17 +122,21 @@ def heats(trials: Iterable[Trial], room: int) -> list[list[Configuration]]:
 
 @dataclass
 class Rounds:
-    """samples[role, batch][round][call]; failures: what a worker said when it failed, by configuration."""
+    """samples[role, batch][round][call]; failures: what a worker said when it failed, by configuration.
+
+    finished: rounds in which every engine had its turn.
+    """
 
     samples: dict[tuple[Role, int], list[list[Sample]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    finished: int = 0
 
     def complete_rows(self, rounds: int, works: Sequence[Work]) -> dict[tuple[Role, int], list[list[Sample]]]:
         """Those that answered every call of every round."""
         calls = {work.batch: len(work.calls) for work in works}
         return {
             (role, batch): rows
-            for (role, batch), rows in self.samples.items()
+            for (role, batch), rows in ((key, rows[:rounds]) for key, rows in self.samples.items())
             if len(rows) == rounds and all(len(row) == calls[batch] for row in rows)
         }
 
@@ -150,6 +154,7 @@ class Course:
         self._up: dict[Configuration, Engine] = {}
 
     def run(self, rounds: int, watch: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> Rounds:
+        """Interrupted (Ctrl-C, SIGTERM), it gives the rounds that were finished, if there are any."""
         turns = [(number, heat) for number in range(rounds) for heat in self.heats]
         try:
             for number, heat in watch(turns):
@@ -158,6 +163,11 @@ class Course:
                 self._start(heat)
                 for work in self.works:
                     self._interleave(number, heat, work)
+                if heat is self.heats[-1]:
+                    self.result.finished = number + 1
+        except (KeyboardInterrupt, SystemExit):
+            if not self.result.finished:
+                raise
         finally:
             self._stop_all()
         return self.result

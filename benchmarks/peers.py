@@ -186,7 +186,8 @@ def main(argv: list[str] | None = None) -> None:
         chosen = read_settings(args.settings)
         trials, selected, result = measure_chosen(starter.start, chosen, measured, args.rounds, console)
 
-    entries = entries_of(selected, result, args.rounds, measured)
+    rounds = result.finished  # fewer than asked for, if it was interrupted
+    entries = entries_of(selected, result, rounds, measured)
     inflated = any(getattr(m, "inflated_from", None) for m in models)
     label = args.target.resolve().name
     title = f"{label} with {args.drafter.resolve().name}{' (inflated models)' if inflated else ''}, greedy"
@@ -201,7 +202,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     counts = (
         f"{min(args.limit, len(prompts))} prompts of {args.prompts.name} ({dropped} too long), {args.max_tokens} new "
-        f"tokens each, {args.rounds} rounds; {how}"
+        f"tokens each, {rounds} rounds; {how}"
     )
     for note in (*notes(entries, trials, result.failures, counts), *provenance.lines()):
         console.print(note, highlight=False, markup=False, soft_wrap=True)

@@ -186,6 +186,22 @@ def test_a_row_has_the_same_bits_in_any_batch(rows: list[tuple[Sampling, list[in
         assert torch.equal(together[r : r + 1], law(x[r : r + 1], [row]))
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(rows=st.lists(st.tuples(samplings, tokens, tokens), min_size=1, max_size=6), seed=st.integers(0, 1000))
+def test_the_edits_on_the_host_are_those_on_a_device(
+    rows: list[tuple[Sampling, list[int], list[int]]], seed: int
+) -> None:
+    """The NumPy path of a CPU and its twin in tensor operations, bit for bit, bad logits included."""
+    x = random_logits(len(rows), seed)
+    x[0, seed % V] = (math.nan, math.inf, -math.inf)[seed % 3]
+    law_rows = [LawRow(state_of(sampling, output), tuple(drafted)) for sampling, output, drafted in rows]
+    before = x.clone()
+    host = law_module._edit_on_host(x.numpy(), law_rows)
+    device = law_module._edit_on_device(x, law_rows)
+    torch.testing.assert_close(torch.from_numpy(host), device, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(x, before, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_bad_row_is_nan_and_alone(bad: float) -> None:
     everything = [*SAMPLED.values(), *GREEDY.values()]

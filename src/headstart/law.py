@@ -17,7 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.errors import InvalidOption
@@ -158,9 +160,41 @@ def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
     min_tokens goes in with the bias: it adds -inf, which no penalty can bring back.
     """
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
+    x = logits.float()
     if all(row.state.unedited for row in rows):
-        return logits.float()
-    return _presence_and_frequency(_repetition(_add_bias(logits.float(), rows), rows), rows)
+        return x
+    if x.device.type == "cpu":
+        return torch.from_numpy(_edit_on_host(x.detach().numpy(), rows))
+    return _edit_on_device(x, rows)
+
+
+@np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for
+def _edit_on_host(logits: NDArray[np.float32], rows: Sequence[LawRow]) -> NDArray[np.float32]:
+    """As `_edit_on_device`, to the bit, row by row: the work is small, and a dozen tensor operations would not be."""
+    edited = logits.copy()
+    for x, row in zip(edited, rows, strict=True):
+        sampling, state = row.state.sampling, row.state
+        if sampling.logit_bias:
+            x[list(sampling.logit_bias)] += np.array(list(sampling.logit_bias.values()), dtype=np.float32)
+        if state.stop_ids and state.generated + len(row.drafted) < sampling.min_tokens:
+            x[list(state.stop_ids)] += np.float32(-math.inf)
+        if state.seen is not None:
+            seen = state.seen.numpy()
+            ids = np.concatenate([seen, row.drafted]) if row.drafted else seen
+            score, penalty = x[ids], np.float32(sampling.repetition_penalty)
+            x[ids] = np.where(score < 0, score * penalty, score / penalty)
+        if state.counts is not None:
+            counts = state.counts.numpy()
+            if row.drafted:
+                counts = counts.copy()
+                np.add.at(counts, list(row.drafted), np.float32(1))
+            x -= counts * np.float32(sampling.frequency_penalty)
+            x -= np.minimum(counts, np.float32(1)) * np.float32(sampling.presence_penalty)
+    return edited
+
+
+def _edit_on_device(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    return _presence_and_frequency(_repetition(_add_bias(x, rows), rows), rows)
 
 
 def _add_bias(x: Tensor, rows: Sequence[LawRow]) -> Tensor:

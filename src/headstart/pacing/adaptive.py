@@ -16,6 +16,9 @@ from headstart.pacing.costs import Costs, Prices
 from headstart.pacing.group import Group, RowState, Source
 from headstart.types import Budget, Step
 
+PLAIN = 3
+"""Plain steps in a row whose costs are passed over, between two that are learnt from."""
+
 
 class AdaptivePacing(Pacing):
     """Budgets from measured costs and observed acceptance.
@@ -36,6 +39,7 @@ class AdaptivePacing(Pacing):
         self._shared = Group(self._sources, Prices(costs, list(self._places)))
         self._rows: dict[int, RowState] = {}
         self._last: list[Step] = []
+        self._unheard = 0
 
     def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
         self._last.clear()
@@ -67,8 +71,15 @@ class AdaptivePacing(Pacing):
         state.learn(step, self._places.get(step.draft.source))
         self._last.append(step)
         if len(self._last) == step.batch:
-            self._learn_costs(self._last)
+            if self._worth_hearing(self._last):
+                self._learn_costs(self._last)
             self._last.clear()
+
+    def _worth_hearing(self, steps: Sequence[Step]) -> bool:
+        """Whether a step has news: one plain step is much like the next, and listening takes time as well."""
+        drafted = any(step.budget.nodes for step in steps)
+        self._unheard = 0 if drafted or self._unheard >= PLAIN or not self._shared.prices.settled else self._unheard + 1
+        return self._unheard == 0
 
     def _learn_costs(self, steps: Sequence[Step]) -> None:
         """What the whole step cost, once all of its rows have been heard of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,10 @@ ALLOWANCE = 0.005, 0.02
 """Share of plain decoding's time that may be spent on trying a source that does not seem to pay: the least, for one
 that never did, and the most."""
 NAP = 3
-"""Steps for which a decision stands at most before it is thought over, because thinking costs time too: "no drafts"
-always for so many, the lengths of one row for none, those of a batch in between."""
+"""Steps for which the lengths of a batch stand at most before they are thought over, because thinking costs time too;
+those of one row are thought over in every step."""
+REST, LONG_REST = 3, 15
+"""The same for "no drafts": the least, and the most where nothing else than time can change it."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 
@@ -72,6 +75,7 @@ class Group:
         self._version = -1
         self._last: tuple[object, list[Budget], list[list[int]]] | None = None
         self._patience = self._nap = 0
+        self._due = 0.0  # steps until there may be a probe
 
     def plan(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int = 0) -> list[Budget]:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
@@ -88,7 +92,10 @@ class Group:
             self._nap += 1
         _, budgets, caps = self._last
         for (row, state), budget, mine in zip(rows, budgets, caps, strict=True):
-            state.caps = mine if budget.nodes <= row.room else [min(cap, row.room) for cap in mine]
+            if not budget.nodes:
+                state.caps = ()
+            else:
+                state.caps = mine if budget.nodes <= row.room else [min(cap, row.room) for cap in mine]
         return [budget.within(row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
 
     def _think(
@@ -106,8 +113,12 @@ class Group:
             if tried is not None:
                 mine[tried] = 1
             budgets.append(self._budget(each, mine, tried, every, batch))
-        drafted = any(budget.nodes for budget in budgets)
-        self._patience = 0 if probed is not None else min(NAP, len(rows) // 4) if drafted else NAP
+        if probed is not None:
+            self._patience = 0
+        elif any(budget.nodes for budget in budgets):
+            self._patience = min(NAP, len(rows) // 4)
+        else:  # nothing is learnt about a source that is not asked, so the next probe is soon enough
+            self._patience = int(min(max(REST, self._due), LONG_REST))
         return budgets, choice.caps
 
     def _choose(self, offers: Sequence[Sequence[Offer]], batch: int, extra: int) -> Choice:
@@ -132,6 +143,7 @@ class Group:
         lose; and in how many steps it will."""
         losses = {place: self._loss(place, offers, choice, batch) for place in idle if self._can_pay(place, batch)}
         if not losses:
+            self._due = math.inf
             return None, 0.0
         place = min(losses, key=lambda each: losses[each])
         loss = losses[place]
@@ -139,6 +151,7 @@ class Group:
         allowance = self.prices.forward(batch, batch) * (least + (most - least) * self.pools[place].promise)
         self._credit += allowance * (1 + self._nap)
         if self._credit < loss:
+            self._due = (loss - self._credit) / allowance - 1  # the step that asks counts, too
             return None, loss / allowance
         self._credit -= loss
         return place, loss / allowance
