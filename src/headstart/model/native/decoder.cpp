@@ -43,6 +43,14 @@ struct Batch {
     int64_t threads;
 };
 
+// The rows that go on after a layer's attention: all, or (after the last layer's, unless its output is tapped) the judged
+// ones, which then stand first in x.
+struct Kept {
+    int64_t count;
+    const int64_t *rows;             // or null for all
+    int64_t row(int64_t n) const { return rows ? rows[n] : n; }
+};
+
 // Row buffers of a forward, kept from call to call.
 struct Buffers {
     std::vector<uint8_t> rows;
@@ -138,7 +146,7 @@ void rotate(const float *y, const Layer &layer, const Model &model, const Batch 
 
 template <class KV>
 void attend(const float *query, const KV *keys, const KV *values, const Batch &batch, const View &view, const Shape &s,
-            float scaling, float *mixed, const Product &next, uint8_t *rows, float *scale) {
+            float scaling, float *mixed, const Kept &kept, const Product &next, uint8_t *rows, float *scale) {
     const int64_t group = s.heads / s.kv_heads, room = s.capacity + LANES;
     float *physical = scratch<1>(BLOCK * room), *logical = scratch<2>(room);
     for (int64_t segment = 0; segment < batch.segment_count; segment++) {
@@ -154,7 +162,7 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
     }
 #pragma omp barrier
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) emit_for(next, mixed + r * s.heads * s.dim, r, rows, scale);
+    for (int64_t n = 0; n < kept.count; n++) emit_for(next, mixed + kept.row(n) * s.heads * s.dim, n, rows, scale);
 }
 
 void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
@@ -173,19 +181,27 @@ void embed(const Model &model, const Batch &batch, float *x) {
             store(x + r * model.width + i, load(table + batch.ids[r] * model.width + i));
 }
 
+// x[n] = x[kept.row(n)]; rows rise, so none is overwritten before it has been read.
+void gather_rows(float *x, const Kept &kept, int64_t width) {
+#pragma omp single
+    for (int64_t n = 0; n < kept.count; n++)
+        if (kept.row(n) != n) std::memcpy(x + n * width, x + kept.row(n) * width, width * sizeof(float));
+}
+
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
-void judge(const Model &model, const Batch &batch, float *x, const float *y, uint8_t *rows, float *scale) {
+void judge(const Model &model, const Batch &batch, const Kept &kept, float *x, const float *y, uint8_t *rows,
+           float *scale) {
     const int64_t width = model.width;
     float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch<0>(width);
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) {
+    for (int64_t r = 0; r < kept.count; r++) {
         float *row = x + r * width;
         for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
         if (tapped) norm_row(row, model.final_gain, model.eps, width, tapped + r * width);
     }
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < batch.judged_count; n++) {
-        norm_row(x + batch.judged[n] * width, model.final_gain, model.eps, width, normed);
+        norm_row(x + (kept.rows ? n : batch.judged[n]) * width, model.final_gain, model.eps, width, normed);
         emit_for(model.head, normed, n, rows, scale);
     }
     multiply(model.head, rows, scale, batch.judged_count, batch.logits);
@@ -196,26 +212,30 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
     const Shape s{model.heads, model.kv_heads, model.dim, batch.capacity};
     uint8_t *rows = b.rows.data();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data();
+    const bool tapped = batch.taps && batch.taps[model.layer_count];
+    const Kept all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
     {
         Tiles tiles(batch.count);
         embed<KV>(model, batch, x);
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
+            const Kept &kept = l + 1 < model.layer_count || tapped ? all : judged;
             KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
             norm(x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
             tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, y);
             rotate(y, layer, model, batch, s, keys, values, b.query.data());
             attend(b.query.data(), keys, values, batch, batch.views[layer.view], s, layer.scaling, b.mixed.data(),
-                   layer.out, rows, scale);
-            multiply(layer.out, rows, scale, batch.count, y);
-            norm(x, y, layer.after, model.eps, batch.count, layer.gate_up, rows, scale);
-            multiply(layer.gate_up, rows, scale, batch.count, y);
-            gate(y, batch.count, layer.down, rows, scale);
-            multiply(layer.down, rows, scale, batch.count, y);
+                   kept, layer.out, rows, scale);
+            if (kept.rows) gather_rows(x, kept, model.width);
+            multiply(layer.out, rows, scale, kept.count, y);
+            norm(x, y, layer.after, model.eps, kept.count, layer.gate_up, rows, scale);
+            multiply(layer.gate_up, rows, scale, kept.count, y);
+            gate(y, kept.count, layer.down, rows, scale);
+            multiply(layer.down, rows, scale, kept.count, y);
         }
-        judge(model, batch, x, y, rows, scale);
+        judge(model, batch, tapped ? all : judged, x, y, rows, scale);
     }
 }
 
