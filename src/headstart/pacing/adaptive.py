@@ -16,9 +16,6 @@ from headstart.pacing.costs import Costs, Prices
 from headstart.pacing.group import Group, RowState, Source
 from headstart.types import Budget, Step
 
-PLAIN = 3
-"""Plain steps in a row whose costs are passed over, between two that are learnt from."""
-
 
 class AdaptivePacing(Pacing):
     """Budgets from measured costs and observed acceptance.
@@ -39,9 +36,14 @@ class AdaptivePacing(Pacing):
         self._shared = Group(self._sources, Prices(costs, list(self._places)))
         self._rows: dict[int, RowState] = {}
         self._last: list[Step] = []
-        self._unheard = 0
+        self._dozing: RowState | None = None  # the one row of a step that was not thought about
+        self._slept = 0  # tokens it has emitted meanwhile
 
     def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
+        if len(rows) == 1 and self._shared.rests(rows[0]):
+            self._dozing = self._rows[rows[0].request]
+            return self._shared.rest
+        self._wake()
         self._last.clear()
         budgets: dict[int, Budget] = {}
         free: list[tuple[PacingRow, RowState]] = []
@@ -61,25 +63,26 @@ class AdaptivePacing(Pacing):
             budgets[row.request] = budget
         return [budgets[row.request] for row in rows]
 
+    def _wake(self) -> None:
+        if self._dozing is not None:
+            self._dozing.drift(self._slept)
+            self._dozing, self._slept = None, 0
+
     def _meet(self, row: PacingRow) -> RowState:
         return RowState(Group(self._sources, self._profile) if row.pinned else self._shared)
 
     def observe(self, step: Step) -> None:
+        if self._dozing is not None:  # one plain step is much like the next, and listening takes time as well
+            self._slept += len(step.tokens)
+            return
         state = self._rows.get(step.request)
         if state is None or not step.rows:
             return
         state.learn(step, self._places.get(step.draft.source))
         self._last.append(step)
         if len(self._last) == step.batch:
-            if self._worth_hearing(self._last):
-                self._learn_costs(self._last)
+            self._learn_costs(self._last)
             self._last.clear()
-
-    def _worth_hearing(self, steps: Sequence[Step]) -> bool:
-        """Whether a step has news: one plain step is much like the next, and listening takes time as well."""
-        drafted = any(step.budget.nodes for step in steps)
-        self._unheard = 0 if drafted or self._unheard >= PLAIN or not self._shared.prices.settled else self._unheard + 1
-        return self._unheard == 0
 
     def _learn_costs(self, steps: Sequence[Step]) -> None:
         """What the whole step cost, once all of its rows have been heard of."""
@@ -100,4 +103,5 @@ class AdaptivePacing(Pacing):
             prices.observe_drafts(asked, seconds.draft)
 
     def release(self, request: int) -> None:
+        self._wake()
         self._rows.pop(request, None)

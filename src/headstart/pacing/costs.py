@@ -126,11 +126,6 @@ class Prices:
         return (one.start + one.token * depth) * self._factors[source] * (1 + one.growth * (requests - 1))
 
     @property
-    def settled(self) -> bool:
-        """Whether the level is known by now."""
-        return self._steps > _SETTLED
-
-    @property
     def doubtful(self) -> bool:
         """Whether a plain step is due, to learn what decoding without drafts costs now.
 

@@ -20,8 +20,8 @@ that never did, and the most."""
 NAP = 3
 """Steps for which the lengths of a batch stand at most before they are thought over, because thinking costs time too;
 those of one row are thought over in every step."""
-REST, LONG_REST = 3, 15
-"""The same for "no drafts": the least, and the most where nothing else than time can change it."""
+REST, LONG_REST, HOPELESS = 3, 15, 63
+"""The same for "no drafts": the least; the most until the next probe; where no source could pay if it were always right."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 
@@ -57,9 +57,12 @@ class RowState:
                 self.beliefs[place].learn(len(step.path), max(step.draft.depths))
                 break
         self.asked, self.caps = asked, ()
-        if step.tokens:
-            for belief in self.beliefs:
-                belief.drift(len(step.tokens))
+        self.drift(len(step.tokens))
+
+    def drift(self, tokens: int) -> None:
+        """The text went on by so many tokens."""
+        for belief in self.beliefs:
+            belief.drift(tokens)
 
 
 class Group:
@@ -76,11 +79,21 @@ class Group:
         self._last: tuple[object, list[Budget], list[list[int]]] | None = None
         self._patience = self._nap = 0
         self._due = 0.0  # steps until there may be a probe
+        self._resting: int | None = None
+        self.rest: list[Budget] = []
+
+    def rests(self, row: PacingRow) -> bool:
+        """Whether this row, alone in its step, still drafts nothing, as was decided not long ago: `rest` is its budget."""
+        if row.request != self._resting or self._nap >= self._patience or row.room <= 0:
+            return False
+        self._nap += 1
+        return True
 
     def plan(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int = 0) -> list[Budget]:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
         if not rows:
             return []
+        self._resting = None
         if self.prices.doubtful:
             return [Budget(0, MEASURING) for _ in rows]
         asked = batch, [row.request for row, _ in rows]
@@ -91,6 +104,8 @@ class Group:
         else:
             self._nap += 1
         _, budgets, caps = self._last
+        alone = batch == 1 and not budgets[0].nodes
+        self._resting, self.rest = (rows[0][0].request, budgets) if alone else (None, [])
         for (row, state), budget, mine in zip(rows, budgets, caps, strict=True):
             if not budget.nodes:
                 state.caps = ()
@@ -118,7 +133,7 @@ class Group:
         elif any(budget.nodes for budget in budgets):
             self._patience = min(NAP, len(rows) // 4)
         else:  # nothing is learnt about a source that is not asked, so the next probe is soon enough
-            self._patience = int(min(max(REST, self._due), LONG_REST))
+            self._patience = HOPELESS if math.isinf(self._due) else int(min(max(REST, self._due), LONG_REST))
         return budgets, choice.caps
 
     def _choose(self, offers: Sequence[Sequence[Offer]], batch: int, extra: int) -> Choice:
