@@ -16,6 +16,9 @@ from headstart.pacing.costs import Costs, Prices
 from headstart.pacing.group import Group, RowState, Source
 from headstart.types import Budget, Step
 
+BEHIND = 8
+"""Tokens that a draft may have had to read first, for its time to count as that of a draft."""
+
 
 class AdaptivePacing(Pacing):
     """Budgets from measured costs and observed acceptance.
@@ -99,7 +102,8 @@ class AdaptivePacing(Pacing):
                 depth, requests = asked.get(place, (0, 0))
                 mine = len(step.draft) if self._places.get(step.draft.source) == place else 0
                 asked[place] = max(depth, mine), requests + 1
-        if asked:
+        met = [state for step in steps if (state := self._rows.get(step.request)) is not None]
+        if asked and all(state.behind <= BEHIND for state in met):  # else the time went into reading
             prices.observe_drafts(asked, seconds.draft)
 
     def release(self, request: int) -> None:

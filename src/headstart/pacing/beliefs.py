@@ -33,6 +33,7 @@ _POWERS = _A[None, :] ** np.arange(DEEPEST + 1)[:, None]  # [depth, rate]
 _FAILED = _POWERS * (1 - _A)
 _FLOOR_EVEN = np.full(len(RATES), _FLOOR / len(RATES))
 _FRESH = 8
+_YOUNG = 3
 _NEVER = 0.01  # deeper guesses than those that survive with this chance are not thought about
 # Moderate: 0.6 on average, nothing excluded
 _START = np.array([1.0, 1.0, 1.2, 1.5, 1.8, 2.0, 2.0, 1.6, 1.0, 0.6])
@@ -53,6 +54,11 @@ class Pool:
         self._seen = [0.0] * DEEPEST
         self._expected = [0.0] * DEEPEST
         self.bias = [1.0] * DEEPEST
+
+    @property
+    def young(self) -> bool:
+        """Whether hardly anything is known yet."""
+        return self._rounds < _YOUNG
 
     def learn(self, posterior: NDArray[Any]) -> None:
         """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds.

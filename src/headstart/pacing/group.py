@@ -22,6 +22,8 @@ NAP = 3
 those of one row are thought over in every step."""
 REST, LONG_REST, HOPELESS = 3, 15, 63
 """The same for "no drafts": the least; the most until the next probe; where no source could pay if it were always right."""
+OPTIMISM = 0.8
+"""Exponent on the chances of a source of which only a few rounds are known: what they teach is of use for long."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 
@@ -42,14 +44,17 @@ class RowState:
         self.read = [0] * len(self.beliefs)
         self.caps: Sequence[int] = ()
         self.asked: Sequence[int] = ()
+        self.behind = 0  # tokens that a source asked in the last step had to read first
 
     def learn(self, step: Step, source: int | None) -> None:
         """Judge the source that drafted; those asked before it had nothing to say."""
         asked = []
+        self.behind = 0
         for place, cap in enumerate(self.caps):
             if cap == 0:
                 continue
             asked.append(place)
+            self.behind = max(self.behind, step.position - self.read[place] - 2)
             spoke = place == source and len(step.draft) > 0
             self.beliefs[place].heard(spoke)
             self.read[place] = step.position
@@ -146,6 +151,8 @@ class Group:
         steps = min(row.room + 1, _HORIZON)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
             survival = belief.survival()
+            if self.pools[place].young:  # else a source that just misses paying by the prior would hardly ever be met
+                survival = [chance**OPTIMISM for chance in survival]
             unread = max(0, row.tokens - state.read[place] - 2)  # a draft always has a token or two to read
             backlog = self.prices.read(place) * unread
             offers.append(Offer(place, belief.speaks, survival[: min(source.limit, row.room)], backlog, steps))
