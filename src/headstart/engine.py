@@ -187,6 +187,7 @@ class Engine:
         plan = self.scheduler.plan(self.pacing)
         if not plan.rows:
             return []
+        clock.lap("commit")  # scheduling and pacing; a drafter is not to be blamed for them
         drafts = self.drafting.propose(plan)
         clock.lap("draft")
         segments = [_segment(row, draft) for row, draft in zip(plan.rows, drafts, strict=True)]
@@ -284,7 +285,7 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self._laps[name] = now - self._last
+        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
         self._last = now
 
     @property

@@ -208,7 +208,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall-clock seconds by part: drafter, target forward, logits to law, rule and commit."""
+    """Wall-clock seconds by part: drafter, target forward, logits to law; and scheduling, pacing and the rule."""
 
     draft: float = 0.0
     verify: float = 0.0

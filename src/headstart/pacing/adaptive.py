@@ -39,12 +39,12 @@ class AdaptivePacing(Pacing):
         self._shared = Group(self._sources, Prices(costs, list(self._places)))
         self._rows: dict[int, RowState] = {}
         self._last: list[Step] = []
-        self._dozing: RowState | None = None  # the one row of a step that was not thought about
-        self._slept = 0  # tokens it has emitted meanwhile
+        self._dozing = False  # steps are not thought about, nor listened to
+        self._slept: dict[int, int] = {}  # tokens that each request has emitted meanwhile
 
     def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
-        if len(rows) == 1 and self._shared.rests(rows[0]):
-            self._dozing = self._rows[rows[0].request]
+        if self._shared.rests(rows):
+            self._dozing = True
             return self._shared.rest
         self._wake()
         self._last.clear()
@@ -67,16 +67,18 @@ class AdaptivePacing(Pacing):
         return [budgets[row.request] for row in rows]
 
     def _wake(self) -> None:
-        if self._dozing is not None:
-            self._dozing.drift(self._slept)
-            self._dozing, self._slept = None, 0
+        if self._dozing:
+            for request, tokens in self._slept.items():
+                self._rows[request].drift(tokens)
+            self._slept.clear()
+            self._dozing = False
 
     def _meet(self, row: PacingRow) -> RowState:
         return RowState(Group(self._sources, self._profile) if row.pinned else self._shared)
 
     def observe(self, step: Step) -> None:
-        if self._dozing is not None:  # one plain step is much like the next, and listening takes time as well
-            self._slept += len(step.tokens)
+        if self._dozing:  # one plain step is much like the next, and listening takes time as well
+            self._slept[step.request] = self._slept.get(step.request, 0) + len(step.tokens)
             return
         state = self._rows.get(step.request)
         if state is None or not step.rows:

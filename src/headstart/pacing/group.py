@@ -84,12 +84,14 @@ class Group:
         self._last: tuple[object, list[Budget], list[list[int]]] | None = None
         self._patience = self._nap = 0
         self._due = 0.0  # steps until there may be a probe
-        self._resting: int | None = None
+        self._resting: list[int] = []
         self.rest: list[Budget] = []
 
-    def rests(self, row: PacingRow) -> bool:
-        """Whether this row, alone in its step, still drafts nothing, as was decided not long ago: `rest` is its budget."""
-        if row.request != self._resting or self._nap >= self._patience or row.room <= 0:
+    def rests(self, rows: Sequence[PacingRow]) -> bool:
+        """Whether these rows, all of a step, still draft nothing, as was decided not long ago: `rest` is their budgets."""
+        if self._nap >= self._patience or not self._resting or [row.request for row in rows] != self._resting:
+            return False
+        if any(row.room <= 0 for row in rows):
             return False
         self._nap += 1
         return True
@@ -98,7 +100,7 @@ class Group:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
         if not rows:
             return []
-        self._resting = None
+        self._resting = []
         if self.prices.doubtful:
             return [Budget(0, MEASURING) for _ in rows]
         asked = batch, [row.request for row, _ in rows]
@@ -109,8 +111,8 @@ class Group:
         else:
             self._nap += 1
         _, budgets, caps = self._last
-        alone = batch == 1 and not budgets[0].nodes
-        self._resting, self.rest = (rows[0][0].request, budgets) if alone else (None, [])
+        still = batch == len(rows) and not any(budget.nodes for budget in budgets)
+        self._resting, self.rest = (asked[1], budgets) if still else ([], [])
         for (row, state), budget, mine in zip(rows, budgets, caps, strict=True):
             if not budget.nodes:
                 state.caps = ()
