@@ -21,7 +21,7 @@ NAP = 3
 """Steps for which the lengths of a batch stand at most before they are thought over, because thinking costs time too;
 those of one row are thought over in every step."""
 REST, LONG_REST, HOPELESS = 3, 15, 63
-"""The same for "no drafts": the least; the most until the next probe; where no source could pay if it were always right."""
+"""The same for "no drafts": the least; the most until the next probe; where no source could pay if always right."""
 OPTIMISM = 0.8
 """Exponent on the chances of a source of which only a few rounds are known: what they teach is of use for long."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
@@ -88,7 +88,7 @@ class Group:
         self.rest: list[Budget] = []
 
     def rests(self, rows: Sequence[PacingRow]) -> bool:
-        """Whether these rows, all of a step, still draft nothing, as was decided not long ago: `rest` is their budgets."""
+        """Whether these rows, all of a step, still draft nothing, as decided not long ago: `rest` is their budgets."""
         if self._nap >= self._patience or not self._resting or [row.request for row in rows] != self._resting:
             return False
         if any(row.room <= 0 for row in rows):
