@@ -82,7 +82,9 @@ def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | Non
 def adaptive(engine: hs.Engine, drafter: Drafter) -> AdaptivePacing:
     batch = measured_batch(len(engine.cache.lengths))
     costs = measure(engine.target, engine.cache, drafter.parts, batch=batch)
-    return AdaptivePacing([Source(p.name, max(p.limit, p.default_budget)) for p in drafter.parts], costs)
+    return AdaptivePacing(
+        [Source(p.name, max(p.limit, p.default_budget), tuple(p.sizes)) for p in drafter.parts], costs
+    )
 
 
 def random_draft(target: ModelRunner, like: ModelRunner, slots: int) -> DraftModel:

@@ -39,7 +39,7 @@ OPTIONS = [
     ({"quantize": "int3"}, "'int8'"),
     ({"draft_quantize": 8}, "'int8'"),
     ({"rule": "typical"}, "'exact' or 'coupled'"),
-    ({"drafter": "suffix"}, "'ngram'"),
+    ({"suffix_store": "past.safetensors"}, "SuffixStore.load(path)"),
     ({"drafter": ["ngram", "none"]}, "name each drafter"),
     ({"drafter": ["ngram", "ngram"]}, "once"),
     ({"drafter": []}, "once"),

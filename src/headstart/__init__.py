@@ -16,6 +16,7 @@ from headstart.errors import HeadstartError
 from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob, Verdict
 
 if TYPE_CHECKING:
+    from headstart.drafters.suffix_store import SuffixStore
     from headstart.engine import Engine
     from headstart.loader import load
 
@@ -32,6 +33,7 @@ __all__ = [
     "Speculation",
     "Stats",
     "Step",
+    "SuffixStore",
     "TokenLogprob",
     "Verdict",
     "__version__",
@@ -39,7 +41,11 @@ __all__ = [
     "load",
 ]
 
-_LAZY = {"Engine": "headstart.engine", "load": "headstart.loader"}
+_LAZY = {
+    "Engine": "headstart.engine",
+    "SuffixStore": "headstart.drafters.suffix_store",
+    "load": "headstart.loader",
+}
 """What needs torch is imported when it is first used, so that `headstart --help` answers at once."""
 
 

@@ -28,6 +28,9 @@ class Drafting:
         self.default_budget = 0 if drafter is None else drafter.default_budget
         self.taps = () if drafter is None else drafter.taps
         self.draws = drafter is not None and drafter.draws
+        self.reads = drafter is not None and drafter.reads
+        # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
+        self.pins = rule == "exact" and self.draws
         self.initial = Speculation(drafter is not None, self.name, "" if drafter is not None else reason)
         # Under rule "coupled" a drafter that draws uses the very noise the target will use
         self._purpose = Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT
@@ -75,6 +78,10 @@ class Drafting:
             request.noise,
             self._purpose,
             row.budget.caps,
+            request.sampling.cache_salt,
+            row.slot,
+            row.budget.worth,
+            self.pins and request.seeded,
         )
 
     def _check(self, draft: Draft, budget: int) -> None:

@@ -17,7 +17,7 @@ from headstart.drafters import Drafter, Observation
 from headstart.drafting import NO_DRAFT, Drafting
 from headstart.errors import InvalidOption
 from headstart.intake import Intake, Prompt
-from headstart.judging import Judgement, judge, laws
+from headstart.judging import Judgement, judge, laws, said
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
@@ -67,10 +67,10 @@ class Engine:
         self.target_name = target_name
         self.eos_token_ids = eos_token_ids
         self.cache = target.new_cache(max_batch_size)
+        if drafter is not None:
+            drafter.attach(target, self.cache)
         self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=reason)
-        # Point masses, and the noise of rule "coupled", give a seed one text whatever the draft lengths
-        pin = rule == "exact" and self.drafting.draws
-        self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk, pin=pin)
+        self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk, pin=self.drafting.pins)
         k = self.drafting.default_budget if num_speculative_tokens is None else num_speculative_tokens
         fixed = FixedPacing(k)  # also checks K
         self.pacing: Pacing = fixed if pacing is None else pacing
@@ -196,13 +196,12 @@ class Engine:
         p = laws(plan, drafts, forward.logits)
         clock.lap("law")
         judgements = judge(plan, drafts, forward.logits, p, self.rule)
+        heard = said(plan, p) if self.drafting.reads else [()] * len(plan.rows)
         clock.lap("commit")
-        steps = []
-        for row, draft, judgement, hidden in zip(
-            plan.rows, drafts, judgements, forward.hidden_of(segments), strict=True
-        ):
-            steps.append(self._commit(row, draft, judgement, hidden, len(plan.rows), clock.seconds))
-        return steps
+        return [
+            self._commit(*each, len(plan.rows), clock.seconds)
+            for each in zip(plan.rows, drafts, judgements, forward.hidden_of(segments), heard, strict=True)
+        ]
 
     def _commit(
         self,
@@ -210,6 +209,7 @@ class Engine:
         draft: Draft,
         judgement: Judgement,
         hidden: dict[int, Tensor],
+        heard: tuple[int, ...],
         batch: int,
         seconds: Seconds,
     ) -> Step:
@@ -238,7 +238,7 @@ class Engine:
         )
         kept = [*range(feed), *(feed + node for node in judgement.path)]
         cached = (*row.feed, *(draft.tokens[node] for node in judgement.path))
-        self._publish(request, Observation(step, cached, {i: states[kept] for i, states in hidden.items()}))
+        self._publish(request, Observation(step, cached, {i: states[kept] for i, states in hidden.items()}, heard))
         return step
 
     # -- around a step --------------------------------------------------------------------------------------------

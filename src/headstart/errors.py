@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "ContextExceeded",
+    "DamagedStore",
     "DrafterFailed",
     "HeadstartError",
     "IncompatibleTokenizer",
@@ -77,6 +78,10 @@ class NotEnoughMemory(HeadstartError, MemoryError):
 
 class NonFiniteLogits(HeadstartError, ArithmeticError):
     """The target produced NaN or infinite logits for a request; that request ended, the others went on."""
+
+
+class DamagedStore(HeadstartError, ValueError):
+    """A file of past outputs that cannot be read, or was written for another model."""
 
 
 class DrafterFailed(HeadstartError, RuntimeError):

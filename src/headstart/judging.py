@@ -96,6 +96,19 @@ def judge(
     return judgements
 
 
+def said(plan: Plan, judged: Sequence[RowLaws]) -> list[tuple[int, ...]]:
+    """The likeliest token of each law of each row of the plan: after x0, and after every node of its draft."""
+    left = iter(judged)
+    return [_likeliest(next(left)) if row.judged else () for row in plan.rows]
+
+
+def _likeliest(laws_: RowLaws) -> tuple[int, ...]:
+    if laws_.tokens is not None:
+        return laws_.tokens
+    assert laws_.p is not None, "laws are tokens or p"
+    return tuple(laws_.p.argmax(-1).tolist())
+
+
 def _judge(row: PlanRow, draft: Draft, logits: Tensor, laws_: RowLaws, rule: Rule) -> Judgement:
     request = row.request
     if _broken(laws_):

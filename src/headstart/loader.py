@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from headstart.drafters import Drafter
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.early_exit import EarlyExitDrafter
+from headstart.drafters.lookahead import LookaheadDrafter
 from headstart.drafters.ngram import NgramDrafter
+from headstart.drafters.suffix import SuffixDrafter
+from headstart.drafters.suffix_store import SuffixStore
 from headstart.engine import Engine
 from headstart.errors import InvalidOption
 from headstart.model import loading
@@ -26,11 +30,11 @@ from headstart.options import check_number, reject_unknown
 from headstart.pacing.making import check_pacing, make_pacing
 from headstart.types import Rule
 
-WEIGHTLESS = ("ngram",)
+WEIGHTLESS = ("ngram", "suffix", "early-exit", "lookahead")
 """Drafters that need no weights, by name."""
 
-LATER = ("suffix", "lookahead", "early-exit")
 DEFAULT_LENGTH = 4096
+_SURE = 3  # tokens of match that are asked for where another drafter does better on a weaker one
 _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
@@ -48,6 +52,7 @@ def load(
     max_length: int | None = None,
     prefill_chunk: int = 512,
     draft_quantize: str | None = "auto",
+    suffix_store: SuffixStore | Literal["auto"] | None = "auto",
     trust_remote_code: bool = False,
     **unknown: Any,
 ) -> Engine:
@@ -56,7 +61,8 @@ def load(
     Args:
         target: a model directory, a hub id, or "bundled".
         drafter: "auto" (for the bundled target "ngram" and the bundled draft, otherwise "ngram"), "none", "ngram",
-            the directory or hub id of a causal LM with the target's tokenizer, or a list of these: per step, the
+            "suffix", "early-exit" (the target's own first layers), "lookahead", the directory or hub id of a causal
+            LM with the target's tokenizer, or a list of these: per step, the
             first that has something to say drafts.
         device: "auto" (a GPU if there is one), "cpu", "cuda", ...
         dtype: "auto" (the checkpoint's, or float32 on a processor without bf16), "float32", "bfloat16", "float16".
@@ -72,6 +78,9 @@ def load(
         prefill_chunk: prompt tokens read per step.
         draft_quantize: the same for draft models, whose rounding costs acceptance at most; "auto" takes int8 where
             it is faster (Llama-shaped drafts on such a CPU).
+        suffix_store: past outputs that drafter "suffix" looks into, and adds to. "auto" begins with an empty one; None
+            keeps each request to its own text; a `SuffixStore` can be loaded, shared by engines of one tokenizer, and
+            saved. Requests with different `Sampling.cache_salt` never see each other's outputs.
         trust_remote_code: run Python code from the model's own repository. Off unless you have read that code.
 
     Raises:
@@ -85,6 +94,11 @@ def load(
     check_pacing(pacing)
     place = _device(device)
     _check_quantize("quantize", quantize, place)
+    if suffix_store not in (None, "auto") and not isinstance(suffix_store, SuffixStore):
+        raise InvalidOption(
+            f"suffix_store={suffix_store!r} is not a SuffixStore",
+            hint="SuffixStore.load(path) reads one from a file; 'auto' begins with an empty one, None has none",
+        )
     if draft_quantize != "auto":
         _check_quantize("draft_quantize", draft_quantize, place)
     names = _drafter_names(target, drafter)
@@ -104,7 +118,8 @@ def load(
 
     runner = ours.runner(quantize)
     members: list[Drafter] = []
-    budget = {} if num_speculative_tokens is None else {"budget": num_speculative_tokens}
+    budget: dict[str, Any] = {} if num_speculative_tokens is None else {"budget": num_speculative_tokens}
+    past = SuffixStore() if suffix_store == "auto" else suffix_store
     for name in names:
         if name in drafts:
             model = drafts[name]
@@ -117,8 +132,14 @@ def load(
                     **budget,
                 )
             )
+        elif name == "early-exit":
+            members.append(EarlyExitDrafter(text=_some_text(ours), **budget))
+        elif name == "lookahead":
+            members.append(LookaheadDrafter(**budget))
+        elif name == "suffix":
+            members.append(SuffixDrafter(store=past, shortest=_SURE if len(names) > 1 else 1, **budget))
         elif len(names) > 1:
-            members.append(NgramDrafter(longest=5, shortest=3, **budget))  # others do better on a weaker match
+            members.append(NgramDrafter(longest=5, shortest=_SURE, **budget))
         else:
             members.append(NgramDrafter(**budget))
     made = members[0] if len(members) == 1 else Cascade(members) if members else None
@@ -207,6 +228,11 @@ class _Model:
         return min(asked, limit)
 
 
+def _some_text(model: _Model) -> list[int]:
+    """A few tokens to begin a text with; which ones hardly matters."""
+    return [0] if model.tokenizer is None else list(model.tokenizer("The first")["input_ids"]) or [0]
+
+
 def _check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
     if quantize not in (None, "int8"):
         raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None or 'int8'")
@@ -240,10 +266,6 @@ def _drafter_names(target: str | Path, drafter: str | Path | Sequence[str | Path
     if asked == ["none"]:
         return []
     for name in asked:
-        if name in LATER:
-            raise InvalidOption(
-                f"drafter={name!r} is not offered yet", hint="use 'auto', 'none', 'ngram', a draft model, or a list"
-            )
         if name in ("auto", "none"):
             raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
     if len(set(asked)) != len(asked) or not asked:

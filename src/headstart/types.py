@@ -29,7 +29,8 @@ class Sampling:
     Order of the processors: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens,
     temperature, top_k, top_p, min_p. `top_k=0`, `top_p=1`, `min_p=0` switch those off. `logprobs=n` returns the
     log-probability of each emitted token and of the n likeliest, before ("raw") or after ("processed") the
-    processors. `seed=None` draws one from the operating system.
+    processors. `seed=None` draws one from the operating system. What an engine learns from past requests (outputs that
+    become guesses) is shared only among requests of the same `cache_salt`.
     """
 
     max_tokens: int = 256
@@ -48,6 +49,7 @@ class Sampling:
     ignore_eos: bool = False
     logprobs: int | None = None
     logprobs_mode: Literal["raw", "processed"] = "raw"
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         check_number("max_tokens", self.max_tokens, low=1, integer=True)
@@ -72,6 +74,8 @@ class Sampling:
             raise InvalidOption(
                 f"logprobs_mode={self.logprobs_mode!r} does not exist", hint="it is 'raw' or 'processed'"
             )
+        if not isinstance(self.cache_salt, str):
+            raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
         if not isinstance(self.ignore_eos, bool):
             raise InvalidOption(f"ignore_eos={self.ignore_eos!r} is not a truth value", hint="use True or False")
         object.__setattr__(self, "stop", _stop_strings(self.stop))
@@ -116,13 +120,15 @@ class Draft:
     parents[i] < i always. q: [N, V] float, row i the law node i was drawn from *given its elder siblings* (so a
     tree sampled without replacement has them zeroed and the row renormalised), or None if the nodes are point
     masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts). source: the name of the drafter it comes
-    from; a drafter that only ever drafts itself may leave it empty, the engine fills it in.
+    from; a drafter that only ever drafts itself may leave it empty, the engine fills it in. expected: how many of its
+    tokens the drafter thinks will be accepted, where it has an opinion on this very draft.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     q: torch.Tensor | None = None
     source: str = ""
+    expected: float | None = None
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:
@@ -172,17 +178,19 @@ class Budget:
     """How many nodes one request may draft in one step, and why, in plain words.
 
     caps: the most nodes by source (a drafter's name), where a drafter has several; a source with 0 is not asked,
-    one that is not named may use them all, as far as its own default goes.
+    one that is not named may use them all, as far as its own default goes. worth: by source, the accepted tokens a
+    draft of it should bring, less what the time it takes to draft is worth.
     """
 
     nodes: int = 0
     reason: str = ""
     caps: Mapping[str, int] = field(default_factory=dict)
+    worth: Mapping[str, float] = field(default_factory=dict)
 
     def within(self, room: int) -> Budget:
         """The same, with at most `room` nodes and never less than none."""
         nodes = max(0, min(self.nodes, room))
-        return self if nodes == self.nodes else Budget(nodes, self.reason, self.caps)
+        return self if nodes == self.nodes else Budget(nodes, self.reason, self.caps, self.worth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,30 @@ def test_preference_budgets_and_what_is_passed_on() -> None:
     assert second.asked == [(1, 5), (2, 6)]  # the request that has a draft costs the second nothing
     cascade.release(1)
     assert first.released == second.released == [1]
+
+
+class Hopeful(Counting):
+    """Says how much it expects."""
+
+    def __init__(self, name: str, expected: float) -> None:
+        super().__init__(name, 3, {0}, 4)
+        self.expected = expected
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        return [replace(draft, expected=self.expected) for draft in super().propose(contexts)]
+
+
+@pytest.mark.parametrize(("expected", "source"), [(1.0, "second"), (3.0, "first")])
+def test_who_expects_less_than_another_brings_is_passed_over(expected: float, source: str) -> None:
+    cascade = Cascade([Hopeful("first", expected), Counting("second", 4, {0}, 4)])
+    (draft,) = cascade.propose([replace(context(0, 4), worth={"first": 9.0, "second": 2.0})])
+    assert draft.source == source
+
+
+def test_a_weak_draft_is_better_than_none() -> None:
+    cascade = Cascade([Hopeful("first", 1.0), Counting("second", 4, set(), 4)])
+    (draft,) = cascade.propose([replace(context(0, 4), worth={"second": 2.0})])
+    assert draft.source == "first"
 
 
 def test_nobody() -> None:

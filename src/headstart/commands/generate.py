@@ -50,6 +50,7 @@ def generate(
     quantize: cli.Quantize = None,
     max_length: cli.MaxLength = None,
     max_batch_size: cli.MaxBatchSize = 8,
+    suffix_store: cli.SuffixStoreFile = None,
     trust_remote_code: cli.TrustRemoteCode = False,
     max_tokens: cli.MaxTokens = cli.DEFAULT.max_tokens,
     min_tokens: cli.MinTokens = cli.DEFAULT.min_tokens,
@@ -125,13 +126,18 @@ def generate(
             logprobs=logprobs,
             logprobs_mode=logprobs_mode,
         )
+        store = cli.open_store(suffix_store, drafter)
         # No more slots than prompts: each takes the memory of a whole context.
         engine = cli.load_engine(
             messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
             pacing=pacing, max_batch_size=min(max_batch_size, len(texts)), max_length=max_length,
-            trust_remote_code=trust_remote_code,
+            trust_remote_code=trust_remote_code, suffix_store=store,
         )  # fmt: skip
-        _run(engine, texts, sampling, as_json=as_json, stats=stats)
+        try:
+            _run(engine, texts, sampling, as_json=as_json, stats=stats)
+        finally:
+            if store is not None and suffix_store is not None:
+                store.save(suffix_store)
 
 
 def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_json: bool, stats: bool) -> None:

@@ -5,6 +5,7 @@ Names and defaults are those of `headstart.load` and `Sampling`, which check the
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,6 +16,7 @@ from headstart.errors import InvalidOption
 from headstart.types import Rule, Sampling
 
 if TYPE_CHECKING:
+    from headstart.drafters.suffix_store import SuffixStore
     from headstart.engine import Engine
 
 _MODEL, _SAMPLING = "Model", "Sampling"
@@ -37,8 +39,9 @@ Drafter = Annotated[
         "-d",
         metavar="NAME",
         rich_help_panel=_MODEL,
-        help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', or the path or hub id of a small model "
-        "with the target's tokenizer. Repeat for more: each step, the first with something to say guesses.",
+        help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', or the path "
+        "or hub id of a small model with the target's tokenizer. Repeat for more: each step, the first with something "
+        "to say guesses.",
     ),
 ]
 AUTO = ["auto"]
@@ -98,6 +101,15 @@ MaxLength = Annotated[
 ]
 MaxBatchSize = Annotated[
     int, typer.Option("--max-batch-size", metavar="N", rich_help_panel=_MODEL, help="Prompts that run at a time.")
+]
+SuffixStoreFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--suffix-store",
+        metavar="FILE",
+        rich_help_panel=_MODEL,
+        help="Past outputs for --drafter suffix: read from FILE if it is there, and written back with the new ones.",
+    ),
 ]
 TrustRemoteCode = Annotated[
     bool,
@@ -234,6 +246,7 @@ def load_engine(
     max_batch_size: int = 8,
     max_length: int | None = None,
     trust_remote_code: bool = False,
+    suffix_store: SuffixStore | None = None,
 ) -> Engine:
     """`headstart.load`, with a note on a terminal meanwhile: importing torch alone takes seconds."""
     with note(console, f"loading {target} …"):
@@ -254,4 +267,16 @@ def load_engine(
             max_batch_size=max_batch_size,
             max_length=max_length,
             trust_remote_code=trust_remote_code,
+            suffix_store="auto" if suffix_store is None else suffix_store,
         )
+
+
+def open_store(path: Path | None, drafter: list[str]) -> SuffixStore | None:
+    """The past outputs in this file; an empty store where there is no file yet."""
+    if path is None:
+        return None
+    if "suffix" not in drafter:
+        raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
+    from headstart.drafters.suffix_store import SuffixStore
+
+    return SuffixStore.load(path) if path.exists() else SuffixStore()

@@ -1,4 +1,5 @@
-"""Several drafters in order of preference: per step and request, the first that has something to say drafts.
+"""Several drafters in order of preference: per step and request, the first that has something to say drafts, unless it
+says itself that it expects less of its draft than a later one has been bringing.
 
 An n-gram match costs nothing and is nearly always right where text repeats itself; a draft LM guesses everywhere else.
 Which one drafts depends on the committed text alone, so every round follows its own rule and the law is kept.
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.model.cache import Slots
+from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
 
@@ -24,6 +27,7 @@ class Cascade(Drafter):
         self.default_budget = max(member.default_budget for member in members)
         self.taps = tuple(sorted({layer for member in members for layer in member.taps}))
         self.draws = any(member.draws for member in members)
+        self.reads = any(member.reads for member in members)
 
     @property
     def limit(self) -> int:
@@ -33,15 +37,23 @@ class Cascade(Drafter):
     def parts(self) -> tuple[Drafter, ...]:
         return self.members
 
+    def attach(self, target: ModelRunner, cache: Slots) -> None:
+        for member in self.members:
+            member.attach(target, cache)
+
     def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
         drafts: dict[int, Draft] = {}
-        for member in self.members:
+        weak: dict[int, Draft] = {}  # from members that say themselves that a later one should do better
+        for place, member in enumerate(self.members):
             open_ = [self._capped(context, member) for context in contexts if context.request not in drafts]
             capped = [context for context in open_ if context.budget > 0]
             for context, draft in zip(capped, member.propose(capped) if capped else (), strict=True):
                 if len(draft) > 0:
-                    drafts[context.request] = replace(draft, source=member.name)
-        return [drafts.get(context.request, Draft()) for context in contexts]
+                    later = max((context.worth.get(m.name, 0.0) for m in self.members[place + 1 :]), default=0.0)
+                    kept = drafts if draft.expected is None or draft.expected >= later else weak
+                    if context.request not in kept:
+                        kept[context.request] = replace(draft, source=member.name)
+        return [drafts.get(context.request) or weak.get(context.request) or Draft() for context in contexts]
 
     @staticmethod
     def _capped(context: DraftContext, member: Drafter) -> DraftContext:

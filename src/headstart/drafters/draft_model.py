@@ -8,14 +8,12 @@ After a full acceptance that is two tokens, x_K and the bonus; after a rejection
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter
-from headstart.law import LawRow, greedy, law
+from headstart.drafters.drawing import Guess, draw
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -56,22 +54,8 @@ class DraftModel(Drafter):
         for context in contexts:
             row = self._row(context)
             guesses.append(_Guess(context, row, self._room(context, row)))
-        live = [guess for guess in guesses if guess.budget > 0]
-        self._catch_up(live)
-        while live:
-            logits = self._forward([(guess.row, guess.row.feed) for guess in live])
-            sure = self._sure(logits)
-            rows = [LawRow(guess.context.law, tuple(guess.tokens)) for guess in live]
-            all_greedy = all(guess.context.law.sampling.greedy for guess in live)
-            laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
-            going = []
-            for guess, row, certain in zip(live, laws, sure, strict=True):
-                if guess.tokens and not certain:
-                    continue
-                guess.extend(row)
-                if len(guess.tokens) < guess.budget:
-                    going.append(guess)
-            live = going
+        self._catch_up([guess for guess in guesses if guess.budget > 0])
+        draw(guesses, self._next, self._sure if self._confidence > 0 else None)
         return [guess.draft() for guess in guesses]
 
     def release(self, request: int) -> None:
@@ -112,10 +96,11 @@ class DraftModel(Drafter):
             row.cached += feed
         return self._fit(out.logits)
 
+    def _next(self, live: Sequence[_Guess]) -> Tensor:
+        return self._forward([(guess.row, guess.tokens[-1:] or guess.row.feed) for guess in live])
+
     def _sure(self, logits: Tensor) -> list[bool]:
         """For each row [V], whether its likeliest token has at least the wanted probability (before processors)."""
-        if self._confidence <= 0:
-            return [True] * len(logits)
         wide = logits.float()
         likeliest = (wide.amax(-1) - wide.logsumexp(-1)).exp()
         return [float(p) >= self._confidence for p in likeliest.tolist()]
@@ -148,27 +133,9 @@ class _Row:
         self._committed = len(tokens)
 
 
-class _Guess:
-    """One request's draft while it grows."""
+class _Guess(Guess):
+    """A guess that knows its request's place in the draft's cache."""
 
     def __init__(self, context: DraftContext, row: _Row, budget: int) -> None:
-        self.context = context
+        super().__init__(context, budget)
         self.row = row
-        self.budget = budget
-        self.tokens: list[int] = []
-        self._laws: list[Tensor] = []
-
-    def extend(self, q: Tensor | int) -> None:
-        """Draw the next token from q [V], or take the one that a greedy law leaves."""
-        if isinstance(q, int):
-            token = max(q, 0)  # broken logits (-1): any guess will do
-        else:
-            token = self.context.draw(q.cpu().numpy(), len(self.tokens))
-            self._laws.append(q)
-        self.tokens.append(token)
-        self.row.feed = [token]
-
-    def draft(self) -> Draft:
-        if self.context.law.sampling.greedy or not self.tokens:
-            return Draft.chain(self.tokens)
-        return Draft.chain(self.tokens, torch.stack(self._laws))

@@ -75,9 +75,12 @@ class FusedDecoder:
         )
         model.lm_head = nn.Identity()
 
-    def run(self, packed: Packed, taps: Sequence[int]) -> Forward:
+    def run(self, packed: Packed, taps: Sequence[int], layers: int | None = None) -> Forward:
         """One forward over a packed batch; see `ModelRunner.forward`."""
         cache, model = packed.cache, self._model
+        if layers is not None:
+            model = native.Model.from_buffer_copy(model)
+            model.layer_count = layers
         assert isinstance(cache, TiledCache), "a fused decoder runs on a tiled cache"
         rows = len(packed.token_ids)
         numbers = Numbers(packed, self._windows)

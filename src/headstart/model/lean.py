@@ -43,17 +43,17 @@ class LeanDecoder:
         cos, sin = _rotation(base.rotary_emb, max_length, model.dtype, model.device)
         self._cos, self._sin = cos, sin
 
-    def run(self, packed: Packed, taps: Sequence[int]) -> Forward:
+    def run(self, packed: Packed, taps: Sequence[int], layers: int | None = None) -> Forward:
         """One forward over a packed batch; see `ModelRunner.forward`."""
         positions = packed.positions[0]
         x = F.embedding(packed.ids[0], self._embedding)
         cos, sin = self._cos[positions], self._sin[positions]
         hidden: dict[int, Tensor] = {}
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
                 hidden[index] = x
             x = layer.run(x, cos, sin, packed)
-        last = len(self._layers)
+        last = len(self._layers) if layers is None else layers
         if last in taps:
             hidden[last] = _rms(x, self._norm, self._eps)
         judged = _rms(x[packed.judged], self._norm, self._eps)

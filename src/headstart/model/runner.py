@@ -100,16 +100,25 @@ class ModelRunner:
         return slots * self.max_length * per_token * torch.finfo(self.dtype).bits // 8
 
     @torch.inference_mode()
-    def forward(self, segments: Sequence[Segment], cache: Slots, taps: Sequence[int] = ()) -> Forward:
+    def forward(
+        self, segments: Sequence[Segment], cache: Slots, taps: Sequence[int] = (), layers: int | None = None
+    ) -> Forward:
         """Run the segments' rows, and keep the hidden states of the layers in `taps`.
 
-        Writes scratch beyond each slot's length; commits nothing (see `KVCache.keep`).
+        Writes scratch beyond each slot's length; commits nothing (see `KVCache.keep`). layers: run only so many of
+        the first ones, then final norm and head (where `can_exit`).
         """
-        return self._run(Packed(segments, cache, self.dtype, self.device), taps)
+        return self._run(Packed(segments, cache, self.dtype, self.device), taps, layers)
 
-    def _run(self, packed: Packed, taps: Sequence[int] = ()) -> Forward:
+    @property
+    def can_exit(self) -> bool:
+        """Whether forwards can end after some of the layers."""
+        return self._decoder is not None
+
+    def _run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         if self._decoder is not None:
-            return self._decoder.run(packed, taps)
+            return self._decoder.run(packed, taps, layers)
+        assert layers is None, "transformers' modules run whole"
         out = self.model(
             input_ids=packed.ids,
             position_ids=packed.positions,

@@ -33,7 +33,9 @@ class AdaptivePacing(Pacing):
     def __init__(self, sources: Sequence[Source], costs: Costs) -> None:
         if any(source.limit < 1 for source in sources):
             raise ValueError("a source that may draft nothing is none")
-        self._sources = tuple(Source(source.name, min(source.limit, DEEPEST)) for source in sources)
+        self._sources = tuple(
+            source if source.sizes else Source(source.name, min(source.limit, DEEPEST)) for source in sources
+        )
         self._places = {source.name: place for place, source in enumerate(self._sources)}
         self._profile = Prices(costs, list(self._places))  # never told anything, so it stays what it is
         self._shared = Group(self._sources, Prices(costs, list(self._places)))

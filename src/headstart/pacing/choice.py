@@ -9,7 +9,7 @@ the forward) do not mislead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -27,14 +27,16 @@ _ROUNDS = 5
 @dataclass(slots=True)
 class Offer:
     """What one source can do for one row. speaks: how likely it has a draft when asked. survival: P(the first d
-    nodes are accepted), as deep as the row may draft. backlog: seconds to read what it has not seen, which `horizon`
-    steps have to pay for."""
+    levels are accepted), as deep as the row may draft. backlog: seconds to read what it has not seen, which `horizon`
+    steps have to pay for. sizes: (nodes, depth) of the trees it can draft, smallest first; empty for chains, which have
+    any length."""
 
     source: int
     speaks: float
     survival: Sequence[float]
     backlog: float = 0.0
     horizon: int = 1
+    sizes: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def choose_for_one(offers: Sequence[Offer], prices: Prices, *, others: int, extr
     for _ in range(_ROUNDS):
         lengths = _lengths(curves, rate)
         tokens, seconds, silent = float(batch), base, 1.0
-        for offer, (gains, times), k in zip(offers, curves, lengths, strict=True):
+        for offer, (gains, times, _), k in zip(offers, curves, lengths, strict=True):
             if k:
                 turn = silent * offer.speaks if len(offers) > 1 else 1.0
                 tokens += turn * gains[k - 1]
@@ -69,29 +71,38 @@ def choose_for_one(offers: Sequence[Offer], prices: Prices, *, others: int, extr
                 silent -= turn
         now = tokens / seconds
         if now > best:
-            caps, best = lengths, now
+            caps, best = [nodes[k - 1] if k else 0 for (_, _, nodes), k in zip(curves, lengths, strict=True)], now
         if rate < now * _CLOSE and now < rate * _CLOSE:
             break
         rate = max(now, plain * (1 + MARGIN))
     return Choice([caps], plain, best if any(caps) else plain)
 
 
-_Curve = tuple[list[float], list[float]]
-"""Tokens gained and seconds spent by drafts of 1, 2, ... nodes."""
+_Curve = tuple[list[float], list[float], Sequence[int]]
+"""Tokens gained and seconds spent by each draft that can be made, and its nodes: 1, 2, ... for a chain."""
 
 
 def _curve(offer: Offer, prices: Prices, nodes: int) -> _Curve:
     token = prices.token(offer.source)
     first = prices.start(offer.source) + offer.backlog / offer.horizon
-    rows = prices.further(nodes, len(offer.survival))
-    times = [first + row + token * k for k, row in enumerate(rows, start=1)]
-    return list(accumulate(offer.survival)), times
+    total = list(accumulate(offer.survival))
+    if not offer.sizes:
+        rows = prices.further(nodes, len(total))
+        return total, [first + row + token * k for k, row in enumerate(rows, start=1)], range(1, len(total) + 1)
+    base = prices.forward(1, nodes)
+    counts = [n for n, _ in offer.sizes]
+    times = [first + prices.forward(1, nodes + n) - base + token * n for n in counts]
+    return [total[min(depth, len(total)) - 1] for _, depth in offer.sizes], times, counts
 
 
 def _lengths(curves: Sequence[_Curve], rate: float) -> list[int]:
-    """The best length of each at this worth of a second; 0 also where a source further back would do better."""
+    """The best draft of each at this worth of a second, by its place in the curve, from 1; 0 for none, also where a
+    source further back would do better."""
     found = []
-    for gains, times in curves:
+    for gains, times, _ in curves:
+        if not gains:
+            found.append((0.0, 0))
+            continue
         values = [gain - rate * seconds for gain, seconds in zip(gains, times, strict=True)]
         value = max(values)
         found.append((value, values.index(value) + 1) if value > 0 else (0.0, 0))
@@ -103,7 +114,7 @@ def _lengths(curves: Sequence[_Curve], rate: float) -> list[int]:
 
 def worth(offer: Offer, prices: Prices, nodes: int, rate: float) -> float:
     """Tokens that the offer gains in a round at its best length, less what its seconds are worth."""
-    gains, times = _curve(offer, prices, nodes)
+    gains, times, _ = _curve(offer, prices, nodes)
     return max(0.0, *(gain - rate * seconds for gain, seconds in zip(gains, times, strict=True)))
 
 
@@ -121,11 +132,11 @@ def turns(offers: Sequence[Offer], prices: Prices, nodes: int, rate: float) -> l
     return found
 
 
-def can_pay(source: int, prices: Prices, batch: int, limit: int) -> bool:
-    """Whether drafts of this source would pay if every guess were right."""
+def can_pay(source: int, prices: Prices, batch: int, sizes: Iterable[tuple[int, int]]) -> bool:
+    """Whether drafts of this source, of these (nodes, depth), would pay if every guess were right."""
     base = prices.forward(batch, batch)
-    for depth in range(1, limit + 1):
-        seconds = prices.forward(batch, batch * (1 + depth)) + prices.draft(source, depth, batch)
+    for nodes, depth in sizes:
+        seconds = prices.forward(batch, batch * (1 + nodes)) + prices.draft(source, nodes, batch)
         if (1 + depth) * base > seconds * (1 + MARGIN):
             return True
     return False

@@ -46,15 +46,17 @@ def choose_for_many(rows: Sequence[Sequence[Offer]], prices: Prices, batch: int,
         if token > 0:
             k = np.minimum(k, longest[:, None])
         k[:, weights == 0] = 0
-        lengths.append(k)
+        depth, size = _sizes(offer.sizes, deepest)
+        made = size[k]
+        lengths.append(made)
         total = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(chances, axis=1)], axis=1)
-        gain += (weights * total[np.arange(len(rows)), k]).sum(1)
-        nodes += (weights * k).sum(1)
+        gain += (weights * total[np.arange(len(rows)), depth[k]]).sum(1)
+        nodes += (weights * made).sum(1)
         drafting = (k > 0).sum(1)
         backlog = np.array([offers[place].backlog / offers[place].horizon for offers in rows])
         first = prices.start(source) * (1 + growth * (drafting - 1)) * (drafting > 0)
         # Level by level, rows that are done leave: token * (1 + growth * (rows left - 1)), summed over the levels
-        levels = token * ((1 - growth) * k.max(1) + growth * k.sum(1))
+        levels = token * ((1 - growth) * made.max(1) + growth * made.sum(1))
         seconds += asked.max() * (first + levels) + ((k > 0) * backlog).sum(1)
     rates = (batch + gain) / (prices.forwards(batch, batch + extra + nodes) + seconds)
     best = int(rates.argmax())
@@ -62,6 +64,16 @@ def choose_for_many(rows: Sequence[Sequence[Offer]], prices: Prices, batch: int,
         return Choice([[0] * len(offers) for offers in rows], plain, plain)
     caps = np.stack([k[best] for k in lengths], axis=1)
     return Choice(caps.tolist(), plain, float(rates[best]))
+
+
+def _sizes(sizes: Sequence[tuple[int, int]], deepest: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each wanted depth, depth and nodes of the smallest draft that goes so deep (of the largest, if none does)."""
+    levels = np.arange(deepest + 1)
+    if not sizes:
+        return levels, levels
+    nodes, depths = (np.array([0, *column]) for column in zip(*sizes, strict=True))
+    place = np.minimum(np.searchsorted(depths, levels), len(sizes))
+    return np.minimum(depths[place], deepest), nodes[place]
 
 
 def _table(survival: Sequence[Sequence[float]], deepest: int) -> NDArray[Any]:

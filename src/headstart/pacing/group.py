@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.pacing import PacingRow
-from headstart.pacing.beliefs import Belief, Pool
+from headstart.pacing.beliefs import DEEPEST, Belief, Pool
 from headstart.pacing.choice import Choice, Offer, can_pay, choose_for_one, worth
 from headstart.pacing.costs import Prices
 from headstart.pacing.grid import choose_for_many
@@ -29,10 +29,23 @@ _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A drafter that can be turned up and down by itself. limit: most nodes it is worth asking for."""
+    """A drafter that can be turned up and down by itself. limit: most nodes it is worth asking for. sizes: (nodes,
+    depth)
+    of the trees it can draft, smallest first; empty for chains."""
 
     name: str
     limit: int
+    sizes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """Of its deepest draft."""
+        return max((depth for _, depth in self.sizes), default=self.limit)
+
+    @property
+    def least(self) -> int:
+        """Nodes of its smallest draft."""
+        return self.sizes[0][0] if self.sizes else 1
 
 
 class RowState:
@@ -75,7 +88,7 @@ class Group:
 
     def __init__(self, sources: Sequence[Source], prices: Prices) -> None:
         self.prices = prices
-        self.pools = [Pool(source.limit) for source in sources]
+        self.pools = [Pool(min(source.depth, DEEPEST)) for source in sources]
         self._sources = sources
         self._credit = 0.0
         self._rate = 0.0
@@ -132,8 +145,8 @@ class Group:
         budgets = []
         for each, mine in zip(offers, choice.caps, strict=True):
             tried = probed if probed is not None and mine[probed] == 0 else None
-            if tried is not None:
-                mine[tried] = 1
+            if tried is not None and each[tried].survival:
+                mine[tried] = self._sources[tried].least
             budgets.append(self._budget(each, mine, tried, every, batch))
         if probed is not None:
             self._patience = 0
@@ -157,7 +170,9 @@ class Group:
                 survival = [chance**OPTIMISM for chance in survival]
             unread = max(0, row.tokens - state.read[place] - 2)  # a draft always has a token or two to read
             backlog = self.prices.read(place) * unread
-            offers.append(Offer(place, belief.speaks, survival[: min(source.limit, row.room)], backlog, steps))
+            sizes = tuple(size for size in source.sizes if size[0] <= row.room)
+            deepest = max((depth for _, depth in sizes), default=0) if source.sizes else min(source.limit, row.room)
+            offers.append(Offer(place, belief.speaks, survival[:deepest], backlog, steps, sizes))
         return offers
 
     def _probe(
@@ -181,12 +196,13 @@ class Group:
         return place, loss / allowance
 
     def _loss(self, place: int, offers: Sequence[Sequence[Offer]], choice: Choice, batch: int) -> float:
-        """Seconds that trying one node costs at most: its draft, its rows, and the drafts that it displaces."""
+        """Seconds that trying its smallest draft costs at most: draft, rows, and the drafts that it displaces."""
         prices, caps = self.prices, choice.caps
         tried = [number for number, mine in enumerate(caps) if mine[place] == 0]
         nodes = batch + sum(sum(mine) for mine in caps)
-        seconds = prices.draft(place, 1, len(tried))
-        seconds += prices.forward(batch, nodes + len(tried)) - prices.forward(batch, nodes)
+        least = self._sources[place].least
+        seconds = prices.draft(place, least, len(tried))
+        seconds += prices.forward(batch, nodes + least * len(tried)) - prices.forward(batch, nodes)
         for number in tried:
             offer = offers[number][place]
             seconds += offer.backlog
@@ -201,19 +217,32 @@ class Group:
             self._version = self.prices.version
         key = place, batch
         if key not in self._useful:
-            self._useful[key] = can_pay(place, self.prices, batch, self._sources[place].limit)
+            source = self._sources[place]
+            sizes = source.sizes or [(k, k) for k in range(1, source.limit + 1)]
+            self._useful[key] = can_pay(place, self.prices, batch, sizes)
         return self._useful[key]
+
+    def _worth(self, offers: Sequence[Offer], caps: Sequence[int]) -> dict[str, float]:
+        """What each source that may draft should bring, where there are several."""
+        if len(caps) == 1:
+            return {}
+        found = {}
+        for source, offer, cap in zip(self._sources, offers, caps, strict=True):
+            depth = max((d for n, d in offer.sizes if n <= cap), default=0) if offer.sizes else cap
+            time = self.prices.draft(offer.source, cap, 1) if cap else 0.0
+            found[source.name] = sum(offer.survival[:depth]) - self._rate * time
+        return found
 
     def _budget(
         self, offers: Sequence[Offer], caps: Sequence[int], tried: int | None, every: float, batch: int
     ) -> Budget:
         nodes = max(caps)
         named = {source.name: cap for source, cap in zip(self._sources, caps, strict=True)}
-        chances = [offer.survival[0] for offer in offers]
+        chances = [offer.survival[0] if offer.survival else 0.0 for offer in offers]
         if tried is not None:
             return Budget(nodes, probing(nodes, self._sources[tried].name, chances[tried]), named)
         if nodes:
-            return Budget(nodes, drafting(named, chances), named)
+            return Budget(nodes, drafting(named, chances), named, self._worth(offers, caps))
         useful = [chances[place] for place in range(len(caps)) if self._can_pay(place, batch)]
         step = self.prices.forward(batch, batch)
         cost = min(self.prices.draft(place, 1, batch) for place in range(len(caps))) / step

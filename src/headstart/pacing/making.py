@@ -35,16 +35,21 @@ def make_pacing(
         return FixedPacing(0)
     if pacing == "fixed" or k == 0:
         return FixedPacing(drafter.default_budget if k is None else k)
-    sources = [Source(part.name, _most(part, k)) for part in drafter.parts if _most(part, k) > 0]
+    sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
     known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
     costs = profiled(known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: one_row(target, cache))
     return AdaptivePacing(sources, costs)
 
 
-def _most(part: Drafter, k: int | None) -> int:
+def _source(part: Drafter, k: int | None) -> Source:
     most = max(part.limit, part.default_budget)
-    return most if k is None else min(k, most)
+    if k is not None:
+        most = min(k, most)
+    sizes = tuple((nodes, depth) for nodes, depth in part.sizes if nodes <= most)
+    if part.sizes and not sizes:  # less than its smallest tree is allowed: that is then its only size
+        sizes = ((most, min(most, part.sizes[0][1])),) if most else ()
+    return Source(part.name, most, sizes)
 
 
 def _name(device: Any) -> str:

@@ -8,8 +8,8 @@ time, so a low quantile of each counts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import torch
@@ -47,7 +47,7 @@ def measure(
     """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots."""
     bench = _Bench(target.device)
     forwards = _Forwards(target, cache, batch)
-    drafts = [_Drafts(part, target.vocab_size, index) for index, part in enumerate(parts)]
+    drafts = [_Drafts(part, target.vocab_size, index, forwards) for index, part in enumerate(parts)]
     for n in _ROWS:
         bench.add(("rows", n), partial(forwards.run, 1, n))
     for part, made in zip(parts, drafts, strict=True):
@@ -158,18 +158,29 @@ class _Forwards:
         self._target = target
         self._prefix = min(_PREFIX, target.max_length // 4)
         self._cache = cache
-        self._slots = [cache.acquire() for _ in range(requests)]
+        self.slots = [cache.acquire() for _ in range(requests)]
         text = made_up(self._prefix, target.vocab_size)
-        for slot in self._slots:
+        for slot in self.slots:
             target.forward([Segment(slot, tuple(text))], cache)
             cache.keep(slot, self._prefix)
 
     def run(self, requests: int, rows: int) -> None:
         room = self._target.max_length - self._prefix
         draft = Draft.chain(made_up(min(rows, room) - 1, self._target.vocab_size))
-        segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self._slots[:requests]]
+        segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self.slots[:requests]]
         logits = self._target.forward(segments, self._cache).logits
         logits.argmax(-1).cpu()  # as a greedy step looks at them, and so that a GPU has finished
+
+    @contextmanager
+    def holding(self, lengths: Sequence[int]) -> Iterator[None]:
+        """Meanwhile the first slots count as holding so many tokens, for drafters that draft on the target's cache."""
+        for slot, length in zip(self.slots, lengths, strict=False):
+            self._cache.lengths[slot] = min(length, self._cache.capacity - 1)
+        try:
+            yield
+        finally:
+            for slot in self.slots:
+                self._cache.lengths[slot] = self._prefix
 
     def seconds(self, rows: int) -> float:
         start = time.perf_counter()
@@ -177,7 +188,7 @@ class _Forwards:
         return time.perf_counter() - start
 
     def release(self) -> None:
-        for slot in self._slots:
+        for slot in self.slots:
             self._cache.release(slot)
 
 
@@ -186,8 +197,9 @@ class _Drafts:
 
     UNREAD = 40
 
-    def __init__(self, drafter: Drafter, vocab_size: int, index: int) -> None:
+    def __init__(self, drafter: Drafter, vocab_size: int, index: int, forwards: _Forwards) -> None:
         self._drafter = drafter
+        self._forwards = forwards
         self._vocab_size = vocab_size
         self._first = -1 - _REQUESTS * index
         self._lengths: dict[int, int] = {}
@@ -195,20 +207,25 @@ class _Drafts:
     def run(self, requests: int, depth: int) -> None:
         """The next round of each, two tokens further on in its text, as after an accepted guess."""
         numbers = range(self._first, self._first - requests, -1)
-        self._drafter.propose([self._context(number, depth) for number in numbers])
+        contexts = [self._context(number, depth) for number in numbers]
+        with self._forwards.holding([len(context.tokens) - 1 for context in contexts]):
+            self._drafter.propose(contexts)
 
     def read(self) -> None:
         """The first round of a request: its whole text is new."""
         self.release()
         self._lengths[self._first] = self.UNREAD
-        self._drafter.propose([self._context(self._first, _SHORT)])
+        context = self._context(self._first, _SHORT)
+        with self._forwards.holding([len(context.tokens) - 1]):
+            self._drafter.propose([context])
         self.release()
 
     def _context(self, number: int, depth: int) -> DraftContext:
         length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
         tokens = made_up(length, self._vocab_size)
         state = LawState(Sampling(), (), self._vocab_size, frozenset())
-        return DraftContext(number, tokens, depth, state, Noise(0), Purpose.DRAFT)
+        slot = self._forwards.slots[self._first - number]
+        return DraftContext(number, tokens, depth, state, Noise(0), Purpose.DRAFT, slot=slot)
 
     def release(self) -> None:
         """Let all requests go; the next round begins new ones."""
