@@ -56,8 +56,7 @@ class DraftContext:
 class Observation:
     """What one step made of a request: the event, the tokens whose keys and values the target now holds, and the
     hidden states [len(tokens), d] of the layers the drafter taps (transformers' numbering: i is layer i's input).
-    said: where
-    the drafter `reads`, the likeliest token after x0 and after every node of the draft, accepted or not."""
+    said: where the drafter `reads`, the likeliest token after x0 and after every node of the draft, accepted or not."""
 
     step: Step
     tokens: tuple[int, ...]
@@ -85,9 +84,10 @@ class Drafter(Protocol):
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        """(nodes, depth) of the trees it can draft, smallest first and not beyond `limit`. A bigger one must go
-        deeper, or pacing
-        never asks for it. Empty for a drafter of chains, which have any length up to `limit`."""
+        """(nodes, depth) of the trees it can draft, fewest nodes first and not beyond `limit`: a budget of so many
+        nodes buys so many levels. Where there are several, siblings must stand in order of likelihood: pacing then
+        learns what breadth brings from the ranks of accepted nodes. Empty for a drafter of chains, which have any
+        length up to `limit`."""
         return ()
 
     @property

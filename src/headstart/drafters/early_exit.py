@@ -3,8 +3,7 @@
 No second model, no second cache: the first layers' keys and values of the committed text are the target's own, and
 those of the guesses are scratch that the verifying forward writes again, with the same numbers. How well the first
 layers speak for all depends on the model; one trained to be left early does far better than one that was not. Which
-layer to
-leave after is found out by measurement (`choose_layer`).
+layer to leave after is found out by measurement (`choose_layer`).
 
 Sources: Draft & Verify (arXiv:2309.08168), LayerSkip (arXiv:2404.16710).
 """
@@ -15,8 +14,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import DraftContext, Drafter, Observation
 from headstart.drafters.drawing import Guess, draw
+from headstart.drafters.trees import Guess as TreeGuess
+from headstart.drafters.trees import grow
+from headstart.drafters.ways import MOST, Tree, Ways, check_tree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
@@ -31,19 +33,37 @@ LAYERS = 6
 
 
 class EarlyExitDrafter(Drafter):
-    """Chains drawn from the target's first layers.
+    """Chains drawn from the target's first layers, or trees.
 
-    layer: how many layers draft; None lets `choose_layer` find it out on `text`, a prompt in token ids.
+    layer: how many layers draft; None lets `choose_layer` find it out on `text`, a prompt in token ids. tree, width,
+    depth, budget: as those of `DraftModel`; a budget of None is a chain of 4, or a tree of 16.
     """
 
     name = "early-exit"
     limit = 8
 
-    def __init__(self, *, layer: int | None = None, text: Sequence[int] = (1,), budget: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        layer: int | None = None,
+        text: Sequence[int] = (1,),
+        budget: int | None = None,
+        tree: Tree = "none",
+        width: int = 8,
+        depth: int | None = None,
+    ) -> None:
+        check_tree(tree)
         if layer is not None:
             check_number("layer", layer, low=1, integer=True)
-        check_number("budget", budget, low=0, integer=True)
-        self.default_budget = budget
+        if budget is not None:
+            check_number("budget", budget, low=0, integer=True)
+        self._ways: Ways | None = None
+        self.default_budget = 4 if budget is None else budget
+        if tree != "none":
+            self._ways = Ways(tree, width=width, depth=depth)
+            self.default_budget = 16 if budget is None else budget
+            self.limit = MOST
+            self.draws = tree != "top-k"  # which are point masses
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -66,38 +86,64 @@ class EarlyExitDrafter(Drafter):
         if self.layer is None:
             self.layer = choose_layer(target, cache, self._text)
 
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        return () if self._ways is None else self._ways.sizes
+
     def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
         assert self._cache is not None, "a drafter is attached before it is asked"
-        guesses = [_Guess(context, self._cache) for context in contexts]
+        begins = [self._cache.lengths[context.slot] for context in contexts]
+        rooms = [self._room(*each) for each in zip(contexts, begins, strict=True)]
         try:
-            draw(guesses, self._next)
+            if self._ways is None:
+                guesses = [Guess(c, min(c.budget, room)) for c, room in zip(contexts, rooms, strict=True)]
+                draw(guesses, self._next)
+                return [guess.draft() for guess in guesses]
+            trees = [self._tree(self._ways, *each) for each in zip(contexts, rooms, strict=True)]
+            grow(trees, self._level)
+            return [tree.draft() for tree in trees]
         finally:
-            for guess in guesses:
-                self._cache.rewind(guess.context.slot, guess.begin)
-        return [guess.draft() for guess in guesses]
+            for context, begin in zip(contexts, begins, strict=True):
+                self._cache.rewind(context.slot, begin)
 
-    def _next(self, live: Sequence[_Guess]) -> Tensor:
-        assert self._target is not None, "as above"
+    def observe(self, observation: Observation) -> None:
+        if self._ways is not None and observation.step.draft.source == self.name:
+            self._ways.observe(observation.step)
+
+    def release(self, request: int) -> None:
+        if self._ways is not None:
+            self._ways.release(request)
+
+    def _room(self, context: DraftContext, begin: int) -> int:
+        """Places of the slot beyond the text; none while a prompt is still unread: there is nothing to stand on."""
         assert self._cache is not None, "as above"
-        segments = [Segment(guess.context.slot, (guess.last,)) for guess in live]
-        logits = self._target.forward(segments, self._cache, layers=self.layer).logits
-        for guess in live:
-            self._cache.keep(guess.context.slot, 1)
+        return self._cache.capacity - len(context.tokens) if begin == len(context.tokens) - 1 else 0
+
+    @staticmethod
+    def _tree(ways: Ways, context: DraftContext, room: int) -> TreeGuess:
+        budget = min(context.budget, MOST) if room > 0 else 0
+        return TreeGuess(context, budget, ways.way(context, budget), room)
+
+    def _next(self, live: Sequence[Guess]) -> Tensor:
+        return self._read([(guess.context, (guess.tokens or guess.context.tokens)[-1]) for guess in live])
+
+    def _level(self, live: Sequence[TreeGuess]) -> Tensor:
+        if not live[0].tokens:  # all of them begin together
+            return self._read([(tree.context, tree.context.tokens[-1]) for tree in live])
+        return self._run([tree.segment(tree.context.slot) for tree in live])
+
+    def _read(self, feeds: Sequence[tuple[DraftContext, int]]) -> Tensor:
+        """Feed a token to each slot and keep it for now; returns the logits after it."""
+        assert self._cache is not None, "as above"
+        logits = self._run([Segment(context.slot, (token,)) for context, token in feeds])
+        for context, _ in feeds:
+            self._cache.keep(context.slot, 1)
         return logits
 
-
-class _Guess(Guess):
-    """A guess on the target's own cache slot, which held `begin` tokens before."""
-
-    def __init__(self, context: DraftContext, cache: Slots) -> None:
-        self.begin = cache.lengths[context.slot]
-        # While a prompt is still unread there is nothing to stand on
-        ready = self.begin == len(context.tokens) - 1
-        super().__init__(context, min(context.budget, cache.capacity - len(context.tokens)) if ready else 0)
-
-    @property
-    def last(self) -> int:
-        return self.tokens[-1] if self.tokens else self.context.tokens[-1]
+    def _run(self, segments: Sequence[Segment]) -> Tensor:
+        assert self._target is not None, "as above"
+        assert self._cache is not None, "as above"
+        return self._target.forward(segments, self._cache, layers=self.layer).logits
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:
@@ -105,8 +151,7 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 
     For each candidate: a, the share of positions at which its likeliest token is the target's, and c, its share of
     a forward's weights; the best K with i.i.d. acceptance then promises (1 - a^(K+1)) / ((1 - a) (1 + c K)). No clock
-    has
-    a part in it: a seed's text may depend on the drafts, and so on the layer.
+    has a part in it: a seed's text may depend on the drafts, and so on the layer.
     """
     slot = cache.acquire()
     try:

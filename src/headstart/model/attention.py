@@ -66,9 +66,8 @@ def attend_packed(packed: Packed, layer: int, query: Tensor, key: Tensor, value:
     assert isinstance(cache, KVCache), "tensor operations run on the plain cache"
     outputs = []
     for index, (segment, (begin, end)) in enumerate(zip(packed.segments, packed.bounds, strict=True)):
-        keys, values = cache.write(
-            layer, segment.slot, packed.starts[index], key[0, :, begin:end], value[0, :, begin:end]
-        )
+        start = packed.starts[index] + segment.held
+        keys, values = cache.write(layer, segment.slot, start, key[0, :, begin:end], value[0, :, begin:end])
         mask = packed.mask(index, query.shape[1] // keys.shape[1], scores.window)
         outputs.append(_attend(query[:, :, begin:end], keys, values, mask, scores))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

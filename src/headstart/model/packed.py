@@ -24,15 +24,28 @@ _NO_DRAFT = Draft()
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One request's rows: `causal` committed tokens, then the nodes of `draft`. The last `judged` rows get logits."""
+    """One request's rows: `causal` committed tokens, then the nodes of `draft`. The last `judged` rows get logits.
+
+    held: so many of the draft's first nodes are not fed. Their keys and values lie, from earlier forwards, right behind
+    the slot's length, node i at length + i, and the nodes that are fed see those of them that are their ancestors. The
+    text itself is then in the slot already: `causal` is empty.
+    """
 
     slot: int
     causal: tuple[int, ...]
     draft: Draft = _NO_DRAFT
     judged: int = 1
+    held: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held <= len(self.draft):
+            raise ValueError(f"{self.held} nodes held of a draft of {len(self.draft)}")
+        if self.held and self.causal:
+            raise ValueError("nodes can only be held behind a text that is in the slot already")
 
     def __len__(self) -> int:
-        return len(self.causal) + len(self.draft)
+        """Rows that are fed."""
+        return len(self.causal) + len(self.draft) - self.held
 
 
 class Packed:
@@ -51,9 +64,9 @@ class Packed:
         for segment, start in zip(segments, self.starts, strict=True):
             begin, last = len(ids), start + len(segment.causal) - 1
             ids += segment.causal
-            ids += segment.draft.tokens
+            ids += segment.draft.tokens[segment.held :]
             positions += range(start, last + 1)
-            positions += [last + depth for depth in segment.draft.depths]
+            positions += [last + depth for depth in segment.draft.depths[segment.held :]]
             judged += range(len(ids) - segment.judged, len(ids))
             self.bounds.append((begin, len(ids)))
         if not judged:  # prefill chunks alone; one row is kept all the same, so that no layer sees zero
@@ -74,7 +87,7 @@ class Packed:
         return torch.tensor(self.judged_rows, device=self._device)
 
     def mask(self, index: int, groups: int, window: int | None) -> Tensor | None:
-        """Additive mask [1, 1, groups * n, start + n] of a segment's rows, or None where every row sees everything.
+        """Additive mask [1, 1, groups * n, start + held + n] of a segment's rows, or None where each sees everything.
 
         `groups` query heads share a KV head and are folded into rows, so the mask is repeated `groups` times. Row i
         sees the cached tokens, the committed rows up to its own and its ancestors in the draft; with a sliding
@@ -87,15 +100,16 @@ class Packed:
 
     def _build(self, index: int, groups: int, window: int | None) -> Tensor | None:
         segment, start = self.segments[index], self.starts[index]
-        n, end = len(segment), start + len(segment)
-        if n == 1 and (window is None or end <= window):
+        causal, held, n = len(segment.causal), segment.held, len(segment)
+        end = start + held + n
+        if n == 1 and (held == 0 or segment.draft.is_chain) and (window is None or end <= window):
             return None
         visible = torch.ones(n, end, dtype=torch.bool)
-        visible[:, start:] = _tree_visible(len(segment.causal), segment.draft)
+        visible[:, start:] = _tree_visible(causal, segment.draft)[held:]
         if window is not None:
-            begin, stop = self.bounds[index]
-            own = self.positions[0, begin:stop].cpu()
-            visible &= own[:, None] - torch.cat((torch.arange(start), own))[None, :] < window
+            nodes = [start + causal - 1 + depth for depth in segment.draft.depths]
+            positions = torch.tensor([*range(start + causal), *nodes])
+            visible &= positions[start + held :, None] - positions[None, :] < window
         mask = torch.zeros(n, end, dtype=self.dtype).masked_fill_(~visible, float("-inf"))
         return mask.repeat(groups, 1)[None, None].to(self.ids.device)
 

@@ -66,7 +66,7 @@ class Numbers:
         places: list[int] = []
         for segment, start in zip(packed.segments, packed.starts, strict=True):
             slots += [segment.slot] * len(segment)
-            places += range(start, start + len(segment))
+            places += range(start + segment.held, start + segment.held + len(segment))
         segments = [0, *(end for _, end in packed.bounds)]
         parts = [packed.token_ids, packed.token_positions, slots, places, segments, packed.judged_rows]
         for window in windows:
@@ -89,13 +89,14 @@ def view(packed: Packed, window: int | None) -> tuple[list[int], list[int], list
     begin = [0]
     extra: list[int] = []
     for segment, start in zip(packed.segments, packed.starts, strict=True):
-        end, draft = start + len(segment.causal), segment.draft
+        end, draft, held = start + len(segment.causal), segment.draft, segment.held
         # a chain is more committed tokens as far as seeing goes
         plain = len(segment) if draft.is_chain else len(segment.causal)
-        last += range(start + 1, start + plain + 1)
-        first += [max(0, place + 1 - window) for place in range(start, start + plain)] if window else [0] * plain
+        own = range(start + held, start + held + plain)
+        last += [place + 1 for place in own]
+        first += [max(0, place + 1 - window) for place in own] if window else [0] * plain
         begin += [len(extra)] * plain
-        for node in range(len(segment) - plain):
+        for node in range(held, held + len(segment) - plain):
             oldest = max(0, end + draft.depths[node] - window) if window else 0
             first.append(min(oldest, end))
             last.append(end)

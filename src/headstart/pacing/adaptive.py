@@ -104,11 +104,16 @@ class AdaptivePacing(Pacing):
             state = self._rows.get(step.request)
             for place in state.asked if state is not None else ():
                 depth, requests = asked.get(place, (0, 0))
-                mine = len(step.draft) if self._places.get(step.draft.source) == place else 0
+                mine = self._depth(place, step) if self._places.get(step.draft.source) == place else 0
                 asked[place] = max(depth, mine), requests + 1
         met = [state for step in steps if (state := self._rows.get(step.request)) is not None]
         if asked and all(state.behind <= BEHIND for state in met):  # else the time went into reading
             prices.observe_drafts(asked, seconds.draft)
+
+    def _depth(self, place: int, step: Step) -> int:
+        """Levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it goes."""
+        source = self._sources[place]
+        return source.levels(step.budget.caps.get(source.name, 0)) if source.sizes else len(step.draft)
 
     def release(self, request: int) -> None:
         self._wake()

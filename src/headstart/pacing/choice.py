@@ -29,7 +29,8 @@ class Offer:
     """What one source can do for one row. speaks: how likely it has a draft when asked. survival: P(the first d
     levels are accepted), as deep as the row may draft. backlog: seconds to read what it has not seen, which `horizon`
     steps have to pay for. sizes: (nodes, depth) of the trees it can draft, smallest first; empty for chains, which have
-    any length."""
+    any length. gains: the tokens that each of these sizes brings, where there are several; `survival` then only says
+    how likely the first guess is."""
 
     source: int
     speaks: float
@@ -37,6 +38,19 @@ class Offer:
     backlog: float = 0.0
     horizon: int = 1
     sizes: Sequence[tuple[int, int]] = ()
+    gains: Sequence[float] = ()
+
+    @property
+    def deepest(self) -> int:
+        """Levels of its deepest draft."""
+        return max((depth for _, depth in self.sizes), default=0) if self.gains else len(self.survival)
+
+    def gain(self, nodes: int) -> float:
+        """Tokens expected of a draft of so many nodes."""
+        if self.gains:
+            return max((gain for gain, (n, _) in zip(self.gains, self.sizes, strict=True) if n <= nodes), default=0.0)
+        depth = max((d for n, d in self.sizes if n <= nodes), default=0) if self.sizes else nodes
+        return sum(self.survival[:depth])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +92,21 @@ def choose_for_one(offers: Sequence[Offer], prices: Prices, *, others: int, extr
     return Choice([caps], plain, best if any(caps) else plain)
 
 
-_Curve = tuple[list[float], list[float], Sequence[int]]
+_Curve = tuple[Sequence[float], list[float], Sequence[int]]
 """Tokens gained and seconds spent by each draft that can be made, and its nodes: 1, 2, ... for a chain."""
 
 
 def _curve(offer: Offer, prices: Prices, nodes: int) -> _Curve:
     token = prices.token(offer.source)
     first = prices.start(offer.source) + offer.backlog / offer.horizon
-    total = list(accumulate(offer.survival))
     if not offer.sizes:
+        total = list(accumulate(offer.survival))
         rows = prices.further(nodes, len(total))
         return total, [first + row + token * k for k, row in enumerate(rows, start=1)], range(1, len(total) + 1)
     base = prices.forward(1, nodes)
     counts = [n for n, _ in offer.sizes]
-    times = [first + prices.forward(1, nodes + n) - base + token * n for n in counts]
-    return [total[min(depth, len(total)) - 1] for _, depth in offer.sizes], times, counts
+    times = [first + prices.forward(1, nodes + n) - base + token * depth for n, depth in offer.sizes]
+    return offer.gains or [offer.gain(n) for n in counts], times, counts
 
 
 def _lengths(curves: Sequence[_Curve], rate: float) -> list[int]:
@@ -115,7 +129,7 @@ def _lengths(curves: Sequence[_Curve], rate: float) -> list[int]:
 def worth(offer: Offer, prices: Prices, nodes: int, rate: float) -> float:
     """Tokens that the offer gains in a round at its best length, less what its seconds are worth."""
     gains, times, _ = _curve(offer, prices, nodes)
-    return max(0.0, *(gain - rate * seconds for gain, seconds in zip(gains, times, strict=True)))
+    return max([0.0, *(gain - rate * seconds for gain, seconds in zip(gains, times, strict=True))])
 
 
 def turns(offers: Sequence[Offer], prices: Prices, nodes: int, rate: float) -> list[tuple[int, float, float]]:
@@ -136,7 +150,7 @@ def can_pay(source: int, prices: Prices, batch: int, sizes: Iterable[tuple[int, 
     """Whether drafts of this source, of these (nodes, depth), would pay if every guess were right."""
     base = prices.forward(batch, batch)
     for nodes, depth in sizes:
-        seconds = prices.forward(batch, batch * (1 + nodes)) + prices.draft(source, nodes, batch)
+        seconds = prices.forward(batch, batch * (1 + nodes)) + prices.draft(source, depth, batch)
         if (1 + depth) * base > seconds * (1 + MARGIN):
             return True
     return False

@@ -30,7 +30,8 @@ _TABLE = 64
 @dataclass(frozen=True, slots=True)
 class DraftCost:
     """Seconds of a source's draft: start + token * depth for one request; each further request of a batch adds the
-    share `growth` of that. read: per token of context that it has not seen yet."""
+    share `growth` of that. A level of a tree costs one forward of the drafter, like a token of a chain, however many
+    nodes it has. read: per token of context that it has not seen yet."""
 
     start: float = 0.0
     token: float = 0.0

@@ -23,15 +23,15 @@ those of one row are thought over in every step."""
 REST, LONG_REST, HOPELESS = 3, 15, 63
 """The same for "no drafts": the least; the most until the next probe; where no source could pay if always right."""
 OPTIMISM = 0.8
-"""Exponent on the chances of a source of which only a few rounds are known: what they teach is of use for long."""
+"""Exponent on the chances of a source of which only a few rounds are known, and divisor of what its trees should bring:
+what these rounds teach is of use for long."""
 _HORIZON = 64  # steps over which reading a long context for a draft is spread
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A drafter that can be turned up and down by itself. limit: most nodes it is worth asking for. sizes: (nodes,
-    depth)
-    of the trees it can draft, smallest first; empty for chains."""
+    depth) of the trees it can draft, smallest first; empty for chains."""
 
     name: str
     limit: int
@@ -43,9 +43,15 @@ class Source:
         return max((depth for _, depth in self.sizes), default=self.limit)
 
     @property
-    def least(self) -> int:
-        """Nodes of its smallest draft."""
-        return self.sizes[0][0] if self.sizes else 1
+    def least(self) -> tuple[int, int]:
+        """Nodes and depth of its smallest draft."""
+        return self.sizes[0] if self.sizes else (1, 1)
+
+    def levels(self, nodes: int) -> int:
+        """Depth of a draft for which so many nodes were asked: what drafting it costs grows with that."""
+        if not self.sizes:
+            return nodes
+        return max((size for size in self.sizes if size[0] <= nodes), default=(0, 0))[1]
 
 
 class RowState:
@@ -71,8 +77,11 @@ class RowState:
             spoke = place == source and len(step.draft) > 0
             self.beliefs[place].heard(spoke)
             self.read[place] = step.position
-            if spoke:
+            if spoke and self.group.pools[place].trees is not None:
+                self.beliefs[place].learn_tree(step.draft, step.path, cap)
+            elif spoke:
                 self.beliefs[place].learn(len(step.path), max(step.draft.depths))
+            if spoke:
                 break
         self.asked, self.caps = asked, ()
         self.drift(len(step.tokens))
@@ -88,7 +97,7 @@ class Group:
 
     def __init__(self, sources: Sequence[Source], prices: Prices) -> None:
         self.prices = prices
-        self.pools = [Pool(min(source.depth, DEEPEST)) for source in sources]
+        self.pools = [Pool(min(source.depth, DEEPEST), source.sizes) for source in sources]
         self._sources = sources
         self._credit = 0.0
         self._rate = 0.0
@@ -146,7 +155,7 @@ class Group:
         for each, mine in zip(offers, choice.caps, strict=True):
             tried = probed if probed is not None and mine[probed] == 0 else None
             if tried is not None and each[tried].survival:
-                mine[tried] = self._sources[tried].least
+                mine[tried] = self._sources[tried].least[0]
             budgets.append(self._budget(each, mine, tried, every, batch))
         if probed is not None:
             self._patience = 0
@@ -165,12 +174,18 @@ class Group:
         offers = []
         steps = min(row.room + 1, _HORIZON)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
-            survival = belief.survival()
-            if self.pools[place].young:  # else a source that just misses paying by the prior would hardly ever be met
-                survival = [chance**OPTIMISM for chance in survival]
+            young = self.pools[place].young  # a source that just misses paying by the prior would hardly ever be met
             unread = max(0, row.tokens - state.read[place] - 2)  # a draft always has a token or two to read
             backlog = self.prices.read(place) * unread
             sizes = tuple(size for size in source.sizes if size[0] <= row.room)
+            if self.pools[place].trees is not None:
+                gains = [gain / OPTIMISM if young else gain for gain in belief.gains()[: len(sizes)]]
+                chances = [belief.chance] if sizes else []
+                offers.append(Offer(place, belief.speaks, chances, backlog, steps, sizes, gains))
+                continue
+            survival = belief.survival()
+            if young:
+                survival = [chance**OPTIMISM for chance in survival]
             deepest = max((depth for _, depth in sizes), default=0) if source.sizes else min(source.limit, row.room)
             offers.append(Offer(place, belief.speaks, survival[:deepest], backlog, steps, sizes))
         return offers
@@ -200,8 +215,8 @@ class Group:
         prices, caps = self.prices, choice.caps
         tried = [number for number, mine in enumerate(caps) if mine[place] == 0]
         nodes = batch + sum(sum(mine) for mine in caps)
-        least = self._sources[place].least
-        seconds = prices.draft(place, least, len(tried))
+        least, depth = self._sources[place].least
+        seconds = prices.draft(place, depth, len(tried))
         seconds += prices.forward(batch, nodes + least * len(tried)) - prices.forward(batch, nodes)
         for number in tried:
             offer = offers[number][place]
@@ -228,9 +243,8 @@ class Group:
             return {}
         found = {}
         for source, offer, cap in zip(self._sources, offers, caps, strict=True):
-            depth = max((d for n, d in offer.sizes if n <= cap), default=0) if offer.sizes else cap
-            time = self.prices.draft(offer.source, cap, 1) if cap else 0.0
-            found[source.name] = sum(offer.survival[:depth]) - self._rate * time
+            time = self.prices.draft(offer.source, source.levels(cap), 1) if cap else 0.0
+            found[source.name] = offer.gain(cap) - self._rate * time
         return found
 
     def _budget(

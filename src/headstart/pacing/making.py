@@ -38,6 +38,8 @@ def make_pacing(
     sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
     known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
+    if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
+        known["sizes"] = sizes  # a level of theirs was timed, not a token
     costs = profiled(known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: one_row(target, cache))
     return AdaptivePacing(sources, costs)
 

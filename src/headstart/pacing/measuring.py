@@ -14,14 +14,14 @@ from functools import partial
 
 import torch
 
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import DraftContext, Drafter, Observation
 from headstart.law import LawState
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.noise import Noise, Purpose
 from headstart.pacing.costs import Costs, DraftCost
-from headstart.types import Draft, Sampling
+from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 
 SECONDS = 1.0
 _ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
@@ -30,6 +30,7 @@ _TWICE = 2
 _HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
 _PREFIX = 24
 _SHORT, _LONG = 1, 5
+_NODES = 24  # of the trees that are timed
 _REQUESTS = 4
 _PERIOD = 6
 _LOW = 0.2
@@ -47,16 +48,17 @@ def measure(
     """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots."""
     bench = _Bench(target.device)
     forwards = _Forwards(target, cache, batch)
-    drafts = [_Drafts(part, target.vocab_size, index, forwards) for index, part in enumerate(parts)]
+    drafts = [_Drafts(part, target, index, forwards) for index, part in enumerate(parts)]
     for n in _ROWS:
         bench.add(("rows", n), partial(forwards.run, 1, n))
     for part, made in zip(parts, drafts, strict=True):
         # "read" lets the made-up requests go; they are begun anew before the clock runs for the next
+        (short, _), (long, _) = _ends(part)
         bench.add((part.name, "read"), made.read)
-        bench.add((part.name, _SHORT), partial(made.run, 1, _SHORT), before=partial(made.run, batch, _SHORT))
-        bench.add((part.name, _LONG), partial(made.run, 1, _LONG))
+        bench.add((part.name, _SHORT), partial(made.run, 1, short), before=partial(made.run, batch, short))
+        bench.add((part.name, _LONG), partial(made.run, 1, long))
         if batch > 1:
-            bench.add((part.name, "several"), partial(made.run, batch, _LONG))
+            bench.add((part.name, "several"), partial(made.run, batch, long))
     if batch > 1:
         bench.add(("requests", batch), partial(forwards.run, batch, 1))
         if forwards.seconds(max(_ROWS)) < _HEAVY:
@@ -73,7 +75,7 @@ def measure(
     # The forward of so many requests has as many rows; what it costs more than those rows is the requests' own
     rows_alone = found.get(("rows", batch), one)
     request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
-    costs = {part.name: _draft_cost(part.name, found, batch, one) for part in parts}
+    costs = {part.name: _draft_cost(part, found, batch, one) for part in parts}
     measured = tuple((n, found["rows", n]) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
     return Costs(measured, request, costs)
 
@@ -87,15 +89,23 @@ def one_row(target: ModelRunner, cache: Slots) -> float:
         forwards.release()
 
 
-def _draft_cost(name: str, found: dict[tuple[str, int | str], float], requests: int, step: float) -> DraftCost:
+def _ends(part: Drafter) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(nodes, depth) of a short and of a long draft: of trees the smallest, and the deepest of up to `_NODES` nodes."""
+    sizes = part.sizes or ((_SHORT, _SHORT), (_LONG, _LONG))
+    some = [size for size in sizes if size[0] <= _NODES] or sizes[:1]
+    return sizes[0], max(some, key=lambda size: (size[1], size[0]))
+
+
+def _draft_cost(part: Drafter, found: dict[tuple[str, int | str], float], requests: int, step: float) -> DraftCost:
+    name, ((_, low), (_, high)) = part.name, _ends(part)
     short, long = found.get((name, _SHORT)), found.get((name, _LONG))
     if short is None or long is None:
         return DraftCost(0.0, _GUESS * step)
-    token = max(0.0, long - short) / (_LONG - _SHORT)
+    token = max(0.0, long - short) / max(1, high - low)
     read = max(0.0, found.get((name, "read"), short) - short) / _Drafts.UNREAD
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)
-    return DraftCost(max(0.0, short - token * _SHORT), token, read, growth)
+    return DraftCost(max(0.0, short - token * low), token, read, growth)
 
 
 class _Bench:
@@ -197,12 +207,14 @@ class _Drafts:
 
     UNREAD = 40
 
-    def __init__(self, drafter: Drafter, vocab_size: int, index: int, forwards: _Forwards) -> None:
+    def __init__(self, drafter: Drafter, target: ModelRunner, index: int, forwards: _Forwards) -> None:
         self._drafter = drafter
         self._forwards = forwards
-        self._vocab_size = vocab_size
+        self._target = target
+        self._vocab_size = target.vocab_size
         self._first = -1 - _REQUESTS * index
         self._lengths: dict[int, int] = {}
+        self._shown: dict[int, int] = {}
 
     def run(self, requests: int, depth: int) -> None:
         """The next round of each, two tokens further on in its text, as after an accepted guess."""
@@ -225,7 +237,20 @@ class _Drafts:
         tokens = made_up(length, self._vocab_size)
         state = LawState(Sampling(), (), self._vocab_size, frozenset())
         slot = self._forwards.slots[self._first - number]
+        if self._drafter.taps:
+            self._show(number, tokens)
         return DraftContext(number, tokens, depth, state, Noise(0), Purpose.DRAFT, slot=slot)
+
+    def _show(self, number: int, tokens: Sequence[int]) -> None:
+        """What a step would have shown of the text since the last round, with made-up hidden states."""
+        new = tuple(tokens[self._shown.get(number, 0) : -1])
+        self._shown[number] = len(tokens) - 1
+        width = self._target.config.get_text_config().hidden_size
+        states = torch.ones(len(new), width, dtype=self._target.dtype, device=self._target.device)
+        step = Step(
+            number, 0, len(tokens), Draft(), (), (), None, len(new), 1, Seconds(), None, Speculation(True, "measured")
+        )
+        self._drafter.observe(Observation(step, new, dict.fromkeys(self._drafter.taps, states)))
 
     def release(self) -> None:
         """Let all requests go; the next round begins new ones."""
@@ -233,6 +258,7 @@ class _Drafts:
             with suppress(Exception):  # a drafter's, as above
                 self._drafter.release(number)
         self._lengths.clear()
+        self._shown.clear()
 
 
 def made_up(length: int, vocab_size: int) -> list[int]:
