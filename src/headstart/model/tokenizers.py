@@ -51,15 +51,17 @@ def check_pair(target: Any, draft: Any, *, target_vocab: int, draft_vocab: int, 
     The models' vocabularies may differ in size by padding (151,936 against 152,064, say): the tokenizers decide.
     Where a model comes without a tokenizer only the sizes can be compared.
     """
+    hint = "use a draft of the target's own family, train one (headstart train draft), or drafter='ngram'"
     if target is not None and draft is not None:
         found = differences(target, draft)
     elif target_vocab != draft_vocab:
         found = (f"one has no tokenizer, and their vocabularies have {target_vocab} and {draft_vocab} entries",)
+        hint = f"put the tokenizers' files beside both models, so that drafts can be translated; or {hint}"
     else:
         found = ()
     if found:
         raise IncompatibleTokenizer(
             f"{name} has another tokenizer than the target: {'; '.join(found)}",
-            hint="use a draft of the target's own family, train one (headstart train draft), or drafter='ngram'",
+            hint=hint,
             differences=found,
         )
