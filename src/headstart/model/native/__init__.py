@@ -78,6 +78,12 @@ class View(ctypes.Structure):
     _fields_ = tuple((name, _pointer) for name in ("first", "last", "extra_begin", "extra"))
 
 
+class Head(ctypes.Structure):
+    """struct Head of decoder.cpp."""
+
+    _fields_ = (("fuse", Product), ("state_gain", _pointer), ("residual_normed", _flag), ("output_normed", _flag))
+
+
 class Batch(ctypes.Structure):
     """struct Batch of decoder.cpp."""
 
@@ -94,6 +100,8 @@ class Batch(ctypes.Structure):
         ("logits", _pointer),
         ("taps", _pointer),
         ("threads", _number),
+        ("drafting", ctypes.POINTER(Head)),
+        *((name, _pointer) for name in ("states", "features", "left")),
     )
 
 

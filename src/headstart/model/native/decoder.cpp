@@ -3,6 +3,9 @@
 // Every row (one token) is computed by itself and in one fixed order of operations: its result has the same bits
 // whether it runs alone, beside the rows of a draft, or in a batch. Work is shared out over threads in whole rows, in
 // panels of outputs or in blocks of queries, never inside a sum. The residual stream is float32.
+//
+// A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
+// and the row that leaves its layer is wanted as well, to begin the next step's with. See `Head`.
 
 #include "attention.h"
 #include "products.h"
@@ -10,7 +13,7 @@
 namespace {
 
 struct Layer {
-    const float *before, *after;     // gains of the two norms
+    const float *before, *after;     // gains of the two norms; no `before`, no norm
     const float *q_gain, *k_gain;    // gains of each head's norm (Qwen3), or null
     Product qkv, out, gate_up, down;
     int64_t view;                    // which of the forward's views its attention uses
@@ -21,11 +24,21 @@ struct Model {
     const Layer *layers;
     int64_t layer_count, width, heads, kv_heads, dim;
     const void *embedding;           // [tokens, width]
-    const float *final_gain;
+    const float *final_gain;         // or null: no norm before the head
     const float *cosine, *sine;      // [positions, dim / 2]
     Product head;
     float eps;
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
+};
+
+// What the rows of a drafting head begin with. Its residual stream is `fuse` of [embedding | state] (EAGLE-1), or of
+// the features of several layers, or the state itself (EAGLE-3, whose first product then takes
+// [normed embedding | normed stream]).
+struct Head {
+    Product fuse;
+    const float *state_gain;         // EAGLE-3: gain of the stream's norm; null for EAGLE-1
+    int32_t residual_normed;         // whether the stream goes on normed
+    int32_t output_normed;           // whether states are left behind the final norm
 };
 
 struct Batch {
@@ -41,6 +54,9 @@ struct Batch {
     float *logits;                   // [judged_count, vocabulary]
     float *const *taps;              // [layer_count + 1]: where to leave a layer's input, or null; or null
     int64_t threads;
+    const Head *drafting;            // or null: an ordinary decoder, whose rows are embedded tokens
+    const float *states, *features;  // [count, width], [count, fuse.in]: one of them, of a drafting head
+    float *left;                     // [judged_count, width]: the states it leaves
 };
 
 // The rows that go on after a layer's attention: all, or (after the last layer's, unless its output is tapped) the judged
@@ -80,7 +96,7 @@ inline void norm_row(const float *x, const float *gain, float eps, int64_t width
     for (int64_t i = 0; i < width; i += LANES) store(out + i, load(x + i) * factor * load(gain + i));
 }
 
-// x += y (if any), then the normed row goes into the next product.
+// x += y (if any), then the normed row goes into the next product (as it is, without a gain).
 void norm(float *x, const float *y, const float *gain, float eps, int64_t count, const Product &next, uint8_t *rows,
           float *scale) {
     const int64_t width = next.in;
@@ -90,8 +106,8 @@ void norm(float *x, const float *y, const float *gain, float eps, int64_t count,
         float *row = x + r * width;
         if (y)
             for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
-        norm_row(row, gain, eps, width, normed);
-        emit_for(next, normed, r, rows, scale);
+        if (gain) norm_row(row, gain, eps, width, normed);
+        emit_for(next, gain ? normed : row, r, rows, scale);
     }
 }
 
@@ -181,6 +197,50 @@ void embed(const Model &model, const Batch &batch, float *x) {
             store(x + r * model.width + i, load(table + batch.ids[r] * model.width + i));
 }
 
+// The residual stream of a drafting head: see `Head`.
+template <class W>
+void begin(const Model &model, const Batch &batch, float *x, uint8_t *rows, float *scale) {
+    const Head &head = *batch.drafting;
+    const int64_t width = model.width;
+    const bool paired = head.state_gain;
+    if (paired && batch.states) {
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < batch.count; r++)
+            std::memcpy(x + r * width, batch.states + r * width, width * sizeof(float));
+        return;
+    }
+    const W *table = (const W *)model.embedding;
+    float *row = scratch<0>(2 * width);
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) {
+        if (paired) {
+            emit_for(head.fuse, batch.features + r * head.fuse.in, r, rows, scale);
+            continue;
+        }
+        for (int64_t i = 0; i < width; i += LANES) store(row + i, load(table + batch.ids[r] * width + i));
+        std::memcpy(row + width, batch.states + r * width, width * sizeof(float));
+        emit_for(head.fuse, row, r, rows, scale);
+    }
+    multiply(head.fuse, rows, scale, batch.count, x);
+}
+
+// [normed embedding | normed stream] of each row goes into the next product.
+template <class W>
+void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &layer, uint8_t *rows, float *scale) {
+    const Head &head = *batch.drafting;
+    const int64_t width = model.width;
+    const W *table = (const W *)model.embedding;
+    float *pair = scratch<0>(3 * width), *embedded = pair + 2 * width;
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < batch.count; r++) {
+        for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
+        norm_row(embedded, layer.before, model.eps, width, pair);
+        norm_row(x + r * width, head.state_gain, model.eps, width, pair + width);
+        if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
+        emit_for(layer.qkv, pair, r, rows, scale);
+    }
+}
+
 // x[n] = x[kept.row(n)]; rows rise, so none is overwritten before it has been read.
 void gather_rows(float *x, const Kept &kept, int64_t width) {
 #pragma omp single
@@ -201,8 +261,12 @@ void judge(const Model &model, const Batch &batch, const Kept &kept, float *x, c
     }
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < batch.judged_count; n++) {
-        norm_row(x + (kept.rows ? n : batch.judged[n]) * width, model.final_gain, model.eps, width, normed);
-        emit_for(model.head, normed, n, rows, scale);
+        const float *row = x + (kept.rows ? n : batch.judged[n]) * width;
+        if (model.final_gain) norm_row(row, model.final_gain, model.eps, width, normed);
+        const float *spoken = model.final_gain ? normed : row;
+        if (batch.drafting)
+            std::memcpy(batch.left + n * width, batch.drafting->output_normed ? spoken : row, width * sizeof(float));
+        emit_for(model.head, spoken, n, rows, scale);
     }
     multiply(model.head, rows, scale, batch.judged_count, batch.logits);
 }
@@ -217,12 +281,18 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
     {
         Tiles tiles(batch.count);
-        embed<KV>(model, batch, x);
+        if (batch.drafting)
+            begin<KV>(model, batch, x, rows, scale);
+        else
+            embed<KV>(model, batch, x);
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
             const Kept &kept = l + 1 < model.layer_count || tapped ? all : judged;
             KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
-            norm(x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
+            if (l == 0 && batch.drafting && batch.drafting->state_gain)
+                norm_pair<KV>(model, batch, x, layer, rows, scale);
+            else
+                norm(x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
             tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, y);
             rotate(y, layer, model, batch, s, keys, values, b.query.data());
@@ -287,6 +357,7 @@ void headstart_forward(const Model *model, const Batch *batch) {
             bytes = most(bytes, row_stride(p->kind, p->in));
             widest = most(widest, p->out);
         }
+    if (batch->drafting) bytes = most(bytes, row_stride(batch->drafting->fuse.kind, batch->drafting->fuse.in));
     if (int64_t(b.rows.size()) < padded * bytes) b.rows.resize(padded * bytes);
     Buffers::grow(b.x, padded * model->width);
     Buffers::grow(b.scale, padded);

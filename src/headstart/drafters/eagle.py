@@ -1,0 +1,406 @@
+"""EAGLE-1, -2 and -3: a head of one layer drafts from the target's own hidden states.
+
+The states of a text say far more of what comes next than its tokens do. The head's row t is the pair (token x_{t+1},
+the target's states h_t); the last one has the law of the first draft token, and its own state, fed back with that
+token, goes on from there. In every round the rows of newly committed tokens are read with the target's states, which
+are a guess or two and the bonus; what the head made of its own guesses is scratch and is overwritten.
+
+Drafts are chains (`tree="none"`), EAGLE-1's static tree ("static"), EAGLE-2's dynamic one ("top-k"), static trees whose
+shape is learnt ("sampled"), or the last two by what a request asks for ("mixed", see `ways`). A head may know only a
+part of the vocabulary: the other tokens have probability 0 in its law, which keeps the rule exact.
+
+Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters.drawing import Guess, draw
+from headstart.drafters.shapes import Shape, best_tree
+from headstart.drafters.trees import Guess as TreeGuess
+from headstart.drafters.trees import TopK, grow
+from headstart.drafters.ways import Ways
+from headstart.errors import InvalidOption
+from headstart.model.eagle_checkpoint import is_eagle, read, read_target
+from headstart.model.eagle_fused import make_head
+from headstart.model.heads import Head, Spoken, complete
+from headstart.model.loading import fetch
+from headstart.model.packed import Packed, Segment
+from headstart.model.runner import ModelRunner
+from headstart.options import check_number
+from headstart.types import Draft
+
+__all__ = ["EagleDrafter", "Tree", "is_eagle"]
+
+NO_DRAFT = Draft()
+
+Tree = Literal["none", "static", "mixed", "top-k", "sampled"]
+
+LONGEST = 12
+"""Tokens of the longest chain."""
+NODES, STATIC_NODES, STATIC_DEPTH = 60, 25, 5
+"""Of the largest trees: dynamic or learnt ones, and the static one."""
+WIDTH = 10
+"""Nodes that a dynamic tree expands in a level, and children of each."""
+
+_RANKS = (0.62, 0.16, 0.08, 0.05, 0.03, 0.02)
+"""How often the target's token is a node's first child, its second, ...: what the static tree's shape is made from."""
+_SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
+_SCRATCH = 128  # rows behind the text, for the nodes of a tree
+
+
+class EagleDrafter(Drafter):
+    """Drafts of one head. It holds a cache of its own, of one layer.
+
+    Args:
+        head: ready to run.
+        vocab_size: of the target.
+        slots: requests at a time.
+        max_length: tokens of text and draft together, at most.
+        budget: nodes where nobody chooses; None takes what the kind of draft usually has.
+        tree: see above.
+        chunk: rows that are read at once.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        *,
+        vocab_size: int,
+        slots: int,
+        max_length: int,
+        budget: int | None = None,
+        tree: Tree = "mixed",
+        name: str = "eagle",
+        chunk: int = 512,
+    ) -> None:
+        if tree not in get_args(Tree):
+            raise InvalidOption(f"tree={tree!r} does not exist", hint=f"it is one of {', '.join(get_args(Tree))}")
+        self.name = name
+        self._kind = tree
+        usual = {"none": 5, "static": STATIC_NODES}.get(self._kind, 24)
+        self.default_budget = usual if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
+        self.draws = self._kind != "top-k"
+        self.taps = head.config.layer_ids
+        self.head = head
+        self.cache = head.new_cache(slots)
+        self._ways = None if tree == "none" or tree == "static" else Ways(tree, width=WIDTH, depth=None)
+        self._max_length = max_length
+        self._chunk = chunk
+        self._rows: dict[int, _Row] = {}
+        self._vocab_size = vocab_size
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        runner: ModelRunner,
+        *,
+        target_folder: str | Path,
+        slots: int,
+        budget: int | None = None,
+        tree: Tree | Literal["auto"] = "auto",
+        quantize: str | None = "auto",
+        name: str = "eagle",
+    ) -> EagleDrafter:
+        """Read a head for this target.
+
+        target_folder: where the target's safetensors are, for heads that borrow its output matrix. quantize: None,
+        or "int8" or "auto" for matrices of 8-bit integers where the row kernels run them; rounding costs acceptance
+        at most. tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as
+        long as one of its forwards.
+
+        Raises:
+            ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.
+        """
+        checkpoint = read(folder, runner.config)
+        embedding = runner.model.get_input_embeddings().weight.detach()
+        output = embedding
+        if "lm_head.weight" not in checkpoint.tensors and not runner.config.get_text_config().tie_word_embeddings:
+            # the runner's own is laid out for its kernels by now
+            output = read_target(fetch(str(target_folder)), "lm_head.weight")
+        weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
+        limit = min(runner.max_length, checkpoint.config.max_length)
+        head = make_head(weights, limit + _SCRATCH, quantize=quantize)
+        return cls(
+            head,
+            vocab_size=runner.vocab_size,
+            slots=slots,
+            max_length=limit,
+            budget=budget,
+            tree=_usual_tree(runner.config) if tree == "auto" else tree,
+            name=name,
+        )
+
+    @property
+    def limit(self) -> int:
+        """A chain's or a tree's: more are never worth a target's row."""
+        return {"none": LONGEST, "static": STATIC_NODES}.get(self._kind, NODES)
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        if self._kind == "static":
+            return tuple((nodes, static_shape(nodes).depth) for nodes in (1, 2, 4, 8, 16, STATIC_NODES))
+        return () if self._ways is None else tuple(size for size in self._ways.sizes if size[0] <= NODES)
+
+    # -- proposing ----------------------------------------------------------------------------------------------------
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        ready = [context for context in contexts if self._room(context) > 0]
+        drafts = dict(zip((context.request for context in ready), self._drafts(ready), strict=True))
+        return [drafts.get(context.request, NO_DRAFT) for context in contexts]
+
+    def observe(self, observation: Observation) -> None:
+        request, tokens = observation.step.request, observation.tokens
+        if self._ways is not None and observation.step.draft.source == self.name:
+            self._ways.observe(observation.step)
+        if not tokens or any(layer not in observation.hidden for layer in self.taps):
+            return
+        row = self._rows.setdefault(request, _Row())
+        if row.known + len(tokens) > self._max_length:
+            row.close()  # beyond its context it has nothing to say
+            return
+        row.learn(tokens, joined_states([observation.hidden[layer] for layer in self.taps]))
+        while row.readable >= self._chunk:  # a long prompt's states are not kept until somebody asks
+            self._seat(row)
+            self._read([row], self._chunk)
+
+    def release(self, request: int) -> None:
+        if self._ways is not None:
+            self._ways.release(request)
+        row = self._rows.pop(request, None)
+        if row is not None and row.slot is not None:
+            self.cache.release(row.slot)
+
+    def _room(self, context: DraftContext) -> int:
+        """How many nodes the draft may have: none where not all states of the text are known."""
+        row = self._rows.get(context.request)
+        if row is None or row.known != len(context.tokens) - 1:
+            return 0
+        return max(0, min(context.budget, self.limit, self._max_length - len(context.tokens)))
+
+    def _drafts(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        rows = [self._rows[context.request] for context in contexts]
+        rooms = [self._room(context) for context in contexts]
+        for context, row in zip(contexts, rows, strict=True):
+            self.cache.rewind(self._seat(row), row.follow(context.tokens[-1]))
+        if self._kind != "none":
+            ways = [self._way(context, room) for context, room in zip(contexts, rooms, strict=True)]
+            trees = [_Growing(*each) for each in zip(contexts, rooms, ways, rows, strict=True)]
+            if all(isinstance(way, TopK) for way in ways) and all(_plainly_ranked(context) for context in contexts):
+                self._grow(trees)
+            else:
+                grow(trees, lambda live: self._widened(self._level(live)))
+            return [tree.draft() for tree in trees]
+        chains = [_Chain(*each) for each in zip(contexts, rooms, rows, strict=True)]
+        try:
+            draw(chains, lambda live: self._widened(self._next(live)))
+        finally:
+            for row in rows:
+                self.cache.rewind(self._seat(row), row.read)
+        return [chain.draft() for chain in chains]
+
+    def _way(self, context: DraftContext, nodes: int) -> TopK | Shape:
+        return static_shape(nodes) if self._ways is None else self._ways.way(context, nodes)
+
+    def _grow(self, trees: Sequence[_Growing]) -> None:
+        """As `grow` for greedy requests without processors, whose guesses can be ranked within the draft vocabulary."""
+        live = [tree for tree in trees if tree.fresh]
+        while live:
+            logits = self._level(live).float()
+            values, ids = logits.topk(min(WIDTH, logits.shape[1]))
+            scores = (values - logits.logsumexp(-1, keepdim=True)).tolist()
+            tokens = (ids if self.head.token_ids is None else self.head.token_ids[ids]).tolist()
+            begin = 0
+            for tree in live:
+                end = begin + len(tree.fresh)
+                tree.rank(tokens[begin:end], scores[begin:end])
+                begin = end
+            live = [tree for tree in live if tree.fresh]
+
+    def _next(self, live: Sequence[_Chain]) -> Tensor:
+        """The logits after each chain's last token, or after its text."""
+        if not live[0].tokens:  # all of them begin together
+            return self._begin(live)
+        segments = [Segment(self._seat(chain.row), (chain.tokens[-1],)) for chain in live]
+        logits = self._go_on(live, segments, [chain.states for chain in live])
+        for segment in segments:
+            self.cache.keep(segment.slot, 1)
+        return logits
+
+    def _level(self, live: Sequence[_Growing]) -> Tensor:
+        """The logits after each tree's fresh nodes."""
+        if not live[0].tokens:  # as above
+            return self._begin(live)
+        segments = [tree.segment(self._seat(tree.row)) for tree in live]
+        return self._go_on(live, segments, [tree.states_above() for tree in live])
+
+    def _begin(self, live: _Live) -> Tensor:
+        """Read what is new in the texts; the last rows begin the drafts."""
+        rows = [each.row for each in live]
+        for row in rows:
+            while row.readable > self._chunk:
+                self._read([row], self._chunk)
+        return self._take(live, self._read(rows, self._chunk), [1] * len(live))
+
+    def _go_on(self, live: _Live, segments: Sequence[Segment], states: Sequence[Tensor]) -> Tensor:
+        """Draft on from the head's own states, which were left by the rows before."""
+        given = states[0] if len(states) == 1 else torch.cat(tuple(states))
+        return self._take(live, self._run(segments, given, own=True), [segment.judged for segment in segments])
+
+    def _take(self, live: _Live, spoken: Spoken, counts: Sequence[int]) -> Tensor:
+        """Give each the states to go on from; returns the logits [R, draft V]."""
+        parts = [spoken.states] if len(live) == 1 else torch.split(spoken.states, list(counts))
+        for each, states in zip(live, parts, strict=True):
+            each.take(states)
+        return spoken.logits
+
+    def _widened(self, logits: Tensor) -> Tensor:
+        """[R, draft V] to [R, V]: -inf for what the head does not know."""
+        if self.head.token_ids is None:
+            return logits
+        wide = logits.new_full((len(logits), self._vocab_size), -math.inf)
+        return wide.index_copy_(1, self.head.token_ids, logits)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, rows: Sequence[_Row], count: int) -> Spoken:
+        """Read up to `count` of each request's rows, and keep them; what the last of each says."""
+        parts = [row.pop(count) for row in rows]
+        given = parts[0][1] if len(parts) == 1 else torch.cat([states for _, states in parts])
+        segments = [Segment(self._seat(row), tokens) for row, (tokens, _) in zip(rows, parts, strict=True)]
+        spoken = self._run(segments, given, own=False)
+        for segment in segments:
+            self.cache.keep(segment.slot, len(segment))
+        return spoken
+
+    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> Spoken:
+        return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
+
+    def _seat(self, row: _Row) -> int:
+        """The slot of a request, taken at its first use."""
+        if row.slot is None:
+            row.slot = self.cache.acquire()
+        return row.slot
+
+
+class _Row:
+    """What is known of one request, and what its slot of the head's cache holds.
+
+    Row t of the head is the target's states of token t, with the token after it. known: states seen; read: rows in the
+    cache. Those in between wait, with the tokens after them as far as these are known, too.
+    """
+
+    def __init__(self) -> None:
+        self.slot: int | None = None
+        self.known = self.read = 0
+        self._states: list[Tensor] = []
+        self._after: list[int] = []
+        self._last: Tensor | None = None
+        self._closed = False
+
+    @property
+    def readable(self) -> int:
+        """Waiting rows whose next token is known."""
+        return len(self._after)
+
+    def learn(self, tokens: Sequence[int], states: Tensor) -> None:
+        """The target has read these tokens, and had these states [n, features]."""
+        if self._closed:
+            return
+        # the first of them follows a state that waits, or one that was read together with it
+        self._after += tokens if self.known > self.read else tokens[1:]
+        self._states.append(states)
+        self.known += len(tokens)
+
+    def close(self) -> None:
+        """No more states are taken; what is known no longer reaches the end of the text."""
+        self._closed = True
+        self._states.clear()
+        self._after.clear()
+
+    def follow(self, pending: int) -> int:
+        """Line up for a draft after `pending`, the token after the last state: there is always a row to read. Returns
+        how many are in the cache."""
+        if not self._states:
+            assert self._last is not None, "a row without states has been read"
+            self._states.append(self._last)
+            self.read -= 1
+        del self._after[self.known - self.read - 1 :]
+        self._after.append(pending)
+        return self.read
+
+    def pop(self, count: int) -> tuple[tuple[int, ...], Tensor]:
+        """The next rows to read, at most `count`: tokens, and states [n, features]."""
+        tokens = tuple(self._after[:count])
+        states = self._states[0] if len(self._states) == 1 else torch.cat(self._states)
+        del self._after[:count]
+        rest = states[len(tokens) :]
+        self._states = [rest] if len(rest) else []
+        states = states[: len(tokens)]
+        self._last = states[-1:]
+        self.read += len(tokens)
+        return tokens, states
+
+
+class _Chain(Guess):
+    """A chain, and the head's state behind its last token [1, d]."""
+
+    def __init__(self, context: DraftContext, budget: int, row: _Row) -> None:
+        super().__init__(context, budget)
+        self.row = row
+        self.states = torch.empty(0)
+
+    def take(self, states: Tensor) -> None:
+        self.states = states
+
+
+class _Growing(TreeGuess):
+    """A tree, and the head's states behind the nodes that were fed last [n, d]."""
+
+    def __init__(self, context: DraftContext, budget: int, way: TopK | Shape, row: _Row) -> None:
+        super().__init__(context, budget, way, _SCRATCH)
+        self.row = row
+        self._states = torch.empty(0)
+        self._first = -1
+
+    def take(self, states: Tensor) -> None:
+        self._states, self._first = states, self.fresh[0]
+
+    def states_above(self) -> Tensor:
+        """Of each fresh node, its parent's; parents are of the level before."""
+        rows = [self.parents[node] - self._first for node in self.fresh]
+        return self._states if rows == list(range(len(self._states))) else self._states[rows]
+
+
+_Live = Sequence[_Chain | _Growing]
+
+
+def _usual_tree(config: Any) -> Tree:
+    text = config.get_text_config()
+    return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
+
+
+def _plainly_ranked(context: DraftContext) -> bool:
+    return context.law.sampling.greedy and context.law.unedited
+
+
+def joined_states(states: Sequence[Tensor]) -> Tensor:
+    """The states of the layers read [n, d] each, side by side, as a head takes them."""
+    return states[0] if len(states) == 1 else torch.cat(tuple(states), -1)
+
+
+@cache
+def static_shape(nodes: int) -> Shape:
+    """EAGLE-1's kind of tree: the best for what is usual, of at most 25 nodes and 5 levels."""
+    return best_tree(_RANKS, min(nodes, STATIC_NODES), STATIC_DEPTH)
