@@ -1,0 +1,203 @@
+"""Medusa: extra heads on the target's last hidden state guess the tokens after the next one, all in one small forward.
+
+The state of the last token in the cache gave the pending x0; head k guesses what stands k + 1 places after x0. As no
+head knows what the others guess, the draft is a tree of their likeliest tokens, static but for its size: which
+ranks of which heads are worth a node is told by how often they are right (`medusa_tree`). Its nodes are point masses,
+judged by the walk rule at any temperature; typical acceptance, which changes the law, is not built.
+
+Source: Medusa (arXiv:2401.10774).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters.medusa_tree import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
+from headstart.errors import UnsupportedModel
+from headstart.model.medusa_heads import MedusaHeads, read_heads
+from headstart.model.runner import ModelRunner
+from headstart.options import check_number
+from headstart.types import Draft
+
+BUDGET = 16
+_SALTS = 64  # whose experience is kept; the oldest goes
+
+
+def is_medusa(folder: str | Path) -> bool:
+    """Whether the directory's config is that of Medusa heads."""
+    return "medusa_num_heads" in _config(Path(folder))
+
+
+class MedusaDrafter(Drafter):
+    """Trees of the heads' guesses.
+
+    Args:
+        heads: ready to run.
+        layers: of the target; its final state is tapped.
+        accuracies: how often each rank of each head is right, [heads][ranks]; None takes what is usual. They are
+            refined by what requests of the same salt show, except for requests whose text a seed promises.
+        budget: nodes where nobody chooses.
+    """
+
+    name = "medusa"
+    draws = False
+
+    def __init__(
+        self,
+        heads: MedusaHeads,
+        *,
+        layers: int,
+        accuracies: Accuracies | None = None,
+        budget: int | None = None,
+        name: str = "medusa",
+    ) -> None:
+        self.name = name
+        self.default_budget = BUDGET if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
+        self.taps = (layers,)
+        self._heads = heads
+        if accuracies is None:
+            accuracies = usual_accuracies(heads.count, min(WIDTH, heads.vocab_size))
+        self._accuracies = accuracies
+        self._guesses = max(map(len, accuracies))
+        self._fixed = grow(accuracies)
+        self._experience: dict[str, Experience] = {}
+        self._rows: dict[int, _Row] = {}
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        runner: ModelRunner,
+        *,
+        budget: int | None = None,
+        quantize: str | None = "auto",
+        name: str = "medusa",
+    ) -> MedusaDrafter:
+        """Read a checkpoint's heads for this target. quantize: see `MedusaHeads`.
+
+        Raises:
+            ModelNotFound, PickleCheckpoint: there are no safetensors.
+            UnsupportedModel: no heads, incomplete ones, or heads of another target.
+        """
+        folder = Path(folder)
+        weights = read_heads(folder)
+        vocab_size, width = weights[0].output.shape
+        ours = int(runner.config.get_text_config().hidden_size)
+        if (width, vocab_size) != (ours, runner.vocab_size):
+            raise UnsupportedModel(
+                f"the Medusa heads read states of {width} numbers and know {vocab_size} tokens, but the target's "
+                f"hidden size is {ours} and its vocabulary {runner.vocab_size}",
+                hint="heads belong to the model they were trained on: choose it as target, or train heads for this one",
+            )
+        heads = MedusaHeads(weights, dtype=runner.dtype, device=runner.device, quantize=quantize)
+        recorded = _recorded(folder, heads)
+        return cls(heads, layers=runner.layers, accuracies=recorded, budget=budget, name=name)
+
+    @property
+    def limit(self) -> int:
+        return len(self._fixed)
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        """Prefixes of one greedy order."""
+        return sizes(self._fixed)
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        rows = [self._row(context) for context in contexts]
+        known = [row.state_before(context) for row, context in zip(rows, contexts, strict=True)]
+        states = [state for state in known if state is not None]
+        guesses = iter(self._heads.likeliest(torch.stack(states), self._guesses) if states else ())
+        return [
+            Draft() if state is None else self._draft(row, context, next(guesses))
+            for row, context, state in zip(rows, contexts, known, strict=True)
+        ]
+
+    def observe(self, observation: Observation) -> None:
+        step, hidden = observation.step, observation.hidden.get(self.taps[0])
+        if hidden is None or not len(hidden):
+            return
+        row = self._rows.setdefault(step.request, _Row())
+        row.cached += len(observation.tokens)
+        row.state = hidden[-1].clone()  # not a view that keeps a whole prompt's states
+        if row.sent and step.draft.tokens == row.sent and row.experience is not None:
+            row.experience.learn(row.guesses, step.tokens, len(step.path))
+        row.sent = ()
+
+    def release(self, request: int) -> None:
+        self._rows.pop(request, None)
+
+    def _row(self, context: DraftContext) -> _Row:
+        row = self._rows.setdefault(context.request, _Row())
+        if row.experience is None:
+            row.experience = self._experience.get(context.salt)
+        if row.experience is None:
+            row.experience = self._experience[context.salt] = Experience(self._accuracies)
+            if len(self._experience) > _SALTS:
+                del self._experience[next(iter(self._experience))]
+        return row
+
+    def _draft(self, row: _Row, context: DraftContext, guesses: list[list[int]]) -> Draft:
+        assert row.experience is not None, "given by _row"
+        order = self._fixed if context.alone else row.experience.order
+        draft = tree(order[: context.budget], guesses)
+        row.sent, row.guesses = draft.tokens, guesses
+        return draft
+
+
+class _Row:
+    """One request: the state of its last cached token, how many are cached, and what it was last given."""
+
+    __slots__ = ("cached", "experience", "guesses", "sent", "state")
+
+    def __init__(self) -> None:
+        self.cached = 0
+        self.state: Tensor | None = None
+        self.experience: Experience | None = None
+        self.sent: tuple[int, ...] = ()
+        self.guesses: list[list[int]] = []
+
+    def state_before(self, context: DraftContext) -> Tensor | None:
+        """The state of the token before x0; None while the prompt is unread, or where the text went on unseen."""
+        return self.state if self.cached == len(context.tokens) - 1 else None
+
+
+def tree(order: Sequence[Place], guesses: Sequence[Sequence[int]]) -> Draft:
+    """The draft that takes these places among the guesses [head][rank]."""
+    return Draft(tuple(guesses[place.head][place.rank] for place in order), tuple(place.parent for place in order))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def _recorded(folder: Path, heads: MedusaHeads) -> Accuracies | None:
+    """The accuracies in the config's field `headstart`, where there are any."""
+    field = _config(folder).get("headstart")
+    table = field.get("accuracies") if isinstance(field, dict) else None
+    if table is None:
+        return None
+    rows = table if isinstance(table, list) else []
+    widths = {len(row) if isinstance(row, list) else 0 for row in rows}
+    numbers = [number for row in rows if isinstance(row, list) for number in row]
+    if (
+        len(rows) != heads.count
+        or not all(0 < width <= heads.vocab_size for width in widths)
+        or not all(isinstance(number, int | float) and 0 <= number <= 1 for number in numbers)
+    ):
+        raise UnsupportedModel(
+            f"{folder}: the recorded accuracies do not belong to {heads.count} heads",
+            hint='remove "headstart" from its config.json; accuracies are then learnt from use',
+        )
+    return rows

@@ -1,0 +1,113 @@
+"""The static tree of Medusa: which guesses of which heads are worth a node, by how often they have been right.
+
+With `accuracies[k][i]`, the chance that the i-th likeliest token of head k is right where everything before it was, a
+node that takes ranks i_0, ..., i_k is accepted with about the product of their accuracies. The best tree of n nodes is
+that of the n largest products: a node's product is never above its parent's, so it is connected, and the trees of
+all sizes are prefixes of one order.
+
+Source: Medusa (arXiv:2401.10774, section 2.3.3).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH = 10
+"""Guesses of a head that are considered."""
+NODES = 63
+"""Nodes of the largest tree."""
+
+_FIRST, _DEEPER, _RANK = 0.55, 0.75, 2.0
+_STRENGTH = 40.0
+_MEMORY = 1 - 1 / 2000
+_FRESH = 32
+
+Accuracies = Sequence[Sequence[float]]
+"""[k][i]: how often the i-th guess of head k is right, among those times when its forerunners were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node of the order. parent: its parent's place, -1 for x0. head: its depth, from 0. rank: which guess of that
+    head. chance: that it is accepted."""
+
+    parent: int
+    head: int
+    rank: int
+    chance: float
+
+
+def usual_accuracies(heads: int, width: int) -> list[list[float]]:
+    """What to expect of heads that nobody has measured: the first is right in 55 % of the cases and each further one
+    in three quarters as many; a second guess a quarter as often as a first, a third a ninth."""
+    return [[_FIRST * _DEEPER**k / (i + 1) ** _RANK for i in range(width)] for k in range(heads)]
+
+
+def grow(accuracies: Accuracies, nodes: int = NODES) -> tuple[Place, ...]:
+    """The `nodes` most promising nodes, the best first; of equals, those higher up and of lower rank."""
+    ranks = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i)) for row in accuracies]  # type: ignore[misc]
+    order: list[Place] = []
+    # (-chance, head, place among its siblings, parent): each node enters after its parent and its better sibling
+    open_: list[tuple[float, int, int, int]] = []
+
+    def enter(parent: int, head: int, among: int) -> None:
+        if head < len(ranks) and among < len(ranks[head]):
+            above = order[parent].chance if parent >= 0 else 1.0
+            heapq.heappush(open_, (-above * accuracies[head][ranks[head][among]], head, among, parent))
+
+    enter(-1, 0, 0)
+    while open_ and len(order) < nodes:
+        value, head, among, parent = heapq.heappop(open_)
+        order.append(Place(parent, head, ranks[head][among], -value))
+        enter(parent, head, among + 1)
+        enter(len(order) - 1, head + 1, 0)
+    return tuple(order)
+
+
+def sizes(
+    order: Sequence[Place], counts: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
+) -> list[tuple[int, int]]:
+    """(nodes, depth) of some prefixes of the order."""
+    depth, found = 0, []
+    for nodes, place in enumerate(order, start=1):
+        depth = max(depth, place.head + 1)
+        if nodes in counts or nodes == len(order):
+            found.append((nodes, depth))
+    return found
+
+
+class Experience:
+    """Accuracies that follow what is observed, and the order that belongs to them.
+
+    They begin as `accuracies`, which count as much as 40 observations of each head, and forget slowly. The order is
+    made anew every 32 steps.
+    """
+
+    def __init__(self, accuracies: Accuracies) -> None:
+        self.order = grow(accuracies)
+        self._start = accuracies
+        self._right = [[0.0] * len(row) for row in accuracies]
+        self._seen = [0.0] * len(accuracies)
+        self._steps = 0
+
+    def learn(self, guesses: Sequence[Sequence[int]], tokens: Sequence[int], accepted: int) -> None:
+        """What a step showed of the guesses [k][i]: the tokens that came, of which so many were accepted; one more
+        was judged after them."""
+        for head, token in enumerate(tokens[: min(len(guesses), accepted + 1)]):
+            right = self._right[head] = [_MEMORY * count for count in self._right[head]]
+            self._seen[head] = _MEMORY * self._seen[head] + 1
+            for rank, guess in enumerate(guesses[head]):
+                if guess == token:
+                    right[rank] += 1
+        self._steps += 1
+        if self._steps % _FRESH == 0:
+            self.order = grow(self.accuracies)
+
+    @property
+    def accuracies(self) -> list[list[float]]:
+        return [
+            [(_STRENGTH * first + count) / (_STRENGTH + seen) for first, count in zip(start, right, strict=True)]
+            for start, right, seen in zip(self._start, self._right, self._seen, strict=True)
+        ]
