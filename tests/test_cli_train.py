@@ -1,4 +1,4 @@
-"""`headstart train draft`: the options are those of `DraftTraining`, one for one."""
+"""`headstart train`: the options are those of the classes in `headstart.training`, one for one."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from typer.testing import CliRunner, Result
 
 from headstart import training
 from headstart.cli import app
-from headstart.commands.train import draft
-from headstart.training import Acceptance, DraftTraining, Shape, TrainingResult
+from headstart.commands.train import draft, eagle3
+from headstart.training import Acceptance, DraftTraining, Eagle3Training, Shape, Training, TrainingResult
 
-RENAMED = {"output": "output_folder", "generation_temperatures": "generation_temperature"}
+RENAMED = {"output": "output_folder", "generation_temperatures": "generation_temperature", "layer_ids": "layer_id"}
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> list[DraftTraining]:
-    """The options of each call of `train_draft`, which trains nothing here."""
-    calls: list[DraftTraining] = []
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Training]:
+    """The options of each call of a `train_...`, which trains nothing here."""
+    calls: list[Training] = []
 
-    def train(options: DraftTraining, *, observe: Any) -> TrainingResult:
+    def train(options: Training, *, observe: Any) -> TrainingResult:
         assert callable(observe)
         calls.append(options)
         acceptance = Acceptance(rate={}, length={}, kl=0.0, target_nats=0.0, draft_nats=0.0, tokens=1)
         return TrainingResult(Path(options.output), 7, 70, 1.0, acceptance)
 
-    monkeypatch.setattr(training, "train_draft", train)
+    for name in ("train_draft", "train_eagle3"):
+        monkeypatch.setattr(training, name, train)
     return calls
 
 
-def run(*args: str) -> Result:
-    return CliRunner().invoke(app, ["train", "draft", *args])
+def run(*args: str, kind: str = "draft") -> Result:
+    return CliRunner().invoke(app, ["train", kind, *args])
 
 
-def test_every_option_arrives(given: list[DraftTraining]) -> None:
+def test_every_option_arrives(given: list[Training]) -> None:
     words = (
         "a.txt b.jsonl --target T --output O --steps 5 --hidden 64 --layers 2 --intermediate 96 --heads 4 --kv-heads 2 "
         "--init random --generations 3 --generation-tokens 17 --generation-temperature 0.5 --generation-temperature 1 "
@@ -76,14 +77,65 @@ def test_every_option_arrives(given: list[DraftTraining]) -> None:
     assert "headstart demo --target T --drafter O" in result.stdout
 
 
-def test_the_defaults_are_those_of_the_library(given: list[DraftTraining]) -> None:
-    assert run("a.txt", "--target", "T", "--output", "O", "--minutes", "1.5").exit_code == 0
-    assert given == [DraftTraining(target="T", output="O", data=("a.txt",), minutes=1.5)]
+def test_every_option_of_a_head_arrives(given: list[Training]) -> None:
+    words = (
+        "a.txt --target T --output O --minutes 2 --ttt-steps 5 --step-decay 0.7 --draft-vocab-size 99 --layer-id 1 "
+        "--layer-id 3 --layer-id 4 --norm-before-residual --format both --row-share 0.5 --cache-hidden 1.5 "
+        "--begin-with B --init random --generations 3 --generation-tokens 17 --generation-temperature 0.5 "
+        "--sequence-length 32 --validation 0.1 --validation-windows 9 --tv-weight 0.25 --batch-size 6 --micro-batch 3 "
+        "--matrix-rate 0.01 --other-rate 0.002 --evaluate-every 11 --save-every 13 --seed 4 "
+        "--device cpu --dtype float32"
+    )
+    result = run(*words.split(), kind="eagle3")
+    assert result.exit_code == 0, result.output
+    assert given == [
+        Eagle3Training(
+            target="T",
+            output="O",
+            data=("a.txt",),
+            layer_ids=(1, 3, 4),
+            ttt_steps=5,
+            step_decay=0.7,
+            draft_vocab_size=99,
+            row_share=0.5,
+            norm_before_residual=True,
+            cache_hidden=1.5,
+            begin_with="B",
+            format="both",
+            generations=3,
+            generation_tokens=17,
+            generation_temperatures=(0.5,),
+            tv_weight=0.25,
+            init="random",
+            minutes=2.0,
+            batch_size=6,
+            micro_batch=3,
+            sequence_length=32,
+            matrix_rate=0.01,
+            other_rate=0.002,
+            validation=0.1,
+            validation_windows=9,
+            evaluate_every=11,
+            save_every=13.0,
+            seed=4,
+            device="cpu",
+            dtype="float32",
+        )
+    ]
 
 
-def test_every_field_has_an_option() -> None:
-    fields = {RENAMED.get(name, name) for name in DraftTraining.__dataclass_fields__} - {"shape"}
-    assert fields | set(Shape.__dataclass_fields__) == set(inspect.signature(draft).parameters) - {"traceback"}
+@pytest.mark.parametrize(("kind", "options"), [("draft", DraftTraining), ("eagle3", Eagle3Training)])
+def test_the_defaults_are_those_of_the_library(given: list[Training], kind: str, options: type[Training]) -> None:
+    assert run("a.txt", "--target", "T", "--output", "O", "--minutes", "1.5", kind=kind).exit_code == 0
+    assert given == [options(target="T", output="O", data=("a.txt",), minutes=1.5)]
+
+
+@pytest.mark.parametrize(("command", "options"), [(draft, DraftTraining), (eagle3, Eagle3Training)])
+def test_every_field_has_an_option(command: Any, options: type[Training]) -> None:
+    fields = {RENAMED.get(name, name) for name in options.__dataclass_fields__}
+    if "shape" in fields:
+        fields = fields - {"shape"} | set(Shape.__dataclass_fields__)
+    assert fields == set(inspect.signature(command).parameters) - {"traceback"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +148,7 @@ def test_every_field_has_an_option() -> None:
         (["--steps", "1", "--hidden", "65", "--heads", "4"], "hidden=65 cannot be divided"),
     ],
 )
-def test_bad_values_are_refused(given: list[DraftTraining], args: list[str], message: str) -> None:
+def test_bad_values_are_refused(given: list[Training], args: list[str], message: str) -> None:
     result = run("a.txt", "--target", "T", "--output", "O", *args)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headstart.training.acceptance import acceptance_rates, accepted_length, measure
+from headstart.training.acceptance import (
+    acceptance_rates,
+    accepted_at_depth,
+    accepted_in_passes,
+    accepted_length,
+    measure,
+)
 
 from .conftest import tiny_llama
 
@@ -48,3 +54,12 @@ def test_accepted_length_counts_runs_from_every_position() -> None:
 def test_temperature_zero_is_agreement_of_the_likeliest() -> None:
     p, q = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([[0.0, 9.0], [0.0, 1.0]])
     assert acceptance_rates(p, q, 0.0).tolist() == [1.0, 0.0]
+
+
+def test_depths_of_passes_with_rates_of_their_own() -> None:
+    first, second = torch.tensor([1.0, 0.0, 0.5, 1.0]), torch.tensor([0.5, 1.0, 1.0])
+    # the last row of the first pass has no second guess, and does not count
+    assert accepted_in_passes([[first, second]]) == pytest.approx((0.5, 1 / 3))
+    assert accepted_in_passes([[first, second], [first, second]]) == pytest.approx((0.5, 1 / 3))
+    rates = torch.tensor([[0.5, 0.25, 1.0]])
+    assert accepted_at_depth(rates, 2) == pytest.approx((0.375, 0.1875))

@@ -1,45 +1,34 @@
-"""`headstart train draft`: distil a draft from any target. The options are those of `DraftTraining`, one for one."""
+"""`headstart train`: make a drafter for a target. The options are those of `headstart.training`, one for one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from headstart.commands import training_options as shared
 from headstart.commands.terminal import Traceback, messages, output, reported
+from headstart.errors import HeadstartError
 
-_SHAPE, _DATA, _RUN = "Size of the draft", "What it reads", "The run"
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from headstart.training import Training, TrainingResult
+
+_SHAPE, _HEAD, _HEADS = "Size of the draft", "The head", "The heads"
 
 train = typer.Typer(help="Train a drafter for a target.", no_args_is_help=True)
 
 
-@train.callback()
-def _root() -> None:
-    """Keeps `draft` a command of its own although it is the only one."""
-
-
 @train.command()
 def draft(
-    data: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATA",
-            help='Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
-        ),
-    ],
-    target: Annotated[
-        str, typer.Option("--target", "-t", metavar="MODEL", help="The model to learn from: a path or a hub id.")
-    ],
-    output_folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the draft goes; run again to resume.")
-    ],
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", help="Train this many steps: a repeatable run.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", metavar="X", help="Or train this long: a run with a known end.")
-    ] = None,
+    data: shared.Data,
+    target: shared.Target,
+    output_folder: shared.Output,
+    steps: shared.Steps = None,
+    minutes: shared.Minutes = None,
     hidden: Annotated[
         int | None,
         typer.Option(
@@ -56,81 +45,23 @@ def draft(
     kv_heads: Annotated[
         int | None, typer.Option("--kv-heads", metavar="N", rich_help_panel=_SHAPE, help="Key and value heads.")
     ] = None,
-    init: Annotated[
-        Literal["target", "random"],
-        typer.Option(
-            "--init",
-            rich_help_panel=_SHAPE,
-            help="Begin with the target's weights as far as shapes permit, or with noise.",
-        ),
-    ] = "target",
-    generations: Annotated[
-        int,
-        typer.Option(
-            "--generations",
-            metavar="N",
-            rich_help_panel=_DATA,
-            help="Texts the target writes itself, from prompts out of the data: what the draft will meet.",
-        ),
-    ] = 0,
-    generation_tokens: Annotated[
-        int, typer.Option("--generation-tokens", metavar="N", rich_help_panel=_DATA, help="Tokens of each such text.")
-    ] = 256,
-    generation_temperature: Annotated[
-        list[float],
-        typer.Option(
-            "--generation-temperature",
-            metavar="X",
-            rich_help_panel=_DATA,
-            help="Temperatures they are written at, in turn; repeat for more.",
-        ),
-    ] = [0.0, 1.0],  # noqa: B006 (typer copies it)
-    sequence_length: Annotated[
-        int, typer.Option("--sequence-length", metavar="N", rich_help_panel=_DATA, help="Tokens of a window.")
-    ] = 512,
-    validation: Annotated[
-        float, typer.Option("--validation", metavar="X", rich_help_panel=_DATA, help="Share of documents held out.")
-    ] = 0.02,
-    validation_windows: Annotated[
-        int,
-        typer.Option("--validation-windows", metavar="N", rich_help_panel=_DATA, help="Windows of them to measure on."),
-    ] = 64,
-    tv_weight: Annotated[
-        float,
-        typer.Option(
-            "--tv-weight",
-            metavar="X",
-            rich_help_panel=_RUN,
-            help="Weight of the rejection rate in the loss; the rest is the KL divergence.",
-        ),
-    ] = 0.0,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="N", rich_help_panel=_RUN, help="Windows per step.")
-    ] = 8,
-    micro_batch: Annotated[
-        int | None,
-        typer.Option("--micro-batch", metavar="N", rich_help_panel=_RUN, help="Windows held in memory at once."),
-    ] = None,
-    matrix_rate: Annotated[
-        float, typer.Option("--matrix-rate", metavar="X", rich_help_panel=_RUN, help="Peak learning rate of matrices.")
-    ] = 0.02,
-    other_rate: Annotated[
-        float, typer.Option("--other-rate", metavar="X", rich_help_panel=_RUN, help="And of embeddings and norms.")
-    ] = 3e-3,
-    evaluate_every: Annotated[
-        int, typer.Option("--evaluate-every", metavar="N", rich_help_panel=_RUN, help="Steps between measurements.")
-    ] = 500,
-    save_every: Annotated[
-        float, typer.Option("--save-every", metavar="X", rich_help_panel=_RUN, help="Seconds between checkpoints.")
-    ] = 120.0,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=_RUN, help="Of data order and init.")] = 0,
-    device: Annotated[
-        str, typer.Option("--device", metavar="NAME", rich_help_panel=_RUN, help="'auto', 'cpu' or 'cuda'.")
-    ] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option("--dtype", rich_help_panel=_RUN, help="Of the draft while it trains."),
-    ] = "auto",
+    generations: shared.Generations = 0,
+    generation_tokens: shared.GenerationTokens = 256,
+    generation_temperature: shared.GenerationTemperature = shared.GENERATION_TEMPERATURES,
+    sequence_length: shared.SequenceLength = 512,
+    validation: shared.Validation = 0.02,
+    validation_windows: shared.ValidationWindows = 64,
+    tv_weight: shared.TvWeight = 0.0,
+    init: shared.Init = "target",
+    batch_size: shared.BatchSize = 8,
+    micro_batch: shared.MicroBatch = None,
+    matrix_rate: shared.MatrixRate = 0.02,
+    other_rate: shared.OtherRate = 3e-3,
+    evaluate_every: shared.EvaluateEvery = 500,
+    save_every: shared.SaveEvery = 120.0,
+    seed: shared.Seed = 0,
+    device: shared.Device = "auto",
+    dtype: shared.Dtype = "auto",
     traceback: Traceback = False,
 ) -> None:
     """Distil a small draft model from any target.
@@ -145,13 +76,15 @@ def draft(
         headstart demo --target my-model --drafter my-draft
     """
     with reported(traceback):
-        from headstart.training import DraftTraining, Shape, TrainingProgress, train_draft
+        from headstart import training
 
-        options = DraftTraining(
+        options = training.DraftTraining(
             target=target,
             output=output_folder,
             data=data,
-            shape=Shape(hidden=hidden, layers=layers, intermediate=intermediate, heads=heads, kv_heads=kv_heads),
+            shape=training.Shape(
+                hidden=hidden, layers=layers, intermediate=intermediate, heads=heads, kv_heads=kv_heads
+            ),
             generations=generations,
             generation_tokens=generation_tokens,
             generation_temperatures=generation_temperature,
@@ -172,12 +105,278 @@ def draft(
             device=device,
             dtype=dtype,
         )
-        try:
-            with TrainingProgress(messages()) as progress:
-                result = train_draft(options, observe=progress)
-        except KeyboardInterrupt:
-            messages().print("stopped; the same command goes on from the last checkpoint")
-            raise
-        console = output()
-        console.print(f"{result.path}: {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s")
-        console.print(f"next  headstart demo --target {target} --drafter {result.path}", soft_wrap=True)
+        run(training.train_draft, options)
+
+
+@train.command()
+def eagle3(
+    data: shared.Data,
+    target: shared.Target,
+    output_folder: shared.Output,
+    steps: shared.Steps = None,
+    minutes: shared.Minutes = None,
+    ttt_steps: Annotated[
+        int,
+        typer.Option(
+            "--ttt-steps",
+            metavar="N",
+            rich_help_panel=_HEAD,
+            help="Guesses in a row that it learns to make: passes of the training-time test.",
+        ),
+    ] = 4,
+    step_decay: Annotated[
+        float,
+        typer.Option(
+            "--step-decay",
+            metavar="X",
+            rich_help_panel=_HEAD,
+            help="Weight of each pass, times that of the one before.",
+        ),
+    ] = 0.8,
+    draft_vocab_size: Annotated[
+        int | None,
+        typer.Option(
+            "--draft-vocab-size",
+            metavar="N",
+            rich_help_panel=_HEAD,
+            help="Tokens it may propose, the most frequent ones. Default: 32,000, or all if there are fewer.",
+        ),
+    ] = None,
+    layer_id: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--layer-id",
+            metavar="N",
+            rich_help_panel=_HEAD,
+            help="A layer of the target whose input it reads; give three. Default: an early, a middle and a late one.",
+        ),
+    ] = None,
+    begin_with: Annotated[
+        Path | None,
+        typer.Option(
+            "--begin-with", metavar="DIR", rich_help_panel=_HEAD, help="An EAGLE-3 head to go on from, to adapt it say."
+        ),
+    ] = None,
+    norm_before_residual: Annotated[
+        bool,
+        typer.Option(
+            "--norm-before-residual", rich_help_panel=_HEAD, help="The residual goes on normed, as in some heads."
+        ),
+    ] = False,
+    format: Annotated[
+        Literal["hf", "speculators", "both"],
+        typer.Option(
+            "--format",
+            rich_help_panel=_HEAD,
+            help="How it is written: for headstart and SGLang, for vLLM, or also for vLLM below speculators/.",
+        ),
+    ] = "hf",
+    generations: shared.Generations = 0,
+    generation_tokens: shared.GenerationTokens = 256,
+    generation_temperature: shared.GenerationTemperature = shared.GENERATION_TEMPERATURES,
+    sequence_length: shared.SequenceLength = 512,
+    validation: shared.Validation = 0.02,
+    validation_windows: shared.ValidationWindows = 64,
+    tv_weight: shared.TvWeight = 0.5,
+    row_share: Annotated[
+        float,
+        typer.Option(
+            "--row-share",
+            metavar="X",
+            rich_help_panel=shared.RUN,
+            help="Share of positions that the loss is computed on; fewer make steps cheaper.",
+        ),
+    ] = 1.0,
+    cache_hidden: Annotated[
+        float,
+        typer.Option(
+            "--cache-hidden",
+            metavar="GB",
+            rich_help_panel=shared.RUN,
+            help="Disk for the target's hidden states, which are computed anew beyond it.",
+        ),
+    ] = 0.0,
+    init: shared.Init = "target",
+    batch_size: shared.BatchSize = 8,
+    micro_batch: shared.MicroBatch = None,
+    matrix_rate: shared.MatrixRate = 0.02,
+    other_rate: shared.OtherRate = 3e-3,
+    evaluate_every: shared.EvaluateEvery = 500,
+    save_every: shared.SaveEvery = 120.0,
+    seed: shared.Seed = 0,
+    device: shared.Device = "auto",
+    dtype: shared.Dtype = "auto",
+    traceback: Traceback = False,
+) -> None:
+    """Train an EAGLE-3 head: one layer that guesses from the target's own hidden states.
+
+    It is fed its own guesses while it learns, as it will be in use. A run can be stopped at any moment; the same
+    command goes on from its last checkpoint.
+
+    **Examples**
+
+        headstart train eagle3 src/ --target my-model --output my-head --minutes 60
+        headstart train eagle3 prompts.jsonl --target my-model --output my-head --steps 5000 --generations 2000
+        headstart demo --target my-model --drafter my-head
+    """
+    with reported(traceback):
+        from headstart import training
+
+        options = training.Eagle3Training(
+            target=target,
+            output=output_folder,
+            data=data,
+            layer_ids=layer_id,
+            ttt_steps=ttt_steps,
+            step_decay=step_decay,
+            draft_vocab_size=draft_vocab_size,
+            row_share=row_share,
+            norm_before_residual=norm_before_residual,
+            cache_hidden=cache_hidden,
+            begin_with=begin_with,
+            format=format,
+            generations=generations,
+            generation_tokens=generation_tokens,
+            generation_temperatures=generation_temperature,
+            tv_weight=tv_weight,
+            init=init,
+            steps=steps,
+            minutes=minutes,
+            batch_size=batch_size,
+            micro_batch=micro_batch,
+            sequence_length=sequence_length,
+            matrix_rate=matrix_rate,
+            other_rate=other_rate,
+            validation=validation,
+            validation_windows=validation_windows,
+            evaluate_every=evaluate_every,
+            save_every=save_every,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+        )
+        run(training.train_eagle3, options)
+
+
+@train.command()
+def medusa(
+    data: shared.Data,
+    target: shared.Target,
+    output_folder: shared.Output,
+    steps: shared.Steps = None,
+    minutes: shared.Minutes = None,
+    heads: Annotated[
+        int,
+        typer.Option("--heads", metavar="N", rich_help_panel=_HEADS, help="How many, each for a token further ahead."),
+    ] = 4,
+    blocks: Annotated[
+        int,
+        typer.Option(
+            "--blocks", metavar="N", rich_help_panel=_HEADS, help="Residual blocks of a head before its output matrix."
+        ),
+    ] = 1,
+    head_decay: Annotated[
+        float,
+        typer.Option(
+            "--head-decay",
+            metavar="X",
+            rich_help_panel=_HEADS,
+            help="Weight of each head in the loss, times that of the one before.",
+        ),
+    ] = 0.8,
+    generations: shared.Generations = 0,
+    generation_tokens: shared.GenerationTokens = 256,
+    generation_temperature: shared.GenerationTemperature = shared.GENERATION_TEMPERATURES,
+    sequence_length: shared.SequenceLength = 512,
+    validation: shared.Validation = 0.02,
+    validation_windows: shared.ValidationWindows = 64,
+    tv_weight: shared.TvWeight = 0.0,
+    init: shared.Init = "target",
+    batch_size: shared.BatchSize = 8,
+    micro_batch: shared.MicroBatch = None,
+    matrix_rate: shared.MatrixRate = 0.02,
+    other_rate: shared.OtherRate = 1e-3,
+    evaluate_every: shared.EvaluateEvery = 500,
+    save_every: shared.SaveEvery = 120.0,
+    seed: shared.Seed = 0,
+    device: shared.Device = "auto",
+    dtype: shared.Dtype = "auto",
+    traceback: Traceback = False,
+) -> None:
+    """Train Medusa heads: output layers on the target's last hidden state, each for a token further ahead.
+
+    Their guesses make a tree, drafted without a second model. A run can be stopped at any moment; the same command
+    goes on from its last checkpoint.
+
+    **Examples**
+
+        headstart train medusa src/ --target my-model --output my-heads --minutes 60
+        headstart train medusa prompts.jsonl --target my-model --output my-heads --steps 5000 --generations 2000
+        headstart demo --target my-model --drafter my-heads
+    """
+    with reported(traceback):
+        from headstart import training
+
+        options = training.MedusaTraining(
+            target=target,
+            output=output_folder,
+            data=data,
+            heads=heads,
+            blocks=blocks,
+            head_decay=head_decay,
+            generations=generations,
+            generation_tokens=generation_tokens,
+            generation_temperatures=generation_temperature,
+            tv_weight=tv_weight,
+            init=init,
+            steps=steps,
+            minutes=minutes,
+            batch_size=batch_size,
+            micro_batch=micro_batch,
+            sequence_length=sequence_length,
+            matrix_rate=matrix_rate,
+            other_rate=other_rate,
+            validation=validation,
+            validation_windows=validation_windows,
+            evaluate_every=evaluate_every,
+            save_every=save_every,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+        )
+        run(training.train_medusa, options)
+
+
+def run(make: Callable[..., TrainingResult], options: Training) -> None:
+    """Train with a progress bar, and say what came of it and what to do next."""
+    from headstart.training import TrainingProgress
+    from headstart.training.progress import sentence
+
+    try:
+        with TrainingProgress(messages()) as progress:
+            result = make(options, observe=progress)
+    except KeyboardInterrupt:
+        messages().print("stopped; the same command goes on from the last checkpoint")
+        raise
+    console = output()
+    console.print(sentence(result.acceptance), soft_wrap=True)
+    console.print(f"{result.path}: {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s")
+    _print_payoff(console, result, options)
+    console.print(f"next  headstart demo --target {options.target} --drafter {result.path}", soft_wrap=True)
+
+
+def _print_payoff(console: Console, result: TrainingResult, options: Training) -> None:
+    """Predicted and measured speedup, also into the provenance. A drafter that does not load is still a finished one:
+    why it does not is said, and the run has not failed."""
+    if not result.prompts:
+        return
+    from headstart.training import provenance
+    from headstart.training.payoff import measure_payoff
+
+    try:
+        payoff = measure_payoff(options.target, result, device=options.device)
+    except HeadstartError as error:
+        messages().print(f"the speedup was not measured: {error}", soft_wrap=True)
+        return
+    provenance.add(result.path, {"speedup": payoff.record()})
+    console.print(payoff.sentence(), soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ class Acceptance:
 
     rate: temperature -> mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
     positions where the two likeliest tokens are the same. length: temperature -> expected number of accepted tokens
-    out of K = 4. kl, target_nats, draft_nats: nats per token.
+    out of K = 4. reached: temperature -> the chance that the first, second, ... of them is accepted with all before
+    it, which add up to length. kl, target_nats, draft_nats: nats per token.
     """
 
     rate: dict[str, float]
@@ -29,23 +30,31 @@ class Acceptance:
     target_nats: float
     draft_nats: float
     tokens: int
+    reached: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def accepted_length(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> float:
-    """Expected accepted tokens of a chain of K drafts, from the rate at each position [windows, positions].
+    """Expected accepted tokens of a chain of K drafts, from the rate at each position [windows, positions]."""
+    return sum(accepted_at_depth(rates, draft_length))
 
-    sum_{k=1..K} mean_t prod_{i<k} rate_{t+i}: the k-th token counts only if all before it were accepted.
+
+def accepted_at_depth(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> tuple[float, ...]:
+    """Chance that the k-th draft token is accepted, k = 1..K, from the rate at each position [windows, positions].
+
+    mean_t prod_{i<k} rate_{t+i}: it counts only if all before it were accepted.
     """
     reach = rates.shape[1] - draft_length + 1
-    chance = torch.ones_like(rates[:, :reach])
-    total = 0.0
-    for k in range(draft_length):
-        chance = chance * rates[:, k : k + reach]
-        total += chance.mean().item()
-    return total
+    return accepted_in_passes([[row[k : k + reach] for k in range(draft_length)] for row in rates])
+
+
+def accepted_in_passes(rates: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
+    """The same for a head whose k-th guess has rates of its own: for each window, those of K passes by the row [T_k]
+    that the chain began at, T_1 >= T_2 >= ..."""
+    chances = [torch.stack([r[: len(passes[-1])] for r in passes]).cumprod(0) for passes in rates]
+    return tuple(torch.cat(chances, dim=1).mean(1).tolist())
 
 
 def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: float) -> Tensor:
@@ -78,14 +87,16 @@ def measure(target: Any, draft: Any, windows: Tensor, temperatures: Sequence[flo
         target_nats -= log_p[:-1].gather(1, labels).mean().item()
         draft_nats -= log_q[:-1].gather(1, labels).mean().item()
     stacked = {t: torch.stack(found) for t, found in rates.items()}
+    reached = {t: accepted_at_depth(found) for t, found in stacked.items()}
     count = len(windows)
     if not math.isfinite(kl):
         kl = math.nan
     return Acceptance(
         rate={t: found.mean().item() for t, found in stacked.items()},
-        length={t: accepted_length(found) for t, found in stacked.items()},
+        length={t: sum(depths) for t, depths in reached.items()},
         kl=kl / count,
         target_nats=target_nats / count,
         draft_nats=draft_nats / count,
         tokens=windows.numel(),
+        reached=reached,
     )

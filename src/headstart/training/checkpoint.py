@@ -7,13 +7,17 @@ renamed, which is atomic; the one before is removed only then. Nothing is pickle
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from headstart.errors import TrainingFailed
 
 PREFIX = "step-"
 
@@ -46,22 +50,46 @@ def latest(folder: Path) -> Checkpoint | None:
 
 
 def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Checkpoint:
-    """Write one checkpoint (groups of tensors by name, and plain values), then remove the older ones."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write one checkpoint (groups of tensors by name, and plain values), then remove the older ones.
+
+    Raises:
+        TrainingFailed: it could not be written, for want of room say; the one before is still there.
+    """
     final, partial = folder / f"{PREFIX}{step:08d}", folder / f"partial-{step:08d}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    for name, group in tensors.items():
-        save_file({k: t.detach().contiguous() for k, t in group.items()}, partial / f"{name}.safetensors")
-    (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
-    for file in partial.iterdir():
-        _flush(file)
+    for left in folder.glob("partial-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with writing(partial, checkpoints=folder):
+        partial.mkdir(parents=True)
+        for name, group in tensors.items():
+            save_file({k: t.detach().contiguous() for k, t in group.items()}, partial / f"{name}.safetensors")
+        (partial / "state.json").write_text(json.dumps(state, indent=2) + "\n")
+        for file in partial.iterdir():
+            _flush(file)
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
     for other in folder.glob(PREFIX + "*"):
         if other != final:
             shutil.rmtree(other, ignore_errors=True)
     return Checkpoint(final)
+
+
+@contextmanager
+def writing(partial: Path, *, checkpoints: Path) -> Iterator[None]:
+    """Turn what a full disk raises into a typed error, and give back the room that an unfinished directory or file
+    took."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+        found = latest(checkpoints)
+        kept = f"the checkpoint of step {found.step} is whole" if found else "there is no checkpoint yet"
+        raise TrainingFailed(
+            f"{partial.parent} cannot be written: {error}; {kept}",
+            hint="make room on the disk and run the same command again: it goes on from its last checkpoint",
+        ) from error
 
 
 def _flush(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Texts that the target writes itself: what the draft will meet in use, which no corpus shows exactly."""
+"""Texts that the target writes itself: what the drafter will meet in use, which no corpus shows exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headstart.training.options import DraftTraining
+from headstart.training import checkpoint
+from headstart.training.options import Training
 from headstart.training.sources import Document
 
 BATCH = 32
@@ -42,7 +43,7 @@ def turn_ids(document: Document, tokenizer: Any) -> list[int]:
 
 
 def write(
-    target: Any, tokenizer: Any, documents: Sequence[Document], options: DraftTraining, folder: Path
+    target: Any, tokenizer: Any, documents: Sequence[Document], options: Training, folder: Path
 ) -> Iterator[list[list[int]]]:
     """Yield batches of texts (prompt and continuation, in token ids), reading back those a killed run had made.
 
@@ -93,7 +94,8 @@ def _continue(target: Any, asked: list[list[int]], tokens: int, temperature: flo
 def _store(file: Path, texts: list[list[int]]) -> None:
     flat = torch.tensor([token for text in texts for token in text], dtype=torch.int32)
     partial = file.with_suffix(".partial")
-    save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts])}, partial)
+    with checkpoint.writing(partial, checkpoints=file.parent):
+        save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts])}, partial)
     partial.rename(file)
 
 

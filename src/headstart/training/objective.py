@@ -3,17 +3,20 @@
 p is the target's law and q the draft's, at temperature 1. TV(p, q) = 1 - sum_v min(p_v, q_v) is the chance that a
 draft token is rejected (Leviathan et al. 2023, Corollary 3.6). `divergence` computes the gradient in the forward
 pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk; `plain_divergence` is its twin by
-autograd.
+autograd. `head_divergence` goes further: several guesses at the same rows share the work on the target's law, and the
+logits themselves exist in chunks only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 22  # logits held in float32 at once
+CACHED_ELEMENTS = 1 << 20  # the same, where they should stay in the processor's cache
 
 
 def plain_divergence(target_logits: Tensor, draft_logits: Tensor, tv_weight: float) -> Tensor:
@@ -45,7 +48,7 @@ class _Divergence(torch.autograd.Function):
             total += loss
             gradient[part] = slope.div_(rows)
         ctx.save_for_backward(gradient)
-        return total / rows
+        return total / max(1, rows)
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[None, Tensor, None]:
@@ -68,3 +71,60 @@ def _rows(target_logits: Tensor, draft_logits: Tensor, tv_weight: float) -> tupl
         loss = loss + tv_weight * (len(p) - torch.minimum(p, q).sum())
         slope -= tv_weight * q * (below - (q * below).sum(-1, keepdim=True))
     return loss, slope
+
+
+def head_divergence(
+    theirs: Tensor, states: Tensor, matrix: Tensor, weights: Sequence[float], tv_weight: float
+) -> Tensor:
+    """The weighted sum over passes of `divergence(theirs, states[i] @ matrix.T, tv_weight)`.
+
+    theirs [rows, V]: the target's logits; states [passes, rows, d]; matrix [V, d]; one weight for each pass.
+    Differentiable in states and matrix.
+    """
+    result: Tensor = _HeadDivergence.apply(theirs, states, matrix, weights, tv_weight)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _HeadDivergence(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, theirs: Tensor, states: Tensor, matrix: Tensor, weights: Sequence[float], tv_weight: float
+    ) -> Tensor:
+        rows, width = theirs.shape
+        state_gradient, matrix_gradient = torch.empty_like(states), torch.zeros_like(matrix, dtype=torch.float32)
+        shares = torch.tensor(weights, device=states.device)[:, None, None]
+        total = states.new_zeros((), dtype=torch.float32)
+        elements = CACHED_ELEMENTS if states.device.type == "cpu" else CHUNK_ELEMENTS
+        chunk = max(1, elements // (width * len(weights)))
+        for start in range(0, rows, chunk):
+            part = slice(start, start + chunk)
+            state = states[:, part].flatten(0, 1)
+            logits = (state @ matrix.T).float().view(len(weights), -1, width)
+            losses, slope = _guesses(theirs[part], logits, tv_weight)
+            total += (losses * shares[..., 0]).sum()
+            slope = slope.mul_(shares / rows).to(matrix.dtype).flatten(0, 1)
+            state_gradient[:, part] = (slope @ matrix).view(len(weights), -1, matrix.shape[1])
+            matrix_gradient += slope.T @ state
+        ctx.save_for_backward(state_gradient, matrix_gradient.to(matrix.dtype))
+        return total / max(1, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[None, Tensor, Tensor, None, None]:
+        state_gradient, matrix_gradient = ctx.saved_tensors
+        return None, state_gradient * grad_output, matrix_gradient * grad_output, None, None
+
+
+def _guesses(theirs: Tensor, logits: Tensor, tv_weight: float) -> tuple[Tensor, Tensor]:
+    """Losses [passes, rows] and their gradient in the logits [passes, rows, V], which are overwritten."""
+    log_p = theirs.float().log_softmax(-1)
+    p = log_p.exp()
+    log_q = logits.sub_(logits.logsumexp(-1, keepdim=True))
+    losses = (1 - tv_weight) * ((p * log_p).sum(-1) - torch.linalg.vecdot(p, log_q))
+    q = log_q.exp_()
+    slope = q - p
+    if tv_weight:
+        losses -= tv_weight * slope.clamp(max=0).sum(-1)
+        below = q * (slope < 0)
+        slope.mul_(1 - tv_weight).sub_(below, alpha=tv_weight)
+        slope.addcmul_(q, below.sum(-1, keepdim=True), value=tv_weight)
+    return losses, slope

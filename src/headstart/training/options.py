@@ -1,4 +1,4 @@
-"""What a distillation run is told: `DraftTraining`, which checks itself."""
+"""What a run is told: `Training`, what every kind of run shares, and a class for each kind. All check themselves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headstart.errors import InvalidOption
 from headstart.options import check_number, strict
 
 INITS = ("target", "random")
+FORMATS = ("hf", "speculators", "both")
 DTYPES = ("auto", "float32", "bfloat16")
 
 
@@ -42,13 +43,13 @@ class Shape:
 
 @strict
 @dataclass(frozen=True, slots=True)
-class DraftTraining:
-    """One run that distils a draft from a target.
+class Training:
+    """What every kind of run shares.
 
-    target: directory or hub id of a causal LM. output: directory of the new draft; run the same again to resume.
+    target: directory or hub id of a causal LM. output: directory of the new drafter; run the same again to resume.
     data: text files, directories of them, or JSONL with `text`, `prompt` or `turns` (Spec-Bench).
     generations: texts of `generation_tokens` tokens that the target writes itself, from prompts out of the data, at
-    each of `generation_temperatures` in turn; they show the draft what it will meet.
+    each of `generation_temperatures` in turn; they show the drafter what it will meet.
     tv_weight: the loss is (1 - tv_weight) * KL(p||q) + tv_weight * TV(p, q). TV = 1 - sum min(p, q) is the rejection
     rate itself (Leviathan et al. 2023, section 3.4), but a poor guide at the start.
     init: "target" begins with the target's weights as far as shapes permit, "random" with noise.
@@ -61,7 +62,6 @@ class DraftTraining:
     target: str | Path
     output: str | Path
     data: Sequence[str | Path]
-    shape: Shape = Shape()
     generations: int = 0
     generation_tokens: int = 256
     generation_temperatures: Sequence[float] = (0.0, 1.0)
@@ -97,10 +97,8 @@ class DraftTraining:
             check_number(name, getattr(self, name), above=0)
         if self.micro_batch is not None:
             check_number("micro_batch", self.micro_batch, low=1, high=self.batch_size, integer=True)
-        if self.init not in INITS:
-            raise InvalidOption(f"init={self.init!r} does not exist", hint=f"it is one of {', '.join(INITS)}")
-        if self.dtype not in DTYPES:
-            raise InvalidOption(f"dtype={self.dtype!r} is not known", hint=f"it is one of {', '.join(DTYPES)}")
+        _check_choice("init", self.init, INITS)
+        _check_choice("dtype", self.dtype, DTYPES)
 
     def _check_data(self) -> None:
         if isinstance(self.data, (str, Path)):
@@ -140,3 +138,70 @@ class DraftTraining:
         """What must not change between a run and its resumption: all but where it runs and how long."""
         same = replace(self, steps=1, minutes=None, save_every=1.0, evaluate_every=1, device="auto")
         return {k: v for k, v in same.record().items() if k not in ("output", "steps", "minutes")}
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class DraftTraining(Training):
+    """One run that distils a draft LM of this shape from a target."""
+
+    shape: Shape = Shape()
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Eagle3Training(Training):
+    """One run that trains an EAGLE-3 head for a target.
+
+    layer_ids: the three hidden states the head reads, as inputs of these layers; None takes 2, L // 2 and L - 3, or
+    what is nearest in a shallow target.
+    ttt_steps: how often the head is fed its own output in training, the first pass included; each further pass weighs
+    `step_decay` times the one before.
+    draft_vocab_size: the head proposes only so many tokens, those most frequent in the training windows; None takes
+    32,000, or all if there are fewer.
+    row_share: share of the positions whose loss is computed in each pass; a smaller one makes steps cheaper.
+    norm_before_residual: the residual carries the normed hidden state (some checkpoints of the field do).
+    cache_hidden: gigabytes of disk for the target's hidden states; beyond it they are computed anew. 0 keeps none.
+    begin_with: directory of an EAGLE-3 head to go on from, instead of `init`; its sizes, and where they are not given
+    its layers and its vocabulary, are kept.
+    format: "hf", "speculators" (which vLLM loads directly, below `speculators/` when "both").
+    """
+
+    layer_ids: Sequence[int] | None = None
+    ttt_steps: int = 4
+    step_decay: float = 0.8
+    tv_weight: float = 0.5
+    draft_vocab_size: int | None = None
+    row_share: float = 1.0
+    norm_before_residual: bool = False
+    cache_hidden: float = 0.0
+    begin_with: str | Path | None = None
+    format: Literal["hf", "speculators", "both"] = "hf"
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+        check_number("ttt_steps", self.ttt_steps, low=1, high=16, integer=True)
+        check_number("step_decay", self.step_decay, above=0, high=1)
+        check_number("row_share", self.row_share, above=0, high=1)
+        check_number("cache_hidden", self.cache_hidden, low=0)
+        if self.draft_vocab_size is not None:
+            check_number("draft_vocab_size", self.draft_vocab_size, low=1, integer=True)
+        _check_choice("format", self.format, FORMATS)
+        if self.begin_with is not None:
+            object.__setattr__(self, "begin_with", str(self.begin_with))
+        if self.ttt_steps + 2 > self.sequence_length:
+            raise InvalidOption(
+                f"sequence_length={self.sequence_length} is too short for ttt_steps={self.ttt_steps}",
+                hint="each further step needs one more token of a window",
+            )
+        if self.layer_ids is not None:
+            object.__setattr__(self, "layer_ids", tuple(self.layer_ids))
+            for layer in self.layer_ids:
+                check_number("layer_ids", layer, low=0, integer=True)
+            if len(set(self.layer_ids)) != 3:
+                raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidOption(f"{name}={value!r} is not known", hint=f"it is one of {', '.join(choices)}")

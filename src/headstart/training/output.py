@@ -1,24 +1,25 @@
-"""The output directory: whose run it holds, and the one moment at which it becomes a finished draft."""
+"""The output directory: whose run it holds, and the one moment at which it becomes a finished drafter."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from headstart.errors import TrainingFailed
-from headstart.training import provenance
-from headstart.training.options import DraftTraining
+from headstart.training import checkpoint, provenance
+from headstart.training.options import Training
 
 NOTE = "run.json"
 
 
-def refuse_occupied(options: DraftTraining) -> None:
-    """Raise `TrainingFailed` if the directory holds a finished draft, or an unfinished run with other options."""
+def refuse_occupied(options: Training) -> None:
+    """Raise `TrainingFailed` if the directory holds a finished drafter, or an unfinished run with other options."""
     folder = options.folder
     if (folder / provenance.FILE).exists():
-        raise TrainingFailed(f"{folder} holds a finished draft", hint="choose another output, or remove it")
+        raise TrainingFailed(f"{folder} holds a finished drafter", hint="choose another output, or remove it")
     note, mine = folder / NOTE, json.loads(json.dumps(options.identity()))
     theirs = json.loads(note.read_text()) if note.exists() else mine
     changed = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
@@ -29,7 +30,7 @@ def refuse_occupied(options: DraftTraining) -> None:
         )
 
 
-def claim(options: DraftTraining) -> None:
+def claim(options: Training) -> None:
     """Leave a note in the directory of whose it is, before anything else is written there."""
     folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,16 +39,19 @@ def claim(options: DraftTraining) -> None:
     partial.rename(folder / NOTE)
 
 
-def finish(folder: Path, draft: Any, tokenizer: Any, record: dict[str, Any]) -> None:
-    """Write the model and its tokenizer, then the provenance, which marks the draft as complete; then tidy up."""
+def finish(folder: Path, write: Callable[[Path], None], record: dict[str, Any]) -> None:
+    """Let the drafter write its files, then the provenance, which marks it as complete; then tidy up."""
     partial = folder / "partial"
     shutil.rmtree(partial, ignore_errors=True)
-    draft.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
+    with checkpoint.writing(partial, checkpoints=folder / "checkpoints"):
+        partial.mkdir()
+        write(partial)
     for file in partial.iterdir():
+        if file.is_dir():
+            shutil.rmtree(folder / file.name, ignore_errors=True)
         file.rename(folder / file.name)
     partial.rmdir()
     provenance.write(folder, record)
-    for name in ("checkpoints", "generations"):
+    for name in ("checkpoints", "generations", "hidden"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / NOTE).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A training run seen on a terminal: a bar, the loss, and the acceptance that the draft would get."""
+"""A training run seen on a terminal: a bar, the loss, and the acceptance that the drafter would get."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.training.acceptance import Acceptance
-from headstart.training.distil import Report
+from headstart.training.harness import Report
 
 
 def sentence(acceptance: Acceptance) -> str:
     """One line for people."""
     rates = ", ".join(f"{rate:.1%} at T={temperature}" for temperature, rate in acceptance.rate.items())
-    longest = acceptance.length.get("1", next(iter(acceptance.length.values())))
-    return f"held out: {rates} of draft tokens accepted; {longest:.2f} of 4 in a row; KL {acceptance.kl:.3f} nats"
+    longest = "/".join(f"{length:.2f}" for length in acceptance.length.values())
+    return f"held out: {rates} of draft tokens accepted; {longest} of 4 in a row; KL {acceptance.kl:.3f} nats"
 
 
 class TrainingProgress:
-    """Observer for `train_draft`: a live bar on a terminal, a line every `every` steps elsewhere."""
+    """Observer for a training run: a live bar on a terminal, a line every `every` steps elsewhere."""
 
     def __init__(self, console: Console | None = None, *, every: int = 100) -> None:
         self.console = console or Console()
@@ -33,6 +33,7 @@ class TrainingProgress:
             disable=not self.console.is_terminal,
         )
         self._task = self._bar.add_task("reading", total=1.0, loss="")
+        self._accepted = ""  # the last measurement, shown until the next
 
     def __enter__(self) -> TrainingProgress:
         self._bar.start()
@@ -45,6 +46,10 @@ class TrainingProgress:
 
     def __call__(self, report: Report) -> None:
         loss = f"loss {report.loss:.4f}" if report.loss == report.loss else report.note
+        if report.acceptance is not None:
+            longest = next(iter(report.acceptance.length.values()), 0.0)
+            self._accepted = f", {longest:.2f} of 4 accepted"
+        loss += self._accepted
         self._bar.update(self._task, description=report.stage, completed=report.progress, loss=loss)
         if report.acceptance is not None:
             self.console.print(f"step {report.step}: {sentence(report.acceptance)}", highlight=False, soft_wrap=True)

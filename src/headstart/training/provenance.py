@@ -1,4 +1,4 @@
-"""Where a trained draft came from: written beside its weights, so that the question never comes up."""
+"""Where a trained drafter came from: written beside its weights, so that the question never comes up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.training.acceptance import Acceptance
-from headstart.training.options import DraftTraining
+from headstart.training.options import Training
 from headstart.training.sources import Corpus
 
 FILE = "provenance.json"
@@ -19,7 +19,7 @@ LIBRARIES = ("headstart", "torch", "transformers", "tokenizers", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """Versions of what made the draft."""
+    """Versions of what made the drafter."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -35,10 +35,11 @@ def weights_sha256(source: str) -> dict[str, str]:
 
 
 def describe(
-    options: DraftTraining,
+    options: Training,
     corpus: Corpus,
     target: Any,
     *,
+    kind: str,
     steps: int,
     tokens: int,
     seconds: float,
@@ -46,7 +47,7 @@ def describe(
 ) -> dict[str, Any]:
     """Everything about the run, as JSON values."""
     return {
-        "kind": "headstart draft",
+        "kind": f"headstart {kind}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": {
             "name": options.target,
@@ -70,6 +71,11 @@ def write(folder: Path, record: dict[str, Any]) -> Path:
     partial = folder / (FILE + ".partial")
     partial.write_text(json.dumps(record, indent=2) + "\n")
     return partial.rename(folder / FILE)
+
+
+def add(folder: Path, facts: dict[str, Any]) -> Path:
+    """Add what was found out about a finished drafter to its record."""
+    return write(folder, {**json.loads((folder / FILE).read_text()), **facts})
 
 
 def _sha256(file: Path) -> str:

@@ -44,15 +44,20 @@ def pack(documents: Iterable[list[int]], length: int, *, what: str) -> Tensor:
 
 
 def batch(windows: Tensor, step: int, size: int, seed: int) -> Tensor:
-    """Windows [size, length] (int64) of this step: each pass over the windows has an order of its own.
+    """Windows [size, length] (int64) of this step."""
+    return windows[picks(len(windows), step, size, seed)].long()
+
+
+def picks(count: int, step: int, size: int, seed: int) -> Tensor:
+    """Which of `count` windows a step reads [size]: each pass over the windows has an order of its own.
 
     It depends on its arguments alone, so a resumed run sees what the uninterrupted one would have seen.
     """
     picked = []
     for place in range(step * size, (step + 1) * size):
-        epoch, index = divmod(place, len(windows))
-        picked.append(_order(len(windows), seed, epoch)[index])
-    return windows[torch.stack(picked)].long()
+        epoch, index = divmod(place, count)
+        picked.append(_order(count, seed, epoch)[index])
+    return torch.stack(picked)
 
 
 _orders: dict[tuple[int, int, int], Tensor] = {}

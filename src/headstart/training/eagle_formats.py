@@ -1,0 +1,149 @@
+"""EAGLE-3 heads in the two formats of the field, always safetensors.
+
+"hf": `model.safetensors` with `midlayer.*` beside a flat config, which SGLang and headstart load. "speculators": the
+same tensors as `layers.0.*` beside a nested config, which vLLM loads directly.
+
+Layer ids come in two conventions: as the layers that the states go into ("inputs": 2, L // 2, L - 3), or as those they
+come out of ("outputs": one less). vLLM reads `eagle_aux_hidden_state_layer_ids` as inputs, SGLang reads
+`eagle_config` as outputs; `headstart.layer_ids_are` says it outright.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headstart.training.eagle_head import EagleHead
+
+WEIGHTS = "model.safetensors"
+SPECULATORS_VERSION = "0.3.0"  # of the format's library that this config was written after
+
+
+def write(
+    folder: Path,
+    head: EagleHead,
+    kept: Tensor,
+    target: Any,
+    *,
+    layer_ids: tuple[int, ...],
+    target_name: str,
+    speculative_tokens: int,
+    form: str,
+) -> None:
+    """Write the head into an empty directory; with "both", the speculators form goes below `speculators/`.
+
+    kept [draft vocabulary]: the target's id of each token that the head may propose. target: its config.
+    """
+    stored = tensors(head, kept, target.get_text_config().vocab_size)
+    if form != "speculators":
+        _write(folder, stored, hf_config(head, target, layer_ids, target_name))
+    if form != "hf":
+        below = folder if form == "speculators" else folder / "speculators"
+        below.mkdir(exist_ok=True)
+        renamed = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in stored.items()}
+        config = speculators_config(head, target, layer_ids, target_name, speculative_tokens)
+        _write(below, renamed, config)
+
+
+def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]:
+    """The weights in bfloat16; where the vocabularies differ also `d2t` int64 [draft V] (what to add to a draft id to
+    get the target's) and `t2d` bool [V] (whether the head knows the token)."""
+    stored = {name: t.detach().to("cpu", torch.bfloat16).contiguous() for name, t in head.state_dict().items()}
+    if len(kept) < vocab_size:
+        known = torch.zeros(vocab_size, dtype=torch.bool)
+        known[kept] = True
+        stored |= {"d2t": kept.long() - torch.arange(len(kept)), "t2d": known}
+    return stored
+
+
+def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str) -> dict[str, Any]:
+    """The flat form."""
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **decoder_config(head, target),
+        "draft_vocab_size": head.shape.draft_vocab,
+        "target_hidden_size": head.shape.hidden,
+        "norm_before_residual": head.shape.norm_before_residual,
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [i - 1 for i in layer_ids],
+            "use_aux_hidden_state": True,
+        },
+        "headstart": {
+            "layer_ids": list(layer_ids),
+            "layer_ids_are": "inputs",
+            "target": target_name,
+            "version": version("headstart"),
+        },
+    }
+
+
+def speculators_config(
+    head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
+) -> dict[str, Any]:
+    """The nested form: proposals are taken only if the target would say the same (accept_k 1, no tolerance)."""
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_version": SPECULATORS_VERSION,
+        "dtype": "bfloat16",
+        "draft_vocab_size": head.shape.draft_vocab,
+        "target_hidden_size": head.shape.hidden,
+        "norm_before_residual": head.shape.norm_before_residual,
+        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
+        "tie_word_embeddings": False,
+        "transformer_layer_config": decoder_config(head, target),
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [
+                {
+                    "proposal_type": "greedy",
+                    "speculative_tokens": speculative_tokens,
+                    "verifier_accept_k": 1,
+                    "accept_tolerance": 0.0,
+                }
+            ],
+            "verifier": {"name_or_path": target_name, "architectures": target.architectures or []},
+        },
+        "headstart": {"layer_ids": list(layer_ids), "layer_ids_are": "inputs", "version": version("headstart")},
+    }
+
+
+def decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
+    """The head's one layer as a Llama's config."""
+    shape, text = head.shape, target.get_text_config()
+    return {
+        "model_type": "llama",
+        "vocab_size": text.vocab_size,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": 1,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_theta,
+        "rope_scaling": None,
+        "max_position_embeddings": getattr(text, "max_position_embeddings", None) or 4096,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "bos_token_id": text.bos_token_id,
+        "eos_token_id": text.eos_token_id,
+        "pad_token_id": text.pad_token_id,
+        "dtype": "bfloat16",
+        "torch_dtype": "bfloat16",
+    }
+
+
+def _write(folder: Path, stored: Mapping[str, Tensor], config: dict[str, Any]) -> None:
+    save_file(dict(stored), folder / WEIGHTS, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -1,0 +1,120 @@
+"""The first weights of an EAGLE-3 head: the target's own, noise, or those of a head that was trained before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.errors import UnsupportedModel
+from headstart.model.eagle_checkpoint import EAGLE3, HeadCheckpoint
+from headstart.training.eagle_head import EagleHead, HeadShape
+
+
+def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) -> EagleHead:
+    """A float32 head for this target; `kept` [draft vocabulary] are the target's ids of the tokens it may propose.
+
+    With init "target" it begins as the target's last layer, which reads the highest of the three states and not yet
+    the embedding, under the target's own final norm and output matrix, as far as shapes permit.
+    """
+    torch.manual_seed(seed)
+    head = EagleHead(shape)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+        for last in (head.midlayer.self_attn.o_proj, head.midlayer.mlp.down_proj):
+            torch.nn.init.zeros_(last.weight)  # the layer begins as the identity
+        if init == "target":
+            _inherit(head, target, kept)
+    return head
+
+
+@torch.no_grad()
+def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple[int, ...]) -> None:
+    """Take over the weights of a trained head, as far as both read the same layers and know the same tokens.
+
+    Elsewhere the head keeps what it has: the target's output row of a token that is new to it; nothing of a layer.
+    """
+    own, given = head.state_dict(), begun.tensors
+    for name, weight in own.items():
+        source = given.get(name.removeprefix("midlayer."))
+        if source is not None and name not in ("fc.weight", "lm_head.weight"):
+            weight.copy_(source)
+    width = head.shape.hidden
+    known = {
+        layer: given["fc.weight"][:, i * width : (i + 1) * width] for i, layer in enumerate(begun.config.layer_ids)
+    }
+    for i, layer in enumerate(layer_ids):
+        block = own["fc.weight"][:, i * width : (i + 1) * width]
+        block.copy_(known[layer]) if layer in known else block.zero_()
+    if "lm_head.weight" in given:
+        rows = {token: row for row, token in enumerate(tokens_of(begun).tolist())}
+        for row, token in enumerate(kept.tolist()):
+            if token in rows:
+                own["lm_head.weight"][row] = given["lm_head.weight"][rows[token]]
+
+
+def tokens_of(begun: HeadCheckpoint) -> Tensor:
+    """The target's ids of a head's tokens [draft vocabulary]."""
+    return torch.arange(begun.config.vocab_size) if begun.token_ids is None else begun.token_ids
+
+
+def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
+    """`shape` with the sizes of a trained head.
+
+    Raises:
+        UnsupportedModel: it is of a kind that cannot be trained here; the message says which.
+    """
+    config = begun.config
+    rope = dict(config.rope.rope_parameters or {})
+    strange = {
+        "is not an EAGLE-3 head": config.version != EAGLE3,
+        "has norms before fc": config.fc_norm or config.norm_before_fc,
+        "feeds back normed states": config.norm_output,
+        "has a sliding window": config.window is not None,
+        "has a width of its own": config.width != shape.hidden or config.target_width != shape.hidden,
+        "scales its rotation": rope.get("rope_type", "default") != "default",
+        "has biases": any(name.endswith("bias") for name in begun.tensors),
+        "reads another number of layers": len(config.layer_ids) != 3,
+    }
+    for what, found in strange.items():
+        if found:
+            raise UnsupportedModel(f"{config.name} {what}, and cannot be trained further", hint="begin anew")
+    return replace(
+        shape,
+        intermediate=config.intermediate,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.dim,
+        rope_theta=float(rope["rope_theta"]),
+        eps=config.eps,
+        norm_before_residual=config.norm_before_residual,
+    )
+
+
+def _inherit(head: EagleHead, target: Any, kept: Tensor) -> None:
+    hidden = head.shape.hidden
+    output = target.get_output_embeddings()
+    if output is not None:
+        head.lm_head.weight.copy_(output.weight[kept.to(output.weight.device)])
+    head.fc.weight.zero_()
+    head.fc.weight[:, 2 * hidden :].copy_(torch.eye(hidden))
+    base = target.get_decoder()
+    norm, layers = getattr(base, "norm", None), getattr(base, "layers", None)
+    if norm is not None and getattr(norm, "weight", None) is not None and norm.weight.shape == head.norm.weight.shape:
+        head.norm.weight.copy_(norm.weight)
+    if not layers:
+        return
+    theirs = layers[-1].state_dict()
+    for name, weight in head.midlayer.state_dict().items():
+        source = theirs.get("input_layernorm.weight" if name == "hidden_norm.weight" else name)
+        if source is None or name == "input_layernorm.weight":
+            continue
+        if source.shape == weight.shape:
+            weight.copy_(source)
+        elif source.shape[0] == weight.shape[0] and 2 * source.shape[1] == weight.shape[1]:
+            weight[:, :hidden].zero_()
+            weight[:, hidden:].copy_(source)
