@@ -70,6 +70,7 @@ class FakeEngine:
     """Answers every prompt with `reply`, two characters a step (one of them guessed), or one a step if plain."""
 
     width_invariant = False
+    reason = "asked for"
 
     def __init__(self, reply: str = " hello", *, speculating: bool = True, dtype: str = "float32") -> None:
         self.reply = reply

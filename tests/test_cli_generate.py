@@ -39,7 +39,7 @@ def run(*args: str, stdin: str | None = None) -> Result:
 def test_every_option_arrives(engine: FakeEngine) -> None:
     loading = (
         "--target T --drafter D --device cuda:1 --dtype float32 --quantize int8 --rule coupled --k 3 --pacing fixed "
-        "--max-batch-size 5 --max-length 99 --trust-remote-code"
+        "--tree top-k --max-batch-size 5 --max-length 99 --trust-remote-code"
     )
     sampling = (
         "--max-tokens 4 --min-tokens 2 --temperature 0.8 --top-k 5 --top-p 0.9 --min-p 0.1 --repetition-penalty 1.2 "
@@ -60,6 +60,7 @@ def test_every_option_arrives(engine: FakeEngine) -> None:
         "max_batch_size": 1,  # no more slots than prompts
         "max_length": 99,
         "trust_remote_code": True,
+        "draft_tree": "top-k",
         "suffix_store": "auto",
     }
     assert engine.requests[0].sampling == Sampling(

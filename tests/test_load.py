@@ -14,6 +14,7 @@ import transformers as tf
 from tiny import byte_tokenizer, random_model
 
 import headstart as hs
+from headstart.drafters.translated import TranslatedDraft
 from headstart.errors import (
     HeadstartError,
     IncompatibleTokenizer,
@@ -214,16 +215,19 @@ def test_vocabularies_that_differ_by_padding_work(
     assert out.tokens == load(target, "none", max_length=64, rule="coupled").generate("hello", sampling).tokens
 
 
-def test_another_tokenizer_is_refused_with_what_differs(with_tokenizer: Callable[..., Path]) -> None:
-    target = with_tokenizer("target", vocab=300, extra=("<a>", "<b>"))
-    draft = with_tokenizer("draft", vocab=300, extra=("<b>", "<c>", "<a>"))
-    with pytest.raises(IncompatibleTokenizer) as caught:
-        hs.load(target, draft, dtype="float32", max_length=64)
-    text = " | ".join(caught.value.differences)
-    assert "the target knows 260 tokens, the draft 261" in text
-    assert "2 tokens have other ids, the first '<a>': 258 in the target, 260 in the draft" in text
-    assert "1 tokens are known to the draft only, the first '<c>' (id 259)" in text
-    assert "train draft" in caught.value.hint
+def test_another_tokenizer_is_translated_and_what_differs_is_said(
+    with_tokenizer: Callable[..., Path], load: Callable[..., hs.Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    target = str(with_tokenizer("target", vocab=300, extra=("<a>", "<b>")))
+    draft = str(with_tokenizer("draft", vocab=300, extra=("<b>", "<c>", "<a>")))
+    engine = load(target, draft, max_length=64)
+    assert isinstance(engine.drafting.drafter, TranslatedDraft)
+    assert "has another tokenizer" in caplog.text
+    assert str(engine.drafting.drafter.translation) in caplog.text
+    sampling = hs.Sampling(max_tokens=20, ignore_eos=True)
+    out = engine.generate("hello", sampling)
+    assert out.stats.speculation.error is None
+    assert out.tokens == load(target, "none", max_length=64).generate("hello", sampling).tokens
 
 
 def test_without_tokenizers_the_sizes_decide(tiny: Callable[..., str], with_tokenizer: Callable[..., Path]) -> None:

@@ -33,7 +33,7 @@ class Engine:
     Args:
         target: the model whose law is kept.
         tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
-        drafter: guesses tokens, or None for plain decoding; `reason` then says why there is none.
+        drafter: guesses tokens, or None for plain decoding; `reason` says why this one, or why none.
         rule: "exact" keeps the law at the highest acceptance; "coupled" also gives one text per seed, whatever
             the drafter.
         num_speculative_tokens: K, the nodes of a draft where no pacing is given; None takes the drafter's own default.
@@ -55,7 +55,7 @@ class Engine:
         prefill_chunk: int = 512,
         eos_token_ids: frozenset[int] = frozenset(),
         target_name: str = "target",
-        reason: str = "no drafter was asked for",
+        reason: str = "",
     ) -> None:
         if rule not in ("exact", "coupled"):
             raise InvalidOption(f"rule={rule!r} does not exist", hint="it is 'exact' or 'coupled'")
@@ -69,7 +69,8 @@ class Engine:
         self.cache = target.new_cache(max_batch_size)
         if drafter is not None:
             drafter.attach(target, self.cache)
-        self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=reason)
+        self.reason = reason or ("no drafter was asked for" if drafter is None else "asked for")
+        self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=self.reason)
         self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk, pin=self.drafting.pins)
         k = self.drafting.default_budget if num_speculative_tokens is None else num_speculative_tokens
         fixed = FixedPacing(k)  # also checks K
@@ -165,6 +166,7 @@ class Engine:
         return {
             "target": self.target_name,
             "drafter": self.drafter_name,
+            "chosen": self.reason,
             "rule": self.rule,
             "pacing": self.pacing.name,
             "dtype": str(self.target.dtype).removeprefix("torch."),

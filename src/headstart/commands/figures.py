@@ -86,8 +86,8 @@ def in_words(total: Total) -> dict[str, str]:
     }
 
 
-def stats_table(total: Total) -> Table:
-    """A small table of two columns for `--stats`."""
+def stats_table(total: Total, *, chosen: str) -> Table:
+    """A small table of two columns for `--stats`; chosen: why this drafter."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column()
@@ -98,6 +98,7 @@ def stats_table(total: Total) -> Table:
         table.add_row(name, Text(value))
     for words in dict.fromkeys(speculation_in_words(s) for s in total.stats):
         table.add_row("speculation", Text(words))
+    table.add_row("drafter chosen", Text(chosen))
     return table
 
 

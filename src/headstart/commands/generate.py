@@ -44,6 +44,7 @@ def generate(
     drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
     pacing: cli.Pacing = "adaptive",
+    tree: cli.Tree = "auto",
     rule: cli.RuleOption = "exact",
     device: cli.Device = "auto",
     dtype: cli.Dtype = "auto",
@@ -130,7 +131,7 @@ def generate(
         # No more slots than prompts: each takes the memory of a whole context.
         engine = cli.load_engine(
             messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
-            pacing=pacing, max_batch_size=min(max_batch_size, len(texts)), max_length=max_length,
+            pacing=pacing, tree=tree, max_batch_size=min(max_batch_size, len(texts)), max_length=max_length,
             trust_remote_code=trust_remote_code, suffix_store=store,
         )  # fmt: skip
         try:
@@ -159,7 +160,8 @@ def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_js
                 done.append(out)
     finally:
         if stats and done:
-            console.print(stats_table(Total(tuple(out.stats for out in done), time.perf_counter() - start)))
+            total = Total(tuple(out.stats for out in done), time.perf_counter() - start)
+            console.print(stats_table(total, chosen=engine.reason))
     failed = [out.error for out in done if out.error is not None]
     for error in failed:
         print_error(error)

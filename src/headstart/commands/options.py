@@ -39,9 +39,9 @@ Drafter = Annotated[
         "-d",
         metavar="NAME",
         rich_help_panel=_MODEL,
-        help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', or the path "
-        "or hub id of a small model with the target's tokenizer. Repeat for more: each step, the first with something "
-        "to say guesses.",
+        help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', the path or "
+        "hub id of a small model or of Medusa or EAGLE heads; with the bundled target also 'medusa' and 'eagle3'. "
+        "Repeat for more: each step, the first with something to say guesses.",
     ),
 ]
 AUTO = ["auto"]
@@ -62,6 +62,15 @@ K = Annotated[
         metavar="N",
         rich_help_panel=_MODEL,
         help="Tokens guessed per step at most. Default: the drafter's own.",
+    ),
+]
+Tree = Annotated[
+    Literal["auto", "none", "mixed", "top-k", "sampled"],
+    typer.Option(
+        "--tree",
+        rich_help_panel=_MODEL,
+        help="How models and heads guess: 'none' is one chain, 'top-k' a tree of the likeliest, 'sampled' a drawn one, "
+        "'mixed' what suits the request.",
     ),
 ]
 Pacing = Annotated[
@@ -243,6 +252,7 @@ def load_engine(
     rule: Rule,
     k: int | None,
     pacing: str = "adaptive",
+    tree: str = "auto",
     max_batch_size: int = 8,
     max_length: int | None = None,
     trust_remote_code: bool = False,
@@ -264,6 +274,7 @@ def load_engine(
             rule,
             num_speculative_tokens=k,
             pacing=pacing,
+            draft_tree=tree,
             max_batch_size=max_batch_size,
             max_length=max_length,
             trust_remote_code=trust_remote_code,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
@@ -44,6 +46,24 @@ def resolve(source: str | Path, role: str) -> str:
             f"{path} has no config.json", hint="give a directory written by save_pretrained, or a hub id"
         )
     return str(path)
+
+
+def config_folder(source: str) -> Path | None:
+    """Where the config.json of a directory or hub id can be read; None if it cannot, which loading will explain."""
+    if Path(source).is_dir():
+        return Path(source)
+    with suppress(OSError):
+        found = cached_file(source, "config.json")
+        return None if found is None else Path(found).parent
+    return None
+
+
+def fetch(source: str) -> Path:
+    """A directory with configs and weights of a drafter that is no model of transformers' own."""
+    if Path(source).is_dir():
+        return Path(source)
+    with reading(source):
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors"]))
 
 
 def load_config(source: str, *, trust_remote_code: bool) -> Any:
