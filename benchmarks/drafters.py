@@ -2,12 +2,17 @@
 gains.
 
     python benchmarks/drafters.py --prompts FILE
-    python benchmarks/drafters.py --target DIR --drafter DIR --prompts FILE --temperature 0 1
+    python benchmarks/drafters.py --target T1B --drafter D30M --eagle E1B --medusa M1B --prompts FILE --limit 4
 
-Batch 1, prefill included, adaptive pacing with costs measured in this run. All drafters share the target's weights and
-take turns prompt by prompt in a rotating order; ratios are taken round by round against plain decoding of the same
-temperature. At temperature 0 every text must be the plain one (where the forward is width-invariant), and it is
-checked.
+Batch 1, prefill included. Two tables for each temperature. "Paced": adaptive pacing with costs measured in this run,
+tokens per second over plain decoding, for prompts as given and for prompts of category "edit", which show their text
+twice and begin it a third time, as when a file is edited or quoted. "Fixed": the same budget in every step, for what a
+draft of a given size brings whatever it costs here: tokens per target forward of chains and trees, and of chains
+judged token by token instead of as a block.
+
+All drafters share the target's weights and take turns prompt by prompt in a rotating order; ratios are taken round by
+round against plain decoding of the same temperature. At temperature 0 every text must be the plain one (where the
+forward is width-invariant), and it is checked.
 """
 
 from __future__ import annotations
@@ -15,218 +20,261 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
+from unittest.mock import patch
 
+import drafter_samples
+from drafter_samples import Sample
 from pacing_life import engine_on
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import headstart as hs
+from headstart.choosing import choose
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.drafters import Drafter
-from headstart.drafters.cascade import Cascade
-from headstart.drafters.draft_model import DraftModel
-from headstart.drafters.early_exit import EarlyExitDrafter
-from headstart.drafters.lookahead import LookaheadDrafter
-from headstart.drafters.ngram import NgramDrafter
-from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.suffix_store import SuffixStore
+from headstart.making import Means, make
+from headstart.models import Checkpoint, LoadPlan, find_device
+from headstart.noise import Noise, Purpose
+from headstart.pacing import FixedPacing
+from headstart.types import Draft, Verdict
+from headstart.verify import Laws, verify
 
 PLAIN = "plain"
-SHOWN = 5
-"""Depths whose acceptance the table shows."""
+CHAIN, TREE = 5, 32
+"""Nodes of the fixed drafts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One completion. tested, held: by depth, how often a guess's fate was known, and how often it was accepted."""
+class Contender:
+    """drafter: as in `headstart.load`. options: more of its options. fixed: nodes in every step, or None if paced."""
 
-    text: tuple[int, ...]
-    seconds: float
-    drafting: float
-    forwards: int
-    tested: tuple[int, ...]
-    held: tuple[int, ...]
-
-    @classmethod
-    def of(cls, out: hs.Output) -> Sample:
-        stats = out.stats
-        if out.error is not None or stats.speculation.error is not None:
-            raise RuntimeError("a drafter did not run as asked") from (out.error or stats.speculation.error)
-        return cls(
-            out.tokens,
-            stats.total_seconds,
-            stats.seconds.draft,
-            stats.target_forwards,
-            stats.drafted_per_position,
-            stats.accepted_per_position,
-        )
+    drafter: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    fixed: int | None = None
+    store: bool = False
+    by_token: bool = False
 
 
-def drafters(draft: DraftModel, text: Sequence[int]) -> dict[str, Callable[[], Drafter]]:
+def contenders(args: argparse.Namespace) -> dict[str, Contender]:
     """What takes part. Past outputs are kept by one of the suffix drafters only: the prompts come again each round."""
-    return {
-        "n-gram": NgramDrafter,
-        "suffix": SuffixDrafter,
-        "suffix, trees": lambda: SuffixDrafter(tree=True),
-        "suffix, past outputs": lambda: SuffixDrafter(store=SuffixStore()),
-        "lookahead": LookaheadDrafter,
-        "early exit": lambda: EarlyExitDrafter(text=text),
-        "draft LM": lambda: draft,
-        "n-gram, draft LM": lambda: Cascade([NgramDrafter(longest=5, shortest=3), draft]),
-        "suffix, draft LM": lambda: Cascade([SuffixDrafter(shortest=2), draft]),
+    draft = str(args.drafter)
+    found = {
+        "n-gram": Contender(("ngram",)),
+        "suffix": Contender(("suffix",)),
+        "suffix, past outputs": Contender(("suffix",), store=True),
+        "lookahead": Contender(("lookahead",)),
+        "early exit": Contender(("early-exit",)),
+        "draft LM": Contender((draft,)),
+        "draft LM, top-k trees": Contender((draft,), {"tree": "top-k"}),
+        "draft LM, sampled trees": Contender((draft,), {"tree": "sampled"}),
+        "n-gram, draft LM": Contender(("ngram", draft)),
+        "suffix, draft LM": Contender(("suffix", draft)),
     }
-
-
-def speeds(rows: Sequence[Sequence[Sample]]) -> list[float]:
-    """Tokens per second of each round."""
-    return [sum(len(s.text) for s in row) / sum(s.seconds for s in row) for row in rows]
-
-
-def by_depth(samples: Sequence[Sample]) -> list[float]:
-    """Conditional acceptance: of the guesses whose forerunners were right."""
-    deepest = max((len(s.tested) for s in samples), default=0)
-    tested = [sum(s.tested[d] for s in samples if d < len(s.tested)) for d in range(deepest)]
-    held = [sum(s.held[d] for s in samples if d < len(s.held)) for d in range(deepest)]
-    return [h / t if t else 0.0 for h, t in zip(held, tested, strict=True)]
-
-
-def facts_of(rows: Sequence[Sequence[Sample]], plain: Sequence[Sequence[Sample]]) -> dict[str, Any]:
-    flat = [sample for row in rows for sample in row]
-    texts = [sample.text for row in plain for sample in row]
-    return {
-        "tokens_per_second": speeds(rows),
-        "over_plain": [x / y for x, y in zip(speeds(rows), speeds(plain), strict=True)],
-        "tokens_per_forward": sum(len(s.text) for s in flat) / sum(s.forwards for s in flat),
-        "acceptance_by_depth": by_depth(flat),
-        "drafted": sum(sum(s.tested) for s in flat),
-        "drafting_share": sum(s.drafting for s in flat) / sum(s.seconds for s in flat),
-        "same_texts": sum(s.text == text for s, text in zip(flat, texts, strict=True)),
-        "texts": len(flat),
+    heads = {"Medusa": args.medusa, "EAGLE-3": args.eagle}
+    for name, folder in heads.items():
+        if folder is not None:
+            found[name] = Contender((str(folder),))
+    if args.eagle is not None:
+        eagle = str(args.eagle)
+        found |= {
+            "EAGLE-3, chains": Contender((eagle,), {"tree": "none"}),
+            "n-gram, EAGLE-3": Contender(("ngram", eagle)),
+            "suffix, EAGLE-3": Contender(("suffix", eagle)),
+        }
+    found |= {
+        "fixed: draft LM, chain": Contender((draft,), fixed=CHAIN),
+        "fixed: draft LM, chain, by token": Contender((draft,), fixed=CHAIN, by_token=True),
+        "fixed: draft LM, top-k tree": Contender((draft,), {"tree": "top-k"}, fixed=TREE),
+        "fixed: draft LM, sampled tree": Contender((draft,), {"tree": "sampled"}, fixed=TREE),
     }
+    if args.medusa is not None:
+        found["fixed: Medusa, tree"] = Contender((str(args.medusa),), fixed=TREE)
+    if args.eagle is not None:
+        found["fixed: EAGLE-3, chain"] = Contender((eagle,), {"tree": "none"}, fixed=CHAIN)
+        found["fixed: EAGLE-3, tree"] = Contender((eagle,), fixed=TREE)
+    if unknown := set(args.only or ()) - set(found):
+        raise SystemExit(f"--only {' '.join(sorted(unknown))}: the drafters are {', '.join(found)}")
+    return {name: each for name, each in found.items() if not args.only or name in args.only}
 
 
-def report(console: Console, title: str, found: dict[str, dict[str, Any]]) -> None:
-    table = Table(title=title)
-    for heading in (
-        "",
-        "tokens/s",
-        "/ plain, median (range)",
-        "tokens/forward",
-        "acceptance by depth",
-        "drafting",
-        "same",
-    ):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, facts in found.items():
-        over = facts["over_plain"]
-        table.add_row(
-            name,
-            f"{median(facts['tokens_per_second']):.1f}",
-            f"{median(over):.2f} ({min(over):.2f} to {max(over):.2f})",
-            f"{facts['tokens_per_forward']:.2f}",
-            " ".join(f"{a:.2f}" for a in facts["acceptance_by_depth"][:SHOWN]),
-            f"{facts['drafting_share']:.0%}",
-            f"{facts['same_texts']} of {facts['texts']}",
+class Bench:
+    """The target, its drafters, and an engine for each contender."""
+
+    def __init__(self, args: argparse.Namespace, console: Console) -> None:
+        plan = LoadPlan(args.dtype, find_device("auto"), 1, args.max_length, trust_remote_code=False)
+        self.target = Checkpoint(args.target, "target", plan)
+        self.runner = self.target.runner(args.quantize)
+        self.contenders = contenders(args)
+        self.engines = {PLAIN: engine_on(self.runner, None, None, 1)}
+        self.bytes: dict[str, int] = {}
+        self.exits: dict[str, int] = {}
+        for name, contender in self.contenders.items():
+            console.print(f"loading {name}", style="dim", highlight=False)
+            before = resident()
+            drafter = self._drafter(args, plan, contender)
+            self.bytes[name] = max(0, resident() - before)
+            pacing = None if contender.fixed is None else FixedPacing(contender.fixed)
+            self.engines[name] = engine_on(self.runner, drafter, pacing, 1)
+            if (layer := getattr(drafter, "layer", None)) is not None:
+                self.exits[name] = layer
+
+    def _drafter(self, args: argparse.Namespace, plan: LoadPlan, contender: Contender) -> Drafter:
+        wanted = choose(args.target, list(contender.drafter)).drafters
+        drafts = {each.name: Checkpoint(each.source, "draft", plan) for each in wanted if each.kind == "draft"}
+        means = Means(
+            self.target, self.runner, drafts, 1, "auto", SuffixStore() if contender.store else None, contender.options
         )
-    console.print(table)
+        made = make(wanted, means)
+        assert made is not None, "every contender names a drafter"
+        return made
+
+    def complete(self, name: str, prompt: Sequence[int], sampling: hs.Sampling) -> Sample:
+        by_token = name != PLAIN and self.contenders[name].by_token
+        with judged_by_token() if by_token else nullcontext():
+            return Sample.of(self.engines[name].generate(list(prompt), sampling))
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+@contextmanager
+def judged_by_token() -> Iterator[None]:
+    """Meanwhile drawn chains are judged by the rule of Leviathan et al. (arXiv:2211.17192), for comparison."""
+
+    def by_token(draft: Draft, p: Laws, q: Laws | None, noise: Noise, position: int, rule: Any) -> Verdict:
+        if q is None:
+            return verify(draft, p, q, noise, position, rule)
+        for node, token in enumerate(draft.tokens):
+            coin = noise.uniform(position + node, Purpose.ACCEPT, lane=position, index=node)
+            if not coin < p[node][token] / q[node][token]:
+                rest = (p[node] - q[node]).clip(min=0)
+                law = rest / rest.sum() if rest.sum() > 0 else p[node]
+                return Verdict(tuple(range(node)), noise.draw(law, position + node, Purpose.TOKEN))
+        end = len(draft)
+        return Verdict(tuple(range(end)), noise.draw(p[end], position + end, Purpose.TOKEN))
+
+    with patch("headstart.judging.verify", by_token):
+        yield
+
+
+def edit(text: str) -> str:
+    """A prompt that has its text twice and begins it a third time."""
+    body = text.strip("\n")
+    half = body[: max(1, len(body) // 4)]
+    return f"{body}\n    pass\n\n\n{body}\n    pass\n\n\n{half}"
+
+
+def read(args: argparse.Namespace, encode: Callable[[str], list[int]], room: int) -> tuple[list[list[int]], list[str]]:
+    """Prompts as token ids, and the category of each."""
+    given = read_prompts(None, args.prompts) if args.prompts else list(PROMPTS)
+    texts = [prompt for prompt in given if isinstance(prompt, str)]
+    found: list[tuple[list[int], str]] = []
+    for category, make_ in (("as given", str), ("edit", edit)):
+        encoded = (encode(make_(text)) for text in texts)
+        fits = [ids for ids in encoded if len(ids) + args.max_tokens < room]
+        found += [(ids, category) for ids in fits[: args.limit]]
+    return [ids for ids, _ in found], [category for _, category in found]
+
+
+def run(
+    bench: Bench, prompts: Sequence[list[int]], temperature: float, args: argparse.Namespace, console: Console
+) -> dict[str, list[list[Sample]]]:
+    """samples[name][round][prompt]; one short completion of each before that is not counted."""
+    names = list(bench.engines)
+    found: dict[str, list[list[Sample]]] = {name: [[] for _ in range(args.rounds)] for name in names}
+    for name in names:
+        bench.complete(name, prompts[0], hs.Sampling(max_tokens=16, ignore_eos=True))
+    for turn in track(range(args.rounds * len(prompts)), console=console, transient=True):
+        round_, number = divmod(turn, len(prompts))
+        sampling = hs.Sampling(max_tokens=args.max_tokens, ignore_eos=True, temperature=temperature, seed=number)
+        first = (round_ + number) % len(names)
+        for name in (*names[first:], *names[:first]):
+            found[name][round_].append(bench.complete(name, prompts[number], sampling))
+    return found
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", default="bundled", help='directory or hub id of the target, or "bundled"')
     parser.add_argument("--drafter", default="bundled", help="the draft LM")
+    parser.add_argument("--eagle", help='an EAGLE head; the bundled one with the bundled target ("none" for none)')
+    parser.add_argument("--medusa", help="Medusa heads; likewise")
     parser.add_argument("--prompts", type=Path, help="JSONL or a text file (the demo's prompts)")
-    parser.add_argument("--limit", type=int, default=8, help="prompts used, the first that fit (%(default)s)")
+    parser.add_argument(
+        "--limit", type=int, default=8, help="prompts of each category, the first that fit (%(default)s)"
+    )
     parser.add_argument("--max-tokens", type=int, default=96, help="new tokens for each prompt (%(default)s)")
+    parser.add_argument("--max-length", type=int, default=1024, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument("--quantize", choices=["int8"])
-    parser.add_argument("--only", nargs="+", help="these drafters (all)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these drafters (all)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the JSON goes")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    for name, bundled in (("eagle", "eagle3"), ("medusa", "medusa")):
+        given = getattr(args, name)
+        if given is None and args.target == "bundled":
+            setattr(args, name, bundled)
+        elif given == "none":
+            setattr(args, name, None)
+    return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     provenance = Provenance.now("headstart", "torch", "transformers")
-    loaded = hs.load(
-        args.target, args.drafter, dtype=args.dtype, quantize=args.quantize, pacing="fixed", max_batch_size=1,
-        max_length=1024,
-    )  # fmt: skip
-    draft = loaded.drafting.drafter
-    assert isinstance(draft, DraftModel), "--drafter is a draft LM"
-    given = read_prompts(None, args.prompts) if args.prompts else list(PROMPTS)
-    ids = [p if isinstance(p, list) else list(loaded.tokenizer(p)["input_ids"]) for p in given]
-    prompts = [prompt for prompt in ids if len(prompt) + args.max_tokens < loaded.target.max_length][: args.limit]
-    makers = drafters(draft, prompts[0][:8])
-    if unknown := set(args.only or ()) - set(makers):
-        raise SystemExit(f"--only {' '.join(sorted(unknown))}: the drafters are {', '.join(makers)}")
-    chosen = {name: make() for name, make in makers.items() if not args.only or name in args.only}
-    engines = {PLAIN: engine_on(loaded.target, None, None, 1)}
-    engines |= {name: engine_on(loaded.target, drafter, None, 1) for name, drafter in chosen.items()}
-
+    bench = Bench(args, console)
+    tokenizer = bench.target.tokenizer
+    prompts, categories = read(args, lambda text: list(tokenizer(text)["input_ids"]), bench.runner.max_length)
+    described = bench.engines[PLAIN].describe()
+    kind = args.quantize or described["dtype"]
+    label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name
+    path = args.results / f"drafters-{label}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    args.results.mkdir(parents=True, exist_ok=True)
     tables: dict[str, dict[str, Any]] = {}
     for temperature in args.temperature:
-        samples = run(engines, prompts, temperature, args, console)
-        tables[f"T={temperature:g}"] = {name: facts_of(rows, samples[PLAIN]) for name, rows in samples.items()}
-        report(
-            console,
-            f"{Path(args.target).name}, {loaded.describe()['dtype']}, T={temperature:g}",
-            tables[f"T={temperature:g}"],
-        )
-    exits = {name: d.layer for name, d in chosen.items() if isinstance(d, EarlyExitDrafter)}
-    for name, layer in exits.items():
-        console.print(f"{name}: after layer {layer} of {loaded.target.layers}", highlight=False)
+        samples = run(bench, prompts, temperature, args, console)
+        found = {name: drafter_samples.facts(rows, samples[PLAIN], categories) for name, rows in samples.items()}
+        tables[f"T={temperature:g}"] = found
+        for title, fixed in (("paced", False), ("the same nodes in every step", True)):
+            part = {name: of for name, of in found.items() if name.startswith("fixed") is fixed}
+            if part:
+                console.print(drafter_samples.table(f"{label}, {kind}, T={temperature:g}, {title}", part, bench.bytes))
+        facts = {
+            "prompts": {
+                "file": args.prompts.name if args.prompts else "of the demo",
+                "used": {category: categories.count(category) for category in dict.fromkeys(categories)},
+            },
+            "new_tokens": args.max_tokens,
+            "nodes_of_fixed_drafts": {"chain": CHAIN, "tree": TREE},
+            "engine": described,
+            "exits": bench.exits,
+            "resident_bytes": bench.bytes,
+            "tables": tables,
+            "provenance": asdict(provenance),
+        }
+        path.write_text(json.dumps(facts, indent=1) + "\n")  # after each temperature: what is measured is kept
+    for name, layer in bench.exits.items():
+        console.print(f"{name}: after layer {layer} of {bench.runner.layers}", highlight=False)
     for line in provenance.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    facts = {
-        "prompts": {"file": args.prompts.name if args.prompts else "of the demo", "used": len(prompts)},
-        "new_tokens": args.max_tokens,
-        "engine": loaded.describe(),
-        "exits": exits,
-        "tables": tables,
-        "provenance": asdict(provenance),
-    }
-    label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = (
-        args.results
-        / f"drafters-{label}-{args.quantize or loaded.describe()['dtype']}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    )
-    path.write_text(json.dumps(facts, indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
-
-
-def run(
-    engines: dict[str, hs.Engine],
-    prompts: Sequence[list[int]],
-    temperature: float,
-    args: argparse.Namespace,
-    console: Console,
-) -> dict[str, list[list[Sample]]]:
-    """samples[name][round][prompt]; one short completion of each before that is not counted."""
-    names = list(engines)
-    found: dict[str, list[list[Sample]]] = {name: [[] for _ in range(args.rounds)] for name in names}
-    for engine in engines.values():
-        engine.generate(list(prompts[0]), hs.Sampling(max_tokens=16, ignore_eos=True))
-    for turn in track(range(args.rounds * len(prompts)), console=console, transient=True):
-        round_, number = divmod(turn, len(prompts))
-        sampling = hs.Sampling(max_tokens=args.max_tokens, ignore_eos=True, temperature=temperature, seed=number)
-        first = (round_ + number) % len(names)
-        for name in (*names[first:], *names[:first]):
-            found[name][round_].append(Sample.of(engines[name].generate(list(prompts[number]), sampling)))
-    return found
 
 
 if __name__ == "__main__":

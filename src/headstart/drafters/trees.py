@@ -147,13 +147,17 @@ class Guess:
     def rank(self, tokens: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
         """The likeliest tokens after each fresh node, and their log-probabilities, likeliest first."""
         found = []
+        least = self._best[-1].score if len(self._best) >= self.budget else -math.inf
         for parent, count, ids, values in zip(self._open, self.wanted(), tokens, scores, strict=True):
             above = 0.0 if parent is None else parent.score
-            # -inf has probability 0, and a NaN says nothing; rounding must not make a child likelier than its parent
-            possible = (
-                (token, above + min(value, 0.0)) for token, value in zip(ids, values, strict=True) if value > -math.inf
-            )
-            found.append([(token, score, None) for token, score in islice(possible, count)])
+            children = []
+            for token, value in zip(islice(ids, count), values, strict=False):
+                score = above + min(value, 0.0)  # rounding must not make a child likelier than its parent
+                # -inf has probability 0, and a NaN says nothing; nor does a node that is not among the best any more
+                if not value > -math.inf or score < least:
+                    break
+                children.append((token, score, None))
+            found.append(children)
         self._born(found)
 
     def draw(self, laws: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
