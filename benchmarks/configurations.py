@@ -16,7 +16,16 @@ WORKERS = Path(__file__).parent / "peer_workers"
 ENGINES = ("headstart", "transformers", "vllm", "openvino", "llamacpp")
 OURS = "headstart"
 LABELS = {"vllm": "vLLM", "openvino": "OpenVINO", "llamacpp": "llama.cpp"}
-MODES = {"plain": "plain", "draft": "draft LM", "ngram": "n-gram", "list": "n-gram, then draft LM"}
+MODES = {
+    "plain": "plain",
+    "draft": "draft LM",
+    "ngram": "n-gram",
+    "list": "n-gram, then draft LM",
+    "trees": "n-gram, then draft LM trees",
+    "heads": "n-gram, then EAGLE-3",
+}
+OWN = ("list", "trees", "heads")
+"""Modes that headstart alone has."""
 DEPTHS = (3, 5, 8)
 
 
@@ -66,7 +75,7 @@ def all_configurations(engines: Sequence[str] = ENGINES, depths: Sequence[int] =
 
 
 def _of_engine(engine: str, depths: Sequence[int]) -> Iterator[Configuration]:
-    modes = ("plain", "draft", "ngram", "list") if engine == OURS else ("plain", "draft", "ngram")
+    modes = tuple(mode for mode in MODES if engine == OURS or mode not in OWN)
     precisions = ("bf16",) if engine in ("transformers", "vllm") else ("bf16", "int8")
     one_by_one = engine in ("transformers", "llamacpp")  # these speculate for one sequence at a time
     for precision, mode in product(precisions, modes):
@@ -91,6 +100,7 @@ class Places:
     environments: Path
     converted: Path
     workers: Path = WORKERS
+    eagle: Path | None = None
 
     def python(self, engine: str) -> Path:
         if engine in ("headstart", "transformers"):

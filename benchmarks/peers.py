@@ -125,6 +125,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", type=Path, required=True, help="directory of the target")
     parser.add_argument("--drafter", type=Path, required=True, help="directory of the draft LM")
+    parser.add_argument("--eagle", type=Path, help="directory of an EAGLE-3 head of the target, for headstart")
     parser.add_argument("--prompts", type=Path, required=True, help="Spec-Bench or plain JSONL, or a text file")
     parser.add_argument("--environments", type=Path, required=True, help="holds vllm/, openvino/ and llamacpp/")
     parser.add_argument("--converted", type=Path, help="converted checkpoints (ENVIRONMENTS/converted)")
@@ -178,7 +179,8 @@ def main(argv: list[str] | None = None) -> None:
     converted = args.converted or args.environments / "converted"
     # Absolute, but not resolved: a virtual environment's python is a link
     paths = [path.absolute() for path in (args.target, args.drafter, args.environments, converted)]
-    starter = Starter(Places(*paths), args.threads, longest + spare, max(args.batch))
+    eagle = None if args.eagle is None else args.eagle.absolute()
+    starter = Starter(Places(*paths, eagle=eagle), args.threads, longest + spare, max(args.batch))
     configurations = all_configurations(args.only, args.k)
     if args.settings is None:
         trials, selected, result = measure(starter.start, configurations, tried, measured, args.rounds, None, console)

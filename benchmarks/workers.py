@@ -166,9 +166,12 @@ class Starter:
         python = places.python(engine)
         settings = dict(configuration.settings)
         draft_precision = settings.pop("draft_precision", configuration.precision)
+        if configuration.mode == "heads" and places.eagle is None:
+            raise Absent("no EAGLE head under --eagle")
         options = {
             "target": str(places.checkpoint(engine, places.target, configuration.precision)),
             "drafter": str(places.checkpoint(engine, places.drafter, draft_precision)),
+            "eagle": str(places.eagle),
             "precision": configuration.precision,
             "mode": configuration.mode,
             "threads": self.threads,

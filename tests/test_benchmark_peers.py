@@ -76,7 +76,9 @@ def places(modules: dict[str, ModuleType], tmp_path: Path) -> Any:
     for name in ("target", "draft"):
         (tmp_path / name).mkdir()
     converted = tmp_path / "converted"
-    return modules["configurations"].Places(tmp_path / "target", tmp_path / "draft", environments, converted, scripts)
+    return modules["configurations"].Places(
+        tmp_path / "target", tmp_path / "draft", environments, converted, scripts, tmp_path / "eagle"
+    )
 
 
 def measured(modules: dict[str, ModuleType], places: Any, engines: list[str], **change: Any) -> tuple[Any, ...]:

@@ -1,19 +1,22 @@
-"""Copy a trained target and draft into the package, and check that they belong there.
+"""Copy a trained target, its draft and its heads into the package, and check that they belong there.
 
-Both must be bfloat16 safetensors of one tokenizer, and everything together at most 45 MB. The tokenizer's class is
-written under the name that transformers 4 knows too, so that other engines can read the pair.
+Weights must be bfloat16 safetensors, target and draft of one tokenizer, and everything together at most 64 MB. The
+tokenizer's class is written under the name that transformers 4 knows too, so that other engines can read the pair.
+What is not given stays as it is.
 """
 
 import argparse
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "provenance.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-LIMIT = 45_000_000  # bytes
+HEADS = ("eagle3", "medusa")
+LIMIT = 64_000_000  # bytes
 
 
 def copy(source: Path, out: Path) -> None:
@@ -28,13 +31,32 @@ def copy(source: Path, out: Path) -> None:
     (out / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+def copy_head(source: Path, out: Path) -> None:
+    """A head's weights, config and provenance; in the latter, names of folders instead of where they were."""
+    out.mkdir(parents=True, exist_ok=True)
+    (weights,) = source.glob("*.safetensors")
+    shutil.copyfile(weights, out / weights.name)
+    for name in ("config.json", "provenance.json"):
+        record = named(json.loads((source / name).read_text()))
+        (out / name).write_text(json.dumps(record, indent=2) + "\n")
+
+
+def named(value: Any) -> Any:
+    """The same, with paths reduced to their last part."""
+    if isinstance(value, dict):
+        return {key: named(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [named(each) for each in value]
+    return Path(value).name if isinstance(value, str) and "/" in value and Path(value).exists() else value
+
+
 def check(pair: Path) -> int:
     """Size in bytes; refuses another dtype, two tokenizers, or too much."""
-    for role in ("target", "draft"):
-        with safe_open(pair / role / "model.safetensors", "pt") as weights:
+    for file in pair.rglob("*.safetensors"):
+        with safe_open(file, "pt") as weights:
             kinds = {weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118 (not a dict)
-        if kinds != {"BF16"}:
-            raise SystemExit(f"{role}: weights are {kinds}, not bfloat16")
+        if not kinds <= {"BF16", "I64", "BOOL"}:
+            raise SystemExit(f"{file}: weights are {kinds}, not bfloat16")
     if (pair / "target" / TOKENIZER[0]).read_bytes() != (pair / "draft" / TOKENIZER[0]).read_bytes():
         raise SystemExit("target and draft have different tokenizers")
     size = sum(file.stat().st_size for file in pair.rglob("*") if file.is_file())
@@ -45,14 +67,21 @@ def check(pair: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=Path, required=True, help="folder written by tools/train_target.py")
-    parser.add_argument("--draft", type=Path, required=True, help="folder written by headstart train draft")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of tools/corpus.py")
+    parser.add_argument("--target", type=Path, help="folder written by tools/train_target.py")
+    parser.add_argument("--draft", type=Path, help="folder written by headstart train draft")
+    for head in HEADS:
+        parser.add_argument(f"--{head}", type=Path, help=f"folder written by headstart train {head}")
+    parser.add_argument("--manifest", type=Path, help="manifest.json of tools/corpus.py")
     parser.add_argument("--pair", type=Path, default=Path("src/headstart/pair"), help="where they go")
     options = parser.parse_args()
-    copy(options.target, options.pair / "target")
-    copy(options.draft, options.pair / "draft")
-    shutil.copyfile(options.manifest, options.pair / "corpus.json")
+    for role in ("target", "draft"):
+        if getattr(options, role) is not None:
+            copy(getattr(options, role), options.pair / role)
+    for head in HEADS:
+        if getattr(options, head) is not None:
+            copy_head(getattr(options, head), options.pair / head)
+    if options.manifest is not None:
+        shutil.copyfile(options.manifest, options.pair / "corpus.json")
     print(f"{check(options.pair) / 1e6:.1f} MB in {options.pair}")
 
 

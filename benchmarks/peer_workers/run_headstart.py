@@ -1,4 +1,5 @@
-"""headstart: plain, n-gram, draft LM, or the list of both, each K fixed or the drafter's own."""
+"""headstart: plain, n-gram, draft LM, or a list of n-gram and draft LM, its trees, or an EAGLE-3 head; each K fixed or
+the drafter's own."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import headstart as hs
 def build(options: Options) -> tuple[Complete, dict[str, Any]]:
     torch.set_num_threads(options["threads"])
     draft = options["drafter"]
-    drafters = {"plain": "none", "ngram": "ngram", "draft": draft, "list": ["ngram", draft]}
+    drafters = {
+        "plain": "none",
+        "ngram": "ngram",
+        "draft": draft,
+        "list": ["ngram", draft],
+        "trees": ["ngram", draft],
+        "heads": ["ngram", options["eagle"]],
+    }
     engine = hs.load(
         options["target"],
         drafters[options["mode"]],
@@ -21,6 +29,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
         dtype="bfloat16",
         quantize="int8" if options["precision"] == "int8" else None,
         num_speculative_tokens=options.get("k"),
+        draft_tree="mixed" if options["mode"] in ("trees", "heads") else "auto",
         max_batch_size=options["batch"],
         max_length=options["context"],
     )
