@@ -129,7 +129,7 @@ class Bench:
 
     def _drafter(self, args: argparse.Namespace, plan: LoadPlan, contender: Contender) -> Drafter:
         wanted = choose(args.target, list(contender.drafter)).drafters
-        drafts = {each.name: Checkpoint(each.source, "draft", plan) for each in wanted if each.kind == "draft"}
+        drafts = {each.name: Checkpoint(each.name, "draft", plan) for each in wanted if each.kind == "draft"}
         means = Means(
             self.target, self.runner, drafts, 1, "auto", SuffixStore() if contender.store else None, contender.options
         )

@@ -28,7 +28,7 @@ _BEST_FOR_BUNDLED = ("ngram", loading.BUNDLED)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One drafter. name: as the user gave it. source: where its weights are, for those that have any."""
+    """One drafter. name: as the user gave it. source: where a head's weights are."""
 
     name: str
     kind: Kind
@@ -108,4 +108,4 @@ def _wanted(name: str, target: str) -> Wanted:
         return Wanted(name, "medusa", loading.fetch(source))
     if known is not None and is_eagle(known):
         return Wanted(name, "eagle", loading.fetch(source))
-    return Wanted(name, "draft", source)
+    return Wanted(name, "draft")

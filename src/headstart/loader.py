@@ -99,7 +99,7 @@ def load(
     plan = LoadPlan(dtype, place, max_batch_size, max_length, trust_remote_code)
 
     ours = Checkpoint(target, "target", plan)
-    drafts = {each.name: Checkpoint(each.source, "draft", plan) for each in choice.drafters if each.kind == "draft"}
+    drafts = {each.name: Checkpoint(each.name, "draft", plan) for each in choice.drafters if each.kind == "draft"}
     for draft in drafts.values():
         check_sizes(ours, draft)
     preflight([model.need for model in (ours, *drafts.values())], place)
