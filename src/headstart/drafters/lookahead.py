@@ -2,12 +2,10 @@
 
 A window of W columns and N - 1 levels is a Jacobi iteration at work: each step the target's own likeliest tokens after
 the lowest level become a new level, and each column, read downwards, an n-gram that the target once found plausible.
-The
-n-grams that begin with the pending token are this step's guesses. Window and guesses are one draft tree: level 0 is a
-chain, element i of any other level hangs below element i of the level before it, so ancestors are just what it must
-see, and depth
-is its position. The rule judges all of it as point masses; even the window's own tokens are accepted where they are
-right.
+The n-grams that begin with the pending token are this step's guesses. Window and guesses are one draft tree: level 0 is
+a chain, element i of any other level hangs below element i of the level before it, so ancestors are just what it must
+see, and depth is its position. The rule judges all of it as point masses; even the window's own tokens are accepted
+where they are right.
 
 Source: lookahead decoding (arXiv:2402.02057). No weights; it pays where rows are nearly free.
 """

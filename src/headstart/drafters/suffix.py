@@ -3,8 +3,7 @@
 The longest suffixes of a request's text that occur earlier, in the text itself or in a store of past outputs, are
 looked up in a `SuffixTrie`; from there the likeliest continuations are followed, each with its share of the cases as an
 estimate of its probability. The draft whose shares add up to most expected tokens is proposed: a chain, or a tree of
-the
-likeliest nodes. Costs microseconds, no weights, and pays where text repeats itself or former answers: edits,
+the likeliest nodes. Costs microseconds, no weights, and pays where text repeats itself or former answers: edits,
 summaries, agents.
 
 Source: SuffixDecoding (arXiv:2411.04975).

@@ -1,9 +1,8 @@
 """Every suffix of some texts, with counts: what followed wherever the last few tokens have stood before.
 
 A trie in which a branch that only one suffix takes is not stored: a leaf points into its text, where the suffix goes
-on.
-A node exists for what occurs twice, so there are a few of them for each token, and appending a token visits
-the suffixes that are still shared, at most `depth` of them: linear in the new tokens. Texts can be taken out again.
+on. A node exists for what occurs twice, so there are a few of them for each token, and appending a token visits the
+suffixes that are still shared, at most `depth` of them: linear in the new tokens. Texts can be taken out again.
 
 Source of the counts' use: SuffixDecoding (arXiv:2411.04975), section 4.
 """
