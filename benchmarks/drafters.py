@@ -79,14 +79,13 @@ def contenders(args: argparse.Namespace) -> dict[str, Contender]:
         "n-gram, draft LM": Contender(("ngram", draft)),
         "suffix, draft LM": Contender(("suffix", draft)),
     }
-    heads = {"Medusa": args.medusa, "EAGLE-3": args.eagle}
-    for name, folder in heads.items():
-        if folder is not None:
-            found[name] = Contender((str(folder),))
+    if args.medusa is not None:
+        found["Medusa"] = Contender((str(args.medusa),))
     if args.eagle is not None:
         eagle = str(args.eagle)
         found |= {
             "EAGLE-3, chains": Contender((eagle,), {"tree": "none"}),
+            "EAGLE-3, trees": Contender((eagle,), {"tree": "mixed"}),
             "n-gram, EAGLE-3": Contender(("ngram", eagle)),
             "suffix, EAGLE-3": Contender(("suffix", eagle)),
         }
@@ -100,7 +99,7 @@ def contenders(args: argparse.Namespace) -> dict[str, Contender]:
         found["fixed: Medusa, tree"] = Contender((str(args.medusa),), fixed=TREE)
     if args.eagle is not None:
         found["fixed: EAGLE-3, chain"] = Contender((eagle,), {"tree": "none"}, fixed=CHAIN)
-        found["fixed: EAGLE-3, tree"] = Contender((eagle,), fixed=TREE)
+        found["fixed: EAGLE-3, tree"] = Contender((eagle,), {"tree": "mixed"}, fixed=TREE)
     if unknown := set(args.only or ()) - set(found):
         raise SystemExit(f"--only {' '.join(sorted(unknown))}: the drafters are {', '.join(found)}")
     return {name: each for name, each in found.items() if not args.only or name in args.only}

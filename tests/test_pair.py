@@ -22,15 +22,26 @@ PROMPTS = ["def add(a, b):", "class Stack:\n    def push(self, item):", "import 
 
 def test_files() -> None:
     weights = [file for file in PAIR.rglob("*") if file.is_file()]
-    assert sum(file.stat().st_size for file in weights) <= 45 * 10**6
+    assert sum(file.stat().st_size for file in weights) <= 64 * 10**6
     assert {file.suffix for file in weights} <= {".safetensors", ".json", ".md"}
     for role in ("target", "draft"):
         with safe_open(PAIR / role / "model.safetensors", framework="pt") as file:
             assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+    for role in ("target", "draft", "eagle3", "medusa"):
         assert json.loads((PAIR / role / "provenance.json").read_text())
     card = (PAIR / "README.md").read_text()
     for word in ("Licence", "bits per byte", "Acceptance", "headstart train draft"):
         assert word.lower() in card.lower()
+
+
+@pytest.mark.parametrize(("head", "least"), [("eagle3", 1.5), ("medusa", 1.1)])
+def test_the_heads_guess_well_and_change_nothing(head: str, least: float) -> None:
+    """Tokens per forward at a fixed budget, well below what was measured (about 2.5 to 4, and 1.5 to 2.5)."""
+    engine = hs.load(drafter=head, dtype="float32", pacing="fixed", max_length=512)
+    sampling = hs.Sampling(max_tokens=48, ignore_eos=True)
+    outs = engine.generate(PROMPTS, sampling)
+    assert [out.tokens for out in outs] == [out.tokens for out in engine.plain().generate(PROMPTS, sampling)]
+    assert sum(out.stats.tokens for out in outs) > least * sum(out.stats.target_forwards for out in outs)
 
 
 @pytest.fixture(scope="module")
