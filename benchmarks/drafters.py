@@ -199,7 +199,8 @@ def run(
         bench.complete(name, prompts[0], hs.Sampling(max_tokens=16, ignore_eos=True))
     for turn in track(range(args.rounds * len(prompts)), console=console, transient=True):
         round_, number = divmod(turn, len(prompts))
-        sampling = hs.Sampling(max_tokens=args.max_tokens, ignore_eos=True, temperature=temperature, seed=number)
+        seed = number if args.seeds else None
+        sampling = hs.Sampling(max_tokens=args.max_tokens, ignore_eos=True, temperature=temperature, seed=seed)
         first = (round_ + number) % len(names)
         for name in (*names[first:], *names[:first]):
             found[name][round_].append(bench.complete(name, prompts[number], sampling))
@@ -220,6 +221,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, default=1024, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.0, 1.0])
+    parser.add_argument(
+        "--seeds",
+        action="store_true",
+        help="seed the requests: point masses must then give the plain text at any temperature, but a seed also "
+        "forbids pacing to learn where the drafter draws",
+    )
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument("--quantize", choices=["int8"])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these drafters (all)")
