@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,25 @@ def test_sources_are_paced_apart() -> None:
     life.run(100, {"ngram": 0.99, "lm": 0.9})
     caps = [life.step({"ngram": 0.99, "lm": 0.9})[0].caps for _ in range(20)]
     assert np.mean([each["ngram"] >= 8 for each in caps]) > 0.8
+
+
+def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been_right() -> None:
+    """Probing it would displace the better one's draft; what it would have said costs nothing to know."""
+    life = Life({"free": 0.0, "dear": 0.0003}, limit=16)
+    for _ in range(80):
+        life.step({"free": 0.02, "dear": 0.85})
+    assert life.step({"free": 0.02, "dear": 0.85})[0].caps["free"] == 0
+    caps = []
+    for _ in range(8):  # now the text repeats itself
+        (budget,) = life.pacing.plan([PacingRow(0, life.positions[0], 500)])
+        caps.append(budget.caps["free"])
+        if caps[-1]:
+            break
+        draft = Draft((0,) * budget.nodes, tuple(range(-1, budget.nodes - 1)), source="dear")
+        draft = replace(draft, passed_over=(replace(Draft.chain([0] * 8), source="free"),))
+        life.pacing.observe(event(0, life.positions[0], budget, draft, budget.nodes, 1, 0.003, 0.011))
+        life.positions[0] += budget.nodes + 1
+    assert caps[-1] > 8
 
 
 def test_a_change_of_text_is_followed() -> None:

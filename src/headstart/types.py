@@ -121,7 +121,8 @@ class Draft:
     tree sampled without replacement has them zeroed and the row renormalised), or None if the nodes are point
     masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts). source: the name of the drafter it comes
     from; a drafter that only ever drafts itself may leave it empty, the engine fills it in. expected: how many of its
-    tokens the drafter thinks will be accepted, where it has an opinion on this very draft.
+    tokens the drafter thinks will be accepted, where it has an opinion on this very draft. passed_over: what other
+    sources would have drafted instead (empty where nothing), for whoever wants to learn from what then came.
     """
 
     tokens: tuple[int, ...] = ()
@@ -129,6 +130,7 @@ class Draft:
     q: torch.Tensor | None = None
     source: str = ""
     expected: float | None = None
+    passed_over: tuple[Draft, ...] = ()
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:

@@ -89,6 +89,25 @@ def test_nobody() -> None:
 # -- grafting ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_a_copying_member_would_have_said_is_passed_on() -> None:
+    """Members that pacing turned off: the n-gram is overheard, a model (which taps or draws) is not asked at all."""
+    copying = NgramDrafter()
+    model = Counting("model", 4, {0}, 3, taps=(1,))
+    cascade = Cascade([copying, Counting("dear", 5, {0}, 3), model])
+    off = replace(context(0, 3), tokens=[1, 2, 3, 1, 2, 3, 1], caps={"ngram": 0, "dear": 0, "model": 3})
+    (draft,) = cascade.propose([off])
+    assert (draft.source, draft.tokens) == ("model", (4, 4, 4))
+    (other,) = draft.passed_over
+    assert other.source == "ngram"
+    assert other.tokens[:4] == (2, 3, 1, 2)
+    (on,) = cascade.propose([replace(off, caps={"ngram": 3, "model": 3})])
+    assert on.source == "ngram"
+    assert on.passed_over == ()
+    model.knows.add(1)
+    (silent,) = cascade.propose([replace(off, request=1, tokens=[1, 2, 3])])
+    assert [(other.source, other.tokens) for other in silent.passed_over] == [("ngram", ())]
+
+
 class Copying(Counting):
     """Drafts point masses that cost nothing."""
 

@@ -21,6 +21,9 @@ from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
+OVERHEARD = 8
+"""Tokens that a member which is passed over is asked for."""
+
 
 class Cascade(Drafter):
     """Asks its members in turn; each is given its cap, or at most its own default budget. A cap of 0 passes it over.
@@ -80,7 +83,20 @@ class Cascade(Drafter):
                     kept = drafts if draft.expected is None or draft.expected >= later else weak
                     if context.request not in kept:
                         kept[context.request] = replace(draft, source=member.name)
-        return [drafts.get(context.request) or weak.get(context.request) or Draft() for context in contexts]
+        found = [drafts.get(context.request) or weak.get(context.request) or Draft() for context in contexts]
+        return [self._overheard(*each) for each in zip(contexts, found, strict=True)]
+
+    def _overheard(self, context: DraftContext, draft: Draft) -> Draft:
+        """The draft, with what copying members that pacing passes over would have said: asking them costs next to
+        nothing, and how right they would have been tells when to give them their turn again."""
+        if not len(draft):
+            return draft
+        passed = []
+        for member in self.members:
+            if context.caps.get(member.name) == 0 and _copies(member):
+                (copy,) = member.propose([replace(context, budget=OVERHEARD)])
+                passed.append(replace(copy, source=member.name))
+        return replace(draft, passed_over=tuple(passed)) if passed else draft
 
     def _grafted(self, contexts: Sequence[DraftContext]) -> list[Draft]:
         """Of each request the first copy and the first draft after it, as one tree; or the only draft there is."""

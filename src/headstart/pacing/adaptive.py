@@ -85,6 +85,9 @@ class AdaptivePacing(Pacing):
         state = self._rows.get(step.request)
         if state is None or not step.rows:
             return
+        for other in step.draft.passed_over:
+            if other.source in self._places:
+                state.overhear(self._places[other.source], other, step.tokens)
         state.learn(step, self._places.get(step.draft.source))
         self._last.append(step)
         if len(self._last) == step.batch:

@@ -12,7 +12,7 @@ from headstart.pacing.choice import Choice, Offer, can_pay, choose_for_one, wort
 from headstart.pacing.costs import Prices
 from headstart.pacing.grid import choose_for_many
 from headstart.pacing.reasons import MEASURING, drafting, probing, resting
-from headstart.types import Budget, Step
+from headstart.types import Budget, Draft, Step
 
 ALLOWANCE = 0.005, 0.02
 """Share of plain decoding's time that may be spent on trying a source that does not seem to pay: the least, for one
@@ -85,6 +85,19 @@ class RowState:
                 break
         self.asked, self.caps = asked, ()
         self.drift(len(step.tokens))
+
+    def overhear(self, place: int, draft: Draft, tokens: Sequence[int]) -> None:
+        """A source that was passed over would have drafted this chain (or nothing), and these tokens came."""
+        belief = self.beliefs[place]
+        belief.heard(len(draft) > 0)
+        if not len(draft) or self.group.pools[place].trees is not None:
+            return
+        right = next((i for i, (a, b) in enumerate(zip(draft.tokens, tokens, strict=False)) if a != b), None)
+        if right is None:  # of the rest, if there is one, nobody knows
+            right = tested = min(len(draft), len(tokens))
+        else:
+            tested = len(draft)
+        belief.learn(right, tested)
 
     def drift(self, tokens: int) -> None:
         """The text went on by so many tokens."""
