@@ -149,18 +149,12 @@ class Draft:
     @cached_property
     def depths(self) -> tuple[int, ...]:
         """depths[i]: 1 for a child of x0, 2 for its children, and so on."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 if parent < 0 else depths[parent] + 1)
-        return tuple(depths)
+        return depths_of(self.parents)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """children[i + 1]: the nodes below node i in drafting order; children[0] those below x0."""
-        below: list[list[int]] = [[] for _ in range(len(self) + 1)]
-        for node, parent in enumerate(self.parents):
-            below[parent + 1].append(node)
-        return tuple(tuple(nodes) for nodes in below)
+        return children_of(self.parents)
 
     @property
     def is_chain(self) -> bool:
@@ -173,6 +167,22 @@ class Draft:
             up.append(node)
             node = self.parents[node]
         return tuple(reversed(up))
+
+
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Of a tree's nodes, given their parents (-1: x0): 1 for a child of x0, 2 for its children, and so on."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return tuple(depths)
+
+
+def children_of(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """[i + 1]: the nodes below node i, in their order; [0]: those below x0."""
+    below: list[list[int]] = [[] for _ in range(len(parents) + 1)]
+    for node, parent in enumerate(parents):
+        below[parent + 1].append(node)
+    return tuple(tuple(nodes) for nodes in below)
 
 
 @dataclass(frozen=True, slots=True)

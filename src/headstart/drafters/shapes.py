@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.types import children_of, depths_of
+
 _NOTHING = -np.inf
 
 
@@ -39,10 +41,7 @@ class Shape:
     @cached_property
     def depths(self) -> tuple[int, ...]:
         """1 for a child of x0, 2 for its children, and so on."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 if parent < 0 else depths[parent] + 1)
-        return tuple(depths)
+        return depths_of(self.parents)
 
     @property
     def depth(self) -> int:
@@ -51,10 +50,7 @@ class Shape:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """children[i + 1]: the nodes below node i, eldest first; children[0] those below x0."""
-        below: list[list[int]] = [[] for _ in range(len(self) + 1)]
-        for node, parent in enumerate(self.parents):
-            below[parent + 1].append(node)
-        return tuple(tuple(nodes) for nodes in below)
+        return children_of(self.parents)
 
 
 class Table:
