@@ -23,7 +23,7 @@ BUNDLED_HEADS = ("medusa", "eagle3")
 NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
 
-_BEST_FOR_BUNDLED = ("ngram", loading.BUNDLED)
+_FOR_BUNDLED = ("ngram", loading.BUNDLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def choose(target: str | Path, drafter: str | Path | Sequence[str | Path] | None
 
 def _automatic(target: str) -> tuple[list[str], str]:
     if target == loading.BUNDLED:
-        return list(_BEST_FOR_BUNDLED), "the fastest measured for the bundled target"
+        return list(_FOR_BUNDLED), "comes with the bundled target"
     note = Path(target).expanduser() / NOTE
     if note.is_file():
         return _recommended(note), f"recommended in {note}"
