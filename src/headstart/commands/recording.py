@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headstart.insight.measure import run_once
 from headstart.text import TextStream
 from headstart.types import Output, Sampling, Step
 
@@ -54,17 +54,8 @@ def measure(name: str, engine: Engine, prompt: str, sampling: Sampling) -> Run:
     Raises:
         NonFiniteLogits: the request ended with an error; there is nothing to compare.
     """
-    arrivals: list[tuple[float, Step]] = []
-    start = time.perf_counter()
-    unsubscribe = engine.subscribe(lambda step: arrivals.append((time.perf_counter() - start, step)))
-    try:
-        output = engine.generate(prompt, sampling)
-    finally:
-        seconds = time.perf_counter() - start
-        unsubscribe()
-    if output.error is not None:
-        raise output.error
-    return Run(name, prompt, output, seconds, _pieces(engine.tokenizer, output, arrivals))
+    run = run_once(name, engine, prompt, sampling)
+    return Run(name, prompt, run.output, run.seconds, _pieces(engine.tokenizer, run.output, run.arrivals))
 
 
 def _pieces(tokenizer: Any, output: Output, arrivals: Sequence[tuple[float, Step]]) -> tuple[Piece, ...]:

@@ -1,0 +1,1 @@
+"""Know before you deploy, and look again when something seems wrong: measure, advise, audit, report."""
