@@ -10,8 +10,10 @@ __all__ = [
     "ContextExceeded",
     "DamagedStore",
     "DrafterFailed",
+    "EndpointFailed",
     "HeadstartError",
     "IncompatibleTokenizer",
+    "InvalidFile",
     "InvalidOption",
     "InvalidPrompt",
     "ModelNotFound",
@@ -38,6 +40,14 @@ class HeadstartError(Exception):
 
 class InvalidOption(HeadstartError, ValueError):
     """An option that does not exist, or a value outside its range."""
+
+
+class InvalidFile(HeadstartError, ValueError):
+    """A result that cannot be read: not JSON, of another kind, or of a version this one does not know."""
+
+
+class EndpointFailed(HeadstartError, ConnectionError):
+    """A server under audit refuses, times out, or answers what it should not."""
 
 
 class InvalidPrompt(HeadstartError, ValueError):
