@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from headstart.drafters.shapes import Shape, best_tree, expected_tokens
 from headstart.drafters.ways import Ways
 from headstart.pacing import PacingRow
 from headstart.pacing.adaptive import AdaptivePacing
@@ -16,6 +15,7 @@ from headstart.pacing.choice import Offer, choose_for_one
 from headstart.pacing.costs import Costs, DraftCost, Prices
 from headstart.pacing.grid import choose_for_many
 from headstart.pacing.group import Source
+from headstart.theory.trees import Shape, best_tree, expected_tokens
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
 SIZES = tuple(Ways("sampled", width=8, depth=None).sizes)

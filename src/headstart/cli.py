@@ -1,4 +1,4 @@
-"""The command line: `headstart demo | generate | train`. Each command is a file of `headstart.commands`."""
+"""The command line: `headstart demo | generate | simulate | doctor | bench | audit | train`, a file each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from headstart.commands.demo import demo
+from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
+from headstart.commands.simulate import simulate
 from headstart.commands.train import train
 
 __all__ = ["app", "main"]
@@ -29,6 +31,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(simulate)
+app.command()(doctor)
 app.add_typer(train, name="train")
 
 

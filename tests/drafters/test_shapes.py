@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from headstart.drafters.ranks import PRIOR, Ranks, outcomes
-from headstart.drafters.shapes import Shape, Table, best_tree, choose_tree, expected_tokens, likeliest_gains
 from headstart.drafters.ways import Ways
+from headstart.theory.trees import Shape, Table, best_tree, choose_tree, expected_tokens, likeliest_gains
 from headstart.types import Draft
 
 ACCEPTANCE = {

@@ -22,7 +22,6 @@ import headstart as hs
 from headstart.drafters import DraftContext, Drafter, Observation, trees
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
-from headstart.drafters.shapes import Shape, best_tree
 from headstart.drafters.trees import Guess, TopK, draw_children, grow, laws_of_children
 from headstart.errors import InvalidOption
 from headstart.law import LawState
@@ -32,6 +31,7 @@ from headstart.noise import Noise, Purpose
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.costs import Costs, DraftCost
 from headstart.pacing.group import Source
+from headstart.theory.trees import Shape, best_tree
 from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 from headstart.verify import traverse
 

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter, Observation
 from headstart.drafters.drawing import Guess, draw
-from headstart.drafters.shapes import Shape
 from headstart.drafters.trees import Guess as TreeGuess
 from headstart.drafters.trees import TopK, grow
 from headstart.drafters.ways import MOST, Tree, Ways, check_tree
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
+from headstart.theory.trees import Shape
 from headstart.types import Draft
 
 

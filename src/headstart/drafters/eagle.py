@@ -25,7 +25,6 @@ from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter, Observation
 from headstart.drafters.drawing import Guess, draw
-from headstart.drafters.shapes import Shape, best_tree
 from headstart.drafters.trees import Guess as TreeGuess
 from headstart.drafters.trees import TopK, grow
 from headstart.drafters.ways import Ways
@@ -37,6 +36,7 @@ from headstart.model.loading import fetch
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
+from headstart.theory.trees import Shape, best_tree
 from headstart.types import Draft
 
 __all__ = ["EagleDrafter", "Tree", "is_eagle"]

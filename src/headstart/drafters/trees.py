@@ -44,10 +44,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.drafters import DraftContext
-from headstart.drafters.shapes import Shape
 from headstart.law import LawRow, LawState, law, process
 from headstart.model.packed import Segment
 from headstart.noise import Purpose
+from headstart.theory.trees import Shape
 from headstart.types import Draft
 
 _NODES = 1 << 32

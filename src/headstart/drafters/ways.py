@@ -12,10 +12,10 @@ from typing import Literal, get_args
 
 from headstart.drafters import DraftContext
 from headstart.drafters.ranks import Ranks
-from headstart.drafters.shapes import Shape, best_tree
 from headstart.drafters.trees import TopK
 from headstart.errors import InvalidOption
 from headstart.options import check_number
+from headstart.theory.trees import Shape, best_tree
 from headstart.types import Step
 
 Tree = Literal["none", "mixed", "top-k", "sampled"]

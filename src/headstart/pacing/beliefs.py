@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.drafters.ranks import Ranks, outcomes
-from headstart.drafters.shapes import likeliest_gains
+from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 
 RATES = (0.02, 0.15, 0.3, 0.45, 0.6, 0.72, 0.82, 0.9, 0.95, 0.985)

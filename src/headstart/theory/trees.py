@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.errors import InvalidOption
 from headstart.types import children_of, depths_of
 
 _NOTHING = -np.inf
@@ -58,9 +59,12 @@ class Table:
 
     def __init__(self, acceptance: Sequence[float], nodes: int, depth: int) -> None:
         if not acceptance or any(not 0 <= p <= 1 for p in acceptance):
-            raise ValueError(f"acceptance by rank must be probabilities, not {acceptance}")
+            raise InvalidOption(
+                f"acceptance by rank must be probabilities, not {acceptance}",
+                hint="give the chance that the target's token is a node's first child, its second, ...",
+            )
         if nodes < 0 or depth < 0:
-            raise ValueError(f"no tree has {nodes} nodes and {depth} levels")
+            raise InvalidOption(f"no tree has {nodes} nodes and {depth} levels", hint="give numbers from 0 on")
         self._acceptance = tuple(acceptance)
         m, ranks = nodes + 1, min(len(acceptance), max(nodes, 1))
         # value[l][m][b], best[l][m] over b, and the split y that T[m][l][b] came from

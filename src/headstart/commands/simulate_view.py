@@ -1,0 +1,179 @@
+"""The answers of `headstart simulate` on a terminal: words, tables, bars and maps whose cells are coloured.
+
+Nothing is said by colour alone: cells hold their numbers, and what was asked about bears an asterisk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from headstart.insight.what_if import Answer, Batches, Maps, Temperatures, WhatIf
+from headstart.theory.machine import MOST_BATCH
+
+_KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
+_LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue: told apart by nearly everybody
+_FULL = 1.5  # log2 of the speedup at which a cell has its full colour
+_BAR = 24
+
+
+def view(console: Console, found: WhatIf) -> None:
+    """Print everything that was asked for."""
+    for answer in found.answers:
+        _answer(console, answer, found)
+    if len(found.answers) == 1:
+        section(console, "By K", _bars(found.answers[0], ascii_only=console.options.ascii_only))
+    else:
+        section(console, "Speedup by K", _by_length(found.answers))
+    for compared in found.batches:
+        section(console, f"Batch size, at alpha {compared.alpha:g} and K = {compared.k}", _batches(compared))
+        console.print(_limits(compared))
+    for heat in found.temperatures:
+        section(console, f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1", _temperatures(heat))
+        console.print(_toy_note(heat), style="dim")
+    maps = found.maps
+    section(console, f"Speedup by alpha and K, at c = {found.costs.c:.3g}", _length_map(maps))
+    section(console, f"Speedup by alpha and c, at K = {maps.k}", _cost_map(maps))
+    if maps.here is not None:
+        console.print("* what was asked about", style="dim")
+
+
+def section(console: Console, title: str, what: RenderableType) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    console.print(what)
+
+
+def _answer(console: Console, answer: Answer, found: WhatIf) -> None:
+    console.print(
+        Text.assemble((answer.verdict, _KINDS[answer.kind]), f" {answer.reason[:1].upper()}{answer.reason[1:]}.")
+    )
+    batch = "" if found.batch is None else f", batch {found.batch}"
+    words = (
+        f"{answer.name}, c {found.costs.c:.3g}{batch}, K = {answer.k}: {answer.tokens:.2f} tokens per target forward, "
+        f"{answer.speedup:.2f}x plain decoding."
+    )
+    if math.isnan(answer.break_even):
+        words += " Even a perfect draft would not pay at this K."
+    elif answer.alpha is not None:
+        words += f" Pays above alpha {answer.break_even:.2f}."
+    if math.isfinite(answer.ceiling):
+        words += f" No K and no c bring more than {answer.ceiling:.2f}x."
+    console.print(words)
+
+
+def _bars(answer: Answer, *, ascii_only: bool) -> Table:
+    """Tokens and speedup of each K; the bar up to 1 is plain decoding's part."""
+    table = table_of("K", "tokens", "speedup")
+    table.add_column("")
+    longest = max(answer.speedup_by_k)
+    before, beyond = ("-", "#") if ascii_only else ("─", "█")
+    for k, (tokens, gained) in enumerate(zip(answer.tokens_by_k, answer.speedup_by_k, strict=True)):
+        length = round(_BAR * gained / longest)
+        even = min(length, round(_BAR / longest))
+        bar = Text.assemble((before * even, "dim"), (beyond * (length - even), Style(color=_hex(_GAIN))))
+        note = "  best" if k == answer.best.k else ""
+        if k == answer.k:
+            note += "  *"
+        table.add_row(str(k), f"{tokens:.2f}", cell(gained), bar + Text(note))
+    return table
+
+
+def _by_length(answers: Sequence[Answer]) -> Table:
+    table = table_of("K", *(answer.name for answer in answers))
+    for k in range(max(len(answer.speedup_by_k) for answer in answers)):
+        cells: list[Text] = []
+        for answer in answers:
+            known = k < len(answer.speedup_by_k)
+            cells.append(cell(answer.speedup_by_k[k], here=k == answer.k) if known else Text(""))
+        table.add_row(str(k), *cells)
+    return table
+
+
+def _batches(compared: Batches) -> Table:
+    table = table_of("batch", "plain tok/s", f"v({compared.k + 1})", "c", "speedup", "tok/s", "best K", "at best K")
+    for row in compared.rows:
+        table.add_row(
+            str(row.batch), f"{row.plain:,.0f}", f"{row.verify:.2f}", f"{row.c:.3f}", cell(row.speedup),
+            f"{row.speculative:,.0f}", str(row.best.k), cell(row.best.speedup),
+        )  # fmt: skip
+    return table
+
+
+def _limits(compared: Batches) -> str:
+    rows = compared.k + 1
+    if math.isinf(compared.free_up_to):
+        free = f"{rows} rows cost no more than one at any batch size (reading the caches takes longer)"
+    elif compared.free_up_to < 1:
+        free = f"{rows} rows cost more than one at any batch size"
+    else:
+        free = f"{rows} rows cost no more than one up to batch {math.floor(compared.free_up_to)}"
+    if compared.pays_up_to >= MOST_BATCH:
+        return f"{free}; drafting pays at every batch size up to {MOST_BATCH}."
+    if compared.pays_up_to == 0:
+        return f"{free}; drafting {compared.k} does not pay even alone."
+    return f"{free}; drafting {compared.k} pays up to batch {compared.pays_up_to}."
+
+
+def _temperatures(heat: Temperatures) -> Table:
+    table = table_of("T", "alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K", "speedup")
+    for row in heat.rows:
+        table.add_row(
+            f"{row.temperature:g}", f"{row.alpha:.2f}", str(row.best.k), cell(row.best.speedup),
+            f"{row.point:.2f}", str(row.point_best.k), cell(row.point_best.speedup),
+        )  # fmt: skip
+    return table
+
+
+def _toy_note(heat: Temperatures) -> str:
+    words = (
+        "drawn: a draft sampled at the same temperature; likeliest: one that always proposes its likeliest token. "
+        "A toy shows which way heat pushes; measure your own pair with headstart doctor."
+    )
+    if abs(heat.at_one - heat.asked) > 0.005:
+        words += f" The toy cannot have alpha {heat.asked:g}; {heat.at_one:.2f} is as near as it gets."
+    return words
+
+
+def _length_map(maps: Maps) -> Table:
+    table = table_of("alpha \\ K", *map(str, maps.lengths))
+    here = maps.here and (maps.here[0], maps.here[1])
+    for alpha, row in zip(maps.alphas, maps.by_length, strict=True):
+        cells = [cell(value, here=(alpha, k) == here) for k, value in zip(maps.lengths, row, strict=True)]
+        table.add_row(f"{alpha:g}", *cells)
+    return table
+
+
+def _cost_map(maps: Maps) -> Table:
+    table = table_of("alpha \\ c", *(f"{c:.3g}" for c in maps.draft_costs))
+    here = maps.here and (maps.here[0], maps.here[2])
+    for alpha, row in zip(maps.alphas, maps.by_cost, strict=True):
+        cells = [cell(value, here=(alpha, c) == here) for c, value in zip(maps.draft_costs, row, strict=True)]
+        table.add_row(f"{alpha:g}", *cells)
+    return table
+
+
+def table_of(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def cell(speedup: float, *, here: bool = False) -> Text:
+    """The number on its colour: orange below 1, blue above, pale near it."""
+    share = max(-1.0, min(1.0, math.log2(speedup) / _FULL))
+    end = _GAIN if share > 0 else _LOSS
+    mixed = tuple(round(a + (b - a) * abs(share)) for a, b in zip(_EVEN, end, strict=True))
+    dark = 0.299 * mixed[0] + 0.587 * mixed[1] + 0.114 * mixed[2] < 140
+    style = Style(color="white" if dark else "black", bgcolor=_hex(mixed), bold=here)
+    return Text(f"{speedup:.2f}{'*' if here else ' '}", style=style)
+
+
+def _hex(rgb: Sequence[int]) -> str:
+    return "#" + "".join(f"{part:02x}" for part in rgb)

@@ -1,0 +1,166 @@
+"""The page of `headstart simulate --html`: answers, speedup by K, batches, temperatures, maps with "you are here"."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headstart import theory
+from headstart.insight.report import charts
+from headstart.insight.report.page import Page
+from headstart.insight.what_if import Answer, Batches, Temperatures, WhatIf
+
+_TWO = ".2f"
+
+
+def simulate_page(found: WhatIf) -> Page:
+    """The page, not yet written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page("What would speculation bring?", "By formula; no model was run. Measure before you rely on it.")
+    for answer in found.answers:
+        page.verdict(answer.kind, f"{answer.name}: {answer.verdict}", f"{answer.reason}.")
+    _assumptions(page, found)
+    _by_length(page, found)
+    for compared in found.batches:
+        _batches(page, compared)
+    for heat in found.temperatures:
+        _temperatures(page, heat)
+    _maps(page, found)
+    return page
+
+
+def _assumptions(page: Page, found: WhatIf) -> None:
+    page.heading("What was asked")
+    widths = [n for n in (2, 4, 8, 16) if n <= found.costs.most + 1]
+    facts = {
+        "acceptance": ", ".join(answer.name for answer in found.answers),
+        "c, a draft step over a plain step": f"{found.costs.c:.3g}",
+        "v(n), n rows over one": ", ".join(f"v({n}) {theory.verify_cost(found.costs.v, n):.2f}" for n in widths),
+    }
+    if found.batch is not None:
+        facts["batch"] = str(found.batch)
+    page.facts(facts)
+    columns = ["acceptance", "K", "tokens per forward", "speedup", "best K", "at best K", "break-even alpha", "ceiling"]
+    rows = [
+        [a.name, a.k, a.tokens, a.speedup, a.best.k, a.best.speedup, _or_none(a.break_even), _or_none(a.ceiling)]
+        for a in found.answers
+    ]
+    decimals = ("tokens per forward", "speedup", "at best K", "break-even alpha", "ceiling")
+    page.table(
+        columns,
+        rows,
+        caption="Break-even: the alpha above which this K pays, if any. Ceiling: what no K and no c exceed.",
+        formats=dict.fromkeys(decimals, _TWO),
+    )
+
+
+def _by_length(page: Page, found: WhatIf) -> None:
+    page.heading("How long a draft?")
+    series: dict[str, Any] = {a.name: (list(range(len(a.speedup_by_k))), list(a.speedup_by_k)) for a in found.answers}
+    marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
+    page.figure(
+        charts.lines(
+            series, x="K, draft tokens per round", y="speedup over plain decoding", marks=marks, reference=1.0
+        ),
+        caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
+        alt="Speedup by draft length: " + "; ".join(_peak(a) for a in found.answers),
+    )
+
+
+def _peak(answer: Answer) -> str:
+    return f"{answer.name} is best at K = {answer.best.k} with {answer.best.speedup:.2f}"
+
+
+def _batches(page: Page, compared: Batches) -> None:
+    page.heading(f"Batch size, at alpha {compared.alpha:g} and K = {compared.k}")
+    page.text(
+        "A small batch waits for memory, so that more rows cost nothing. In a large one the processor is busy, and "
+        "every rejected token is work that another request could have had."
+    )
+    columns = ["batch", "plain tokens/s", f"v({compared.k + 1})", "c", "speedup", "tokens/s", "best K", "at best K"]
+    rows = [
+        [r.batch, r.plain, r.verify, r.c, r.speedup, r.speculative, r.best.k, r.best.speedup] for r in compared.rows
+    ]
+    formats = dict.fromkeys(["speedup", "at best K", f"v({compared.k + 1})"], _TWO)
+    page.table(
+        columns, rows, formats=formats | {"c": ".3f", "plain tokens/s": ",.0f", "tokens/s": ",.0f"},
+        caption=f"By memory bandwidth and arithmetic alone. K = {compared.k} pays up to batch {compared.pays_up_to}.",
+    )  # fmt: skip
+    sizes = [row.batch for row in compared.curve]
+    series: dict[str, Any] = {
+        f"K = {compared.k}": (sizes, [row.speedup for row in compared.curve]),
+        "best K": (sizes, [row.best.speedup for row in compared.curve]),
+    }
+    page.figure(
+        charts.lines(series, x="requests in a batch", y="speedup over plain decoding", reference=1.0),
+        caption="Below 1 plain decoding is faster; the best K may be 0.",
+        alt="; ".join(f"batch {row.batch}: {row.speedup:.2f}" for row in compared.rows),
+    )
+
+
+def _temperatures(page: Page, heat: Temperatures) -> None:
+    page.heading(f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1")
+    page.text(
+        "Drawn: the draft is sampled at the same temperature. Likeliest: it always proposes its likeliest token, as "
+        "greedy drafts and n-gram matches do. A toy shows which way heat pushes, not how far it pushes your pair."
+    )
+    rows = [
+        [r.temperature, r.alpha, r.best.k, r.best.speedup, r.point, r.point_best.k, r.point_best.speedup]
+        for r in heat.rows
+    ]
+    names = [
+        "temperature",
+        "alpha, drawn",
+        "best K",
+        "speedup",
+        "alpha, likeliest",
+        "best K, likeliest",
+        "speedup, likeliest",
+    ]
+    page.table(names, rows, formats=dict.fromkeys([names[1], names[3], names[4], names[6]], _TWO))
+    xs = [row.temperature for row in heat.curve]
+    series: dict[str, Any] = {
+        "drawn": (xs, [row.alpha for row in heat.curve]),
+        "likeliest": (xs, [row.point for row in heat.curve]),
+    }
+    page.figure(
+        charts.lines(series, x="temperature", y="alpha"),
+        caption="Acceptance of the toy at each temperature.",
+        alt="; ".join(f"at {r.temperature:g}: drawn {r.alpha:.2f}, likeliest {r.point:.2f}" for r in heat.rows),
+    )
+
+
+def _maps(page: Page, found: WhatIf) -> None:
+    """The same maps as on a terminal, with finer steps."""
+    page.heading("Where you are, and where it would pay")
+    here, costs, k = found.maps.here, found.costs, found.maps.k
+    alphas = np.linspace(0.2, 0.95, 16).round(2)
+    lengths = np.arange(1, max(costs.most, k) + 1)
+    drafts = np.linspace(0, max(0.5, 1.2 * costs.c), 21).round(4)
+    by_length = theory.alpha_k_table(alphas, lengths, costs.c, costs.v)
+    by_cost = theory.alpha_c_table(alphas, drafts, k, costs.v)
+    page.figure(
+        charts.heatmap(
+            lengths.tolist(), alphas.tolist(), by_length, x="K", y="alpha", z="speedup", middle=1.0,
+            marks=[charts.Mark(here[1], here[0], "you are here")] if here else [],
+        ),
+        caption=f"Speedup by alpha and K, at c = {costs.c:.3g}. A line, where there is one, is where it breaks even.",
+        alt=f"Speedups from {by_length.min():.2f} to {by_length.max():.2f}, rising with alpha; so does the best K",
+    )  # fmt: skip
+    page.figure(
+        charts.heatmap(
+            drafts.tolist(), alphas.tolist(), by_cost, x="c", y="alpha", z="speedup", middle=1.0,
+            marks=[charts.Mark(here[2], here[0], "you are here")] if here else [],
+        ),
+        caption=f"Speedup by alpha and draft cost, at K = {k}.",
+        alt=f"Speedups from {by_cost.min():.2f} to {by_cost.max():.2f}, rising with alpha and falling with c",
+    )  # fmt: skip
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

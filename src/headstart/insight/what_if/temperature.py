@@ -1,0 +1,87 @@
+"""What a temperature does to acceptance, shown on a toy pair, since no formula gives it without the logits.
+
+The toy is `headstart.simulate.dial_logits`: laws over 10 tokens and a draft that agrees with the target to a degree
+from 0 to 1. It says how flattening both laws moves sum min(p, q), and nothing of what real pairs add to that: a text
+drawn hot wanders to where drafts know less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headstart import theory
+from headstart.insight.what_if.answers import Costs
+from headstart.simulate import dial_logits
+from headstart.theory import BestK
+
+_DRAWS, _HALVINGS = 1000, 30
+_CURVE = 21
+
+
+@dataclass(frozen=True, slots=True)
+class TemperatureRow:
+    """alpha: of a draft drawn at the same temperature. point: of one that is always the draft's likeliest token. best
+    and point_best: what each of them is worth."""
+
+    temperature: float
+    alpha: float
+    best: BestK
+    point: float
+    point_best: BestK
+
+
+@dataclass(frozen=True, slots=True)
+class Temperatures:
+    """asked: the acceptance at temperature 1 that the toy was to have; at_one: what it has (its least is about .53).
+    curve: evenly spaced temperatures, for a plot."""
+
+    asked: float
+    at_one: float
+    agreement: float
+    rows: tuple[TemperatureRow, ...]
+    curve: tuple[TemperatureRow, ...]
+
+
+def temperatures(alpha: float, values: Sequence[float], costs: Costs) -> Temperatures:
+    """The toy whose acceptance at temperature 1 is `alpha`, or as near as it gets, at these temperatures."""
+    agreement = _agreement(alpha)
+    even = np.linspace(0, max(2.0, *values), _CURVE)
+    rows = _rows(agreement, np.array([*values, *even]), costs)
+    return Temperatures(alpha, _alpha(agreement), agreement, rows[: len(values)], rows[len(values) :])
+
+
+def _rows(agreement: float, values: Any, costs: Costs) -> tuple[TemperatureRow, ...]:
+    target, draft = _logits(agreement)
+    drawn = theory.acceptance_at(target, draft, values).mean(0)
+    point = theory.point_acceptance_at(target, draft, values).mean(0)
+    return tuple(
+        TemperatureRow(
+            float(t),
+            float(a),
+            theory.best_k(a, costs.c, costs.v, most=costs.most),
+            float(b),
+            theory.best_k(b, costs.c, costs.v, most=costs.most),
+        )
+        for t, a, b in zip(values, drawn, point, strict=True)
+    )
+
+
+def _logits(agreement: float) -> tuple[Any, Any]:
+    return dial_logits(agreement, (_DRAWS,))
+
+
+def _alpha(agreement: float) -> float:
+    return float(theory.acceptance_at(*_logits(agreement), 1.0).mean())
+
+
+def _agreement(alpha: float) -> float:
+    """By bisection: the mean acceptance rises with the agreement."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _alpha(middle) < alpha else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,61 @@
+"""Speculative decoding simulated on models of any kind: what would it gain, and is the law of the text kept?
+
+    from headstart import simulate as sim
+
+    target, draft = sim.dial_pair(0.8)
+    run = sim.speculate(target, draft, k=4, rule="block", rounds=1000)
+    print(run.tokens_per_round, run.acceptance, run.speedup(sim.Costs(c=0.1)))
+
+A model is any callable from a context (a tuple of token ids) to a law; `from_logits` makes one of any framework's
+function. NumPy is all this needs. Everything is seeded: the same arguments give the same numbers.
+"""
+
+from __future__ import annotations
+
+from headstart.simulate.benchmark import Speed, measure_speed
+from headstart.simulate.costs import Costs, Estimate, Run
+from headstart.simulate.decoding import plain, speculate
+from headstart.simulate.laws import InvalidLaw
+from headstart.simulate.lengths import ConfidentK, FixedK, History, OracleK, SimpleK
+from headstart.simulate.models import Model, TableModel, at_temperature, from_logits, greedy, random_table
+from headstart.simulate.rules import RULES, BlockRule, ChainRule, CoupledRule, PointMassRule, Round, Rule
+from headstart.simulate.scenarios import Scenario, ScenarioResult, run_scenario, scenarios
+from headstart.simulate.toys import changing_pair, dial_acceptance, dial_logits, dial_pair, planted_pair
+
+__all__ = [
+    "RULES",
+    "BlockRule",
+    "ChainRule",
+    "ConfidentK",
+    "Costs",
+    "CoupledRule",
+    "Estimate",
+    "FixedK",
+    "History",
+    "InvalidLaw",
+    "Model",
+    "OracleK",
+    "PointMassRule",
+    "Round",
+    "Rule",
+    "Run",
+    "Scenario",
+    "ScenarioResult",
+    "SimpleK",
+    "Speed",
+    "TableModel",
+    "at_temperature",
+    "changing_pair",
+    "dial_acceptance",
+    "dial_logits",
+    "dial_pair",
+    "from_logits",
+    "greedy",
+    "measure_speed",
+    "plain",
+    "planted_pair",
+    "random_table",
+    "run_scenario",
+    "scenarios",
+    "speculate",
+]

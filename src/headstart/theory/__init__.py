@@ -1,0 +1,82 @@
+"""What speculation can give, on paper: formulas of the field, for scalars and arrays. NumPy alone; no torch.
+
+alpha: chance that a draft token is accepted. K: draft length. c: one draft step over one plain step. v(n): a forward of
+n rows over one of 1 row. Every function returns a float for scalars and an array, by broadcasting, for arrays; a value
+outside its range raises `InvalidOption`. The formulas and where they end: docs/concepts/theory.md.
+"""
+
+from __future__ import annotations
+
+from headstart.theory.laws import (
+    acceptance,
+    acceptance_at,
+    block_tokens,
+    coupled_acceptance,
+    coupled_floor,
+    point_acceptance_at,
+)
+from headstart.theory.machine import (
+    Machine,
+    Model,
+    batch_speedup,
+    crossover_batch,
+    forward_seconds,
+    paying_batch,
+    verify_cost_of,
+)
+from headstart.theory.rounds import ceiling, expected_tokens, expected_tokens_by_position
+from headstart.theory.speed import (
+    BestK,
+    VerifyCost,
+    alpha_c_table,
+    alpha_k_table,
+    best_k,
+    break_even_alpha,
+    round_cost,
+    speedup,
+    speedup_by_position,
+    tree_speedup,
+    verify_cost,
+)
+from headstart.theory.ssd import fan_outs, hit_rate, round_hit_rate, ssd_bound, ssd_speedup
+from headstart.theory.trees import Shape, best_tree, choose_tree
+from headstart.theory.trees import expected_tokens as tree_tokens
+
+__all__ = [
+    "BestK",
+    "Machine",
+    "Model",
+    "Shape",
+    "VerifyCost",
+    "acceptance",
+    "acceptance_at",
+    "alpha_c_table",
+    "alpha_k_table",
+    "batch_speedup",
+    "best_k",
+    "best_tree",
+    "block_tokens",
+    "break_even_alpha",
+    "ceiling",
+    "choose_tree",
+    "coupled_acceptance",
+    "coupled_floor",
+    "crossover_batch",
+    "expected_tokens",
+    "expected_tokens_by_position",
+    "fan_outs",
+    "forward_seconds",
+    "hit_rate",
+    "paying_batch",
+    "point_acceptance_at",
+    "round_cost",
+    "round_hit_rate",
+    "speedup",
+    "speedup_by_position",
+    "ssd_bound",
+    "ssd_speedup",
+    "tree_speedup",
+    "tree_tokens",
+    "verify_cost",
+    "verify_cost_of",
+]

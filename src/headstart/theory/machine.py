@@ -1,0 +1,143 @@
+"""What a forward costs on a machine of so many bytes and FLOPs a second: the two-line roofline.
+
+A forward of n rows for each of b requests reads every weight once and the caches once, and multiplies every weight with
+b*n rows:
+
+    seconds = max((P w + b L kappa) / bandwidth, 2 P b n / flops) + overhead
+
+P parameters of w bytes, L cached tokens of kappa bytes each. While the first term is the larger, rows are free, and
+that is what speculation lives on. Left out: the FLOPs of attention, activations, the processor's own caches, and
+kernels that reach neither limit. Measured figures are better wherever there are any. Source: Williams, Waterman,
+Patterson, "Roofline: an insightful visual performance model for multicore architectures" (2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headstart.options import check_number
+from headstart.theory.rounds import expected_tokens
+from headstart.theory.values import Real, numbers, plain, scalar, whole
+
+MOST_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """bandwidth: bytes/s that reading the weights reaches. flops: FLOP/s that the products reach, in the weights' type.
+    overhead: seconds of every forward, whatever its size."""
+
+    bandwidth: float
+    flops: float
+    overhead: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("bandwidth", self.bandwidth, above=0)
+        check_number("flops", self.flops, above=0)
+        check_number("overhead", self.overhead, low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """parameters: those that every token meets (in a mixture of experts rows choose different ones, and more are read:
+    the figures are then too good). kv_bytes_per_token: of all layers, 2 x layers x KV heads x head size x bytes."""
+
+    parameters: float
+    bytes_per_weight: float = 2.0
+    kv_bytes_per_token: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("parameters", self.parameters, above=0)
+        check_number("bytes_per_weight", self.bytes_per_weight, above=0)
+        check_number("kv_bytes_per_token", self.kv_bytes_per_token, low=0)
+
+
+def forward_seconds(
+    machine: Machine, model: Model, rows: ArrayLike = 1, batch: ArrayLike = 1, context: ArrayLike = 0
+) -> Real:
+    """Seconds of one forward of `rows` rows for each of `batch` requests with `context` cached tokens each."""
+    n, b = whole("rows", rows, low=1), whole("batch", batch, low=1)
+    return plain(_seconds(machine, model, n, b, numbers("context", context, low=0)))
+
+
+def verify_cost_of(machine: Machine, model: Model, batch: int = 1, context: float = 0) -> Callable[[Any], Any]:
+    """v(n) on this machine, in seconds: what `speedup(..., v=...)` takes."""
+    return lambda rows: forward_seconds(machine, model, rows, batch, context)
+
+
+def batch_speedup(
+    machine: Machine,
+    target: Model,
+    alpha: ArrayLike,
+    k: ArrayLike,
+    batch: ArrayLike = 1,
+    *,
+    draft: Model | float,
+    context: ArrayLike = 0,
+) -> Real:
+    """E(alpha, K) t(1, b) / (t(K+1, b) + K d(b)): the speedup of a whole batch, all of whose requests draft K tokens.
+
+    draft: a model that runs on the same machine, one row for each request and step, or c, a step's cost in plain steps
+    of the target at the same batch size. Requests that accept less than others do not wait: batches are ragged.
+    """
+    n, b, length = whole("k", k), whole("batch", batch, low=1), numbers("context", context, low=0)
+    plain_step = _seconds(machine, target, np.ones(()), b, length)
+    if isinstance(draft, Model):
+        step = _seconds(machine, draft, np.ones(()), b, length)
+    else:
+        step = scalar("draft", draft, low=0) * plain_step
+    cost = _seconds(machine, target, n + 1, b, length) + n * step
+    return plain(expected_tokens(alpha, k) * plain_step / cost)
+
+
+def crossover_batch(machine: Machine, model: Model, k: ArrayLike, context: ArrayLike = 0) -> Real:
+    """The batch size up to which verifying K + 1 rows takes no longer than reading weights and caches: rows are free.
+
+    b = (P w / bandwidth) / (2 P (K+1) / flops - L kappa / bandwidth), not rounded; infinite where the caches of each
+    request take longer to read than its rows to compute.
+    """
+    reading = model.parameters * model.bytes_per_weight / machine.bandwidth
+    computing = 2 * model.parameters * (whole("k", k) + 1) / machine.flops
+    caches = numbers("context", context, low=0) * model.kv_bytes_per_token / machine.bandwidth
+    with np.errstate(divide="ignore"):
+        return plain(np.where(computing > caches, reading / np.maximum(computing - caches, 0), np.inf))
+
+
+def paying_batch(
+    machine: Machine,
+    target: Model,
+    alpha: float,
+    k: int,
+    *,
+    draft: Model | float,
+    context: float = 0,
+    most: int = MOST_BATCH,
+) -> int:
+    """The batch size up to which every batch gains by drafting K tokens; 0 where not even a single request does.
+
+    `most` where all of them do as far as one looked.
+    """
+    sizes = np.arange(1, int(whole("most", most, low=1)) + 1)
+    gains = batch_speedup(
+        machine,
+        target,
+        scalar("alpha", alpha),
+        int(whole("k", k)),
+        sizes,
+        draft=draft,
+        context=scalar("context", context),
+    )
+    losing = np.flatnonzero(gains <= 1)
+    return int(losing[0]) if losing.size else int(sizes[-1])
+
+
+def _seconds(machine: Machine, model: Model, rows: Any, batch: Any, context: Any) -> Any:
+    reading = (
+        model.parameters * model.bytes_per_weight + batch * context * model.kv_bytes_per_token
+    ) / machine.bandwidth
+    return np.maximum(reading, 2 * model.parameters * batch * rows / machine.flops) + machine.overhead

@@ -1,0 +1,71 @@
+"""Tokens that a round emits: the accepted draft tokens and the bonus token, for one forward of the target.
+
+alpha is the chance that a draft token is accepted once everything before it was. Where it is the same at every position
+("i.i.d."), a round of K draft tokens emits E = 1 + alpha + ... + alpha^K = (1 - alpha^(K+1)) / (1 - alpha).
+Source: Leviathan et al. (arXiv:2211.17192), section 3.1, equation 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headstart.errors import InvalidOption
+from headstart.theory.values import Array, Real, numbers, plain, whole
+
+
+def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Real:
+    """E(alpha, K): tokens per round; 1 at alpha = 0, K + 1 at alpha = 1.
+
+    Raises:
+        InvalidOption: alpha outside [0, 1], or k not a whole number of at least 0.
+    """
+    a, n = np.broadcast_arrays(numbers("alpha", alpha, low=0, high=1), whole("k", k))
+    # 1 - a^(K+1) loses its digits as a nears 1; expm1 and log1p keep them.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens = -np.expm1((n + 1) * np.log1p(-(1 - a))) / (1 - a)
+    return plain(np.where(n == 0, 1, np.where(a == 1, n + 1, tokens)))
+
+
+def expected_tokens_by_position(acceptance: ArrayLike, k: ArrayLike | None = None) -> Real:
+    """E = 1 + a_1 + a_1 a_2 + ... + a_1...a_K, where acceptance differs by position.
+
+    acceptance: [..., n], conditional: [..., i] is the chance of position i + 1 once all before it were accepted; the
+    last value holds for every later position. k: draft length, n by default; it broadcasts against [...].
+
+    Raises:
+        InvalidOption: an acceptance outside [0, 1] or none at all, or k not a whole number of at least 0.
+    """
+    a = by_position(acceptance)
+    n = whole("k", a.shape[-1] if k is None else k)
+    longest = int(n.max(initial=0))
+    reached = np.ones((*a.shape[:-1], longest + 1))
+    reached[..., 1:] = np.cumprod(extended(a, longest), axis=-1)
+    tokens = np.cumsum(reached, axis=-1)
+    lead = np.broadcast_shapes(a.shape[:-1], n.shape)
+    at = np.broadcast_to(n, lead).astype(np.int64)
+    return plain(np.take_along_axis(np.broadcast_to(tokens, (*lead, longest + 1)), at[..., None], axis=-1)[..., 0])
+
+
+def ceiling(alpha: ArrayLike) -> Real:
+    """1 / (1 - alpha): what E, and so the speedup, stays below for every K; infinite for a perfect draft.
+
+    A draft that costs something has a lower ceiling still, `best_k(...).speedup`; and where c < 1 and v >= 1 the
+    speedup stays below 1/c even if all is accepted.
+    """
+    a = numbers("alpha", alpha, low=0, high=1)
+    with np.errstate(divide="ignore"):
+        return plain(1 / (1 - a))
+
+
+def by_position(acceptance: ArrayLike) -> Array:
+    """Conditional acceptances [..., n], n >= 1, each in [0, 1]."""
+    a = numbers("acceptance", acceptance, low=0, high=1)
+    if a.ndim == 0 or a.shape[-1] == 0:
+        raise InvalidOption("acceptance has no positions", hint="give one conditional acceptance for each position")
+    return a
+
+
+def extended(acceptance: Array, k: int) -> Array:
+    """[..., k]: cut after position k, or its last value repeated."""
+    return acceptance[..., np.minimum(np.arange(k), acceptance.shape[-1] - 1)]
