@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from headstart.advice import Advice
 from headstart.drafters.medusa import is_medusa
 from headstart.errors import InvalidOption
 from headstart.model import loading
@@ -24,6 +25,7 @@ NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
+_FOR_OTHERS = ("suffix", "ngram")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,19 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Drafters in order of preference, none for plain decoding; and why these."""
+    """Drafters in order of preference, none for plain decoding; and why these. tree, k: what was found to go with
+    them, for options that the user leaves open."""
 
     drafters: tuple[Wanted, ...]
     reason: str
+    tree: str = "auto"
+    k: int | None = None
 
 
-def choose(target: str | Path, drafter: str | Path | Sequence[str | Path] | None) -> Choice:
-    """Resolve the `drafter` of `headstart.load`.
+def choose(
+    target: str | Path, drafter: str | Path | Sequence[str | Path] | None, advice: Advice | None = None
+) -> Choice:
+    """Resolve the `drafter` of `headstart.load`. advice: what `headstart doctor` found out, if it did.
 
     Raises:
         InvalidOption: an empty list, a name twice, or a bundled head with another target.
@@ -54,26 +61,33 @@ def choose(target: str | Path, drafter: str | Path | Sequence[str | Path] | None
         asked = ["none" if drafter is None else str(drafter)]
     else:
         asked = [str(name) for name in drafter]
-    reason = "asked for"
     if asked == ["auto"]:
-        asked, reason = _automatic(str(target))
+        return _automatic(str(target), advice)
     if asked == ["none"]:
         return Choice((), "no drafter was asked for")
+    return _chosen(asked, str(target), "asked for")
+
+
+def _automatic(target: str, advice: Advice | None) -> Choice:
+    if target == loading.BUNDLED:
+        return _chosen(_FOR_BUNDLED, target, "comes with the bundled target")
+    note = Path(target).expanduser() / NOTE
+    if note.is_file():
+        return _chosen(_recommended(note), target, f"recommended in {note}")
+    if advice is not None and not advice.missing:
+        drafters = _chosen(advice.drafters, target, advice.reason).drafters if advice.drafters else ()
+        return Choice(drafters, advice.reason, advice.tree, advice.k)
+    nothing = f"no drafter is recommended for this target ({NOTE} beside its config names one)"
+    return _chosen(_FOR_OTHERS, target, nothing if advice is None else advice.reason)
+
+
+def _chosen(asked: Sequence[str], target: str, reason: str) -> Choice:
     for name in asked:
         if name in ("auto", "none"):
             raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
     if len(set(asked)) != len(asked) or not asked:
-        raise InvalidOption(f"drafter={drafter!r} is empty or names one twice", hint="name each drafter once")
-    return Choice(tuple(_wanted(name, str(target)) for name in asked), reason)
-
-
-def _automatic(target: str) -> tuple[list[str], str]:
-    if target == loading.BUNDLED:
-        return list(_FOR_BUNDLED), "comes with the bundled target"
-    note = Path(target).expanduser() / NOTE
-    if note.is_file():
-        return _recommended(note), f"recommended in {note}"
-    return ["suffix", "ngram"], f"no drafter is recommended for this target ({NOTE} beside its config names one)"
+        raise InvalidOption(f"drafter={list(asked)} is empty or names one twice", hint="name each drafter once")
+    return Choice(tuple(_wanted(name, target) for name in asked), reason)
 
 
 def _recommended(note: Path) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from headstart import advice
 from headstart.choosing import choose
 from headstart.drafters.suffix_store import SuffixStore
 from headstart.engine import Engine
@@ -48,7 +49,8 @@ def load(
 
     Args:
         target: a model directory, a hub id, or "bundled".
-        drafter: "auto" (what is recommended for the target, else "suffix" and "ngram"; `describe()` says why), "none",
+        drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix" and
+            "ngram"; `describe()` says why), "none",
             "ngram", "suffix", "early-exit" (the target's own first layers), "lookahead", the directory or hub id of a
             causal LM or of Medusa or EAGLE heads, or a list of these: per step, the first that has something to say
             drafts, unless a later one should do better. With the bundled target also "medusa" and "eagle3".
@@ -95,10 +97,15 @@ def load(
         )
     if draft_quantize != "auto":
         check_quantize("draft_quantize", draft_quantize, place)
-    choice = choose(target, drafter)
     plan = LoadPlan(dtype, place, max_batch_size, max_length, trust_remote_code)
 
     ours = Checkpoint(target, "target", plan)
+    found = advice.read(ours.source, ours.config.to_dict(), ours.dtype, place, quantize) if drafter == "auto" else None
+    choice = choose(target, drafter, found)
+    if draft_tree == "auto":
+        draft_tree = choice.tree
+    if pacing == "fixed" and num_speculative_tokens is None and choice.drafters:
+        num_speculative_tokens = choice.k
     drafts = {each.name: Checkpoint(each.name, "draft", plan) for each in choice.drafters if each.kind == "draft"}
     for draft in drafts.values():
         check_sizes(ours, draft)

@@ -1,0 +1,265 @@
+"""`headstart doctor`: will speculation help here, with which drafter and how long drafts?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headstart.commands import options as cli
+from headstart.commands.figures import percent, percentages
+from headstart.commands.terminal import Traceback, harmless, messages, output, reported
+from headstart.errors import InvalidOption
+from headstart.insight.prompt_sets import PromptItem, read_prompt_set
+from headstart.insight.samples import sample_prompts
+from headstart.options import check_number
+from headstart.types import Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headstart.insight.doctor.examination import Examination
+    from headstart.insight.doctor.verdict import Judged
+
+_OUT, _WHAT = "Output", "Examination"
+_TOKENS = 128
+
+
+def doctor(
+    target: cli.Target = "bundled",
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drafter",
+            "-d",
+            metavar="NAME",
+            rich_help_panel=_WHAT,
+            help="A drafter to look at, as in 'generate'; with commas, a list of them. Repeat for more. n-gram, suffix "
+            "and early exit are looked at anyway, and with the bundled target what comes with it.",
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE",
+            rich_help_panel=_WHAT,
+            help="Your prompts: JSONL (Spec-Bench, or 'prompt' or 'text' lines), a text, or a directory. "
+            "Without it, a dozen beginnings of Python.",
+        ),
+    ] = None,
+    scan: Annotated[
+        Path | None,
+        typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="X", rich_help_panel=_WHAT, help="Time for all of it, about.")
+    ] = 60.0,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            rich_help_panel=_WHAT,
+            help="Also measure every predicted speedup, on other prompts, in as much time again.",
+        ),
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--no-keep", rich_help_panel=_WHAT, help="Keep the answer for drafter 'auto' of this target."
+        ),
+    ] = True,
+    tree: cli.Tree = "auto",
+    rule: cli.RuleOption = "exact",
+    device: cli.Device = "auto",
+    dtype: cli.Dtype = "auto",
+    quantize: cli.Quantize = None,
+    max_length: cli.MaxLength = None,
+    max_batch_size: cli.MaxBatchSize = 8,
+    trust_remote_code: cli.TrustRemoteCode = False,
+    max_tokens: cli.MaxTokens = _TOKENS,
+    temperature: cli.Temperature = cli.DEFAULT.temperature,
+    top_k: cli.TopK = cli.DEFAULT.top_k,
+    top_p: cli.TopP = cli.DEFAULT.top_p,
+    min_p: cli.MinP = cli.DEFAULT.min_p,
+    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
+    seed: cli.Seed = None,
+    ignore_eos: cli.IgnoreEos = False,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", rich_help_panel=_OUT, help="Write all figures to FILE.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write a page with plots.")
+    ] = None,
+    markdown: Annotated[
+        bool,
+        typer.Option(
+            "--markdown",
+            rich_help_panel=_OUT,
+            help="With --check: print predicted against measured as a Markdown table instead of the summary.",
+        ),
+    ] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Will speculation help here, with which drafter, and how long should drafts be?
+
+    Measures the target, every candidate and what of its guesses is accepted on your prompts; predicts the speedup of
+    each; says which one to take, or to take none, and why.
+
+    **Examples**
+
+        headstart doctor
+        headstart doctor --target my-model --drafter my-draft --prompts prompts.jsonl --check
+        headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
+    """
+    with reported(traceback):
+        check_number("--seconds", seconds, above=0)
+        if markdown and not check:
+            raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
+        sampling = Sampling(
+            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, seed=seed, ignore_eos=ignore_eos,
+        )  # fmt: skip
+        check_number("--max-tokens", max_tokens, low=2, integer=True)
+        items = sample_prompts() if prompts is None else read_prompt_set(prompts)
+        for file in (as_json, html):
+            _check_writable(file)
+        if html is not None:
+            from headstart.insight.report.page import require_report
+
+            require_report()  # before anything is measured in vain
+        examination = _examine(
+            items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
+            setup={
+                "target": target, "device": device, "dtype": dtype, "quantize": quantize, "rule": rule,
+                "draft_tree": tree, "max_batch_size": max_batch_size, "max_length": max_length,
+                "trust_remote_code": trust_remote_code,
+            },
+        )  # fmt: skip
+        _write(examination, as_json, html)
+        if markdown:
+            from headstart.insight.doctor.lines import markdown as table
+
+            print(table(examination))
+        else:
+            _show(examination, output(), own_prompts=prompts is not None)
+
+
+def _examine(
+    items: list[PromptItem],
+    sampling: Sampling,
+    drafters: list[str],
+    scan: Path | None,
+    seconds: float,
+    *,
+    check: bool,
+    keep: bool,
+    setup: dict[str, Any],
+) -> Examination:
+    with _bar(messages()) as progress:
+        from transformers.utils import logging
+
+        from headstart.insight.doctor.examination import Question, examine
+        from headstart.insight.doctor.workshop import Setup
+
+        logging.disable_progress_bar()
+        question = Question(
+            Setup(**setup), tuple(items), sampling, tuple(drafters), scan, seconds, check=check, keep=keep
+        )
+        return examine(question, progress)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[str, float], None]]:
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+        console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False, refresh_per_second=2,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task("importing", total=1.0)
+        yield lambda what, share: bar.update(task, description=harmless(what), completed=share)
+
+
+def _check_writable(file: Path | None) -> None:
+    if file is not None and not file.resolve().parent.is_dir():
+        raise InvalidOption(f"cannot write {file}: there is no such directory", hint="make it, or name another file")
+
+
+def _write(examination: Examination, as_json: Path | None, html: Path | None) -> None:
+    if as_json is not None:
+        from headstart.insight.doctor.record import record
+
+        try:
+            as_json.write_text(json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
+        except OSError as error:
+            raise InvalidOption(f"cannot write {as_json}: {error.strerror}", hint="name another file") from error
+    if html is not None:
+        from headstart.insight.report.doctor_page import doctor_page
+
+        doctor_page(examination).write(html)
+
+
+# -- the summary ------------------------------------------------------------------------------------------------------
+
+
+def _show(examination: Examination, console: Console, *, own_prompts: bool) -> None:
+    from headstart.insight.doctor.facts import not_measured, target_facts, warning
+    from headstart.insight.doctor.lines import adaptive_words, flags, load_line
+
+    verdict, setup = examination.verdict, examination.question.setup
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in target_facts(examination).items():
+        grid.add_row(harmless(name), Text(harmless(value)))
+    console.print(grid)
+    if examination.judged:
+        console.print(_table(sorted(examination.judged, key=lambda one: -one.gain)))
+    for reason in verdict.reasons:
+        console.print(Text(f"- {harmless(reason)}"))
+    for name, why in not_measured(examination):
+        console.print(Text(f"- {harmless(name)}: not measured: {harmless(why)}", style="yellow"))
+    style = {"good": "bold green", "unsure": "bold yellow", "bad": "bold red"}[verdict.kind]
+    console.print(Text(f"\n{harmless(verdict.headline)}", style=style))
+    for line in (verdict.batch, f"{adaptive_words(examination.judged)}." if verdict.best is not None else ""):
+        if line:
+            console.print(Text(harmless(line)))
+    if doubts := warning(examination):
+        console.print(Text(doubts, style="yellow"))
+    if not own_prompts:
+        console.print(Text("These were sample prompts; --prompts FILE measures yours, and that is what counts."))
+    console.print(Text(f"\n    {harmless(load_line(setup, verdict.best))}"), soft_wrap=True)
+    console.print(Text(f"    headstart generate {harmless(flags(setup, verdict.best))}"), soft_wrap=True)
+    if examination.advice is not None:
+        console.print(Text("\nKept: drafter 'auto' takes this for this target from now on.", style="dim"))
+
+
+def _table(ranked: list[Judged]) -> Table:
+    checked = any(one.checked is not None for one in ranked)
+    columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("drafter")
+    for name in (*columns, *(("measured", "error") if checked else ())):
+        table.add_column(name, justify="right", no_wrap=name == "by position")
+    for one in ranked:
+        best = one.best
+        member = max(best.members.values(), key=lambda each: each.share, default=None)
+        cells = [harmless(one.candidate.name), str(best.k), percent(best.speaks)]
+        cells += ["-", "-", "-"] if member is None else [
+            f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
+        ]  # fmt: skip
+        cells += [f"{best.tokens_per_forward:.2f}", f"{best.speedup.value:.2f}x"]
+        if checked:
+            cells += ["-", "-"] if one.checked is None or one.error is None else [
+                f"{one.checked.speedup.value:.2f}x", f"{one.error:+.0%}",
+            ]  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    return table

@@ -1,0 +1,131 @@
+"""Who could draft: what needs no weights, what the user names, what lies in a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from headstart.choosing import BUNDLED_HEADS, WEIGHTLESS
+from headstart.drafters.medusa import is_medusa
+from headstart.errors import HeadstartError, InvalidOption
+from headstart.model import loading
+from headstart.model.eagle_checkpoint import is_eagle
+from headstart.model.tokenizers import differences
+from headstart.models import Checkpoint, LoadPlan, check_sizes
+
+ALWAYS = ("ngram", "suffix", "early-exit")
+FEWER = 0.5
+"""A draft model found in a directory has at most this share of the target's weights."""
+_DEEP = 6
+Origin = Literal["always", "bundled", "given", "found", "list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Drafters as `headstart.load` takes them, local ones by absolute path; several are a list. origin: why it is
+    looked at."""
+
+    drafters: tuple[str, ...]
+    origin: Origin
+
+    @property
+    def name(self) -> str:
+        """Short, for tables."""
+        return " + ".join(Path(name).name if Path(name).is_dir() else name for name in self.drafters)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a directory holds. passed_over: by path, why it is no candidate."""
+
+    drafters: tuple[str, ...] = ()
+    passed_over: Mapping[str, str] = field(default_factory=dict)
+
+
+def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
+    """Each once: what the user named (with commas: a list), what was found, what came with the target, what is always
+    worth a look.
+
+    Raises:
+        InvalidOption: "auto" or "none" among what was named: neither is a drafter.
+    """
+    wanted: list[Candidate] = []
+    for text in given:
+        names = tuple(standing(name) for name in text.split(",") if name)
+        if not names or {"auto", "none"} & set(names):
+            raise InvalidOption(
+                f"--drafter {text!r} is no drafter to look at",
+                hint="name drafters; n-gram, suffix and early exit are looked at anyway, and plain decoding is what "
+                "all are compared with",
+            )
+        wanted.append(Candidate(names, "given"))
+    wanted += [Candidate((name,), "found") for name in found]
+    if target == loading.BUNDLED:
+        wanted += [Candidate((name,), "bundled") for name in (loading.BUNDLED, *BUNDLED_HEADS)]
+    wanted += [Candidate((name,), "always") for name in ALWAYS]
+    once: dict[tuple[str, ...], Candidate] = {}
+    for candidate in wanted:
+        once.setdefault(candidate.drafters, candidate)
+    return list(once.values())
+
+
+def standing(name: str) -> str:
+    """A local directory by its absolute path, anything else as it is."""
+    path = Path(name).expanduser()
+    special = name in (*WEIGHTLESS, *BUNDLED_HEADS, loading.BUNDLED)
+    return str(path.resolve()) if path.is_dir() and not special else name
+
+
+def scan(directory: Path, ours: Checkpoint, plan: LoadPlan) -> Found:
+    """Model directories below this one that could draft for the target: heads, and causal LMs of the target's own
+    tokens that are much smaller.
+
+    Raises:
+        InvalidOption: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise InvalidOption(f"--scan {directory}: there is no such directory", hint="name one with models below it")
+    fit: list[tuple[int, str]] = []
+    passed_over: dict[str, str] = {}
+    for folder in _model_folders(directory):
+        path = str(folder.resolve())
+        if path == str(Path(ours.source).resolve()):
+            passed_over[path] = "it is the target"
+            continue
+        try:
+            size, reason = _look(folder, ours, plan)
+        except HeadstartError as error:
+            size, reason = 0, error.message
+        if reason:
+            passed_over[path] = reason
+        else:
+            fit.append((size, path))
+    return Found(tuple(path for _, path in sorted(fit)), passed_over)
+
+
+def _look(folder: Path, ours: Checkpoint, plan: LoadPlan) -> tuple[int, str]:
+    """Bytes of a candidate's weights, and why it is none."""
+    if is_medusa(folder) or is_eagle(folder):
+        return 0, ""  # whose head it is shows when it is loaded
+    theirs = Checkpoint(str(folder), "draft", plan)
+    check_sizes(ours, theirs)
+    mine, other = ours.need.weights, theirs.need.weights
+    if other > FEWER * mine:
+        return other, f"it has {other / mine:.0%} of the target's weights, and a draft should have far fewer"
+    if ours.tokenizer is not None and theirs.tokenizer is not None:
+        found = differences(ours.tokenizer, theirs.tokenizer)
+        if found:
+            return other, f"another tokenizer ({found[0]}); name it with --drafter to have its drafts translated"
+    return other, ""
+
+
+def _model_folders(top: Path) -> Iterator[Path]:
+    for folder, below, files in os.walk(top):
+        here = Path(folder)
+        deep = len(here.relative_to(top).parts) >= _DEEP
+        below[:] = [] if deep else sorted(name for name in below if not name.startswith("."))
+        if "config.json" in files:
+            yield here

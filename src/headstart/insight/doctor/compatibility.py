@@ -1,0 +1,53 @@
+"""Do a draft and its target speak the same tokens, and if not, what is done about it?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from headstart.model.tokenizers import differences
+from headstart.model.translation import Translation
+from headstart.models import Checkpoint, check_sizes
+
+How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """how: "none" (no tokens of its own), "own" (heads speak the target's), "same", "sizes" (no tokenizer to compare,
+    as many tokens), or the way drafts are translated (`Translation.way`). differences: in words."""
+
+    how: How
+    words: str
+    differences: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+WEIGHTLESS = Compatibility("none", "it copies the target's own tokens")
+HEAD = Compatibility("own", "a head speaks the target's tokens")
+
+
+def compare(ours: Checkpoint, theirs: Checkpoint) -> Compatibility:
+    """Compare tokenizers, not sizes of vocabularies: those may differ by padding.
+
+    Raises:
+        IncompatibleTokenizer: drafts cannot even be translated; it says what differs.
+    """
+    check_sizes(ours, theirs)
+    if ours.tokenizer is None or theirs.tokenizer is None:
+        return Compatibility("sizes", f"no tokenizer to compare; both models know {ours.vocab_size} tokens")
+    found = differences(ours.tokenizer, theirs.tokenizer)
+    if not found:
+        padding = ours.vocab_size != theirs.vocab_size
+        sizes = f" ({ours.vocab_size} and {theirs.vocab_size} entries differ by padding only)" if padding else ""
+        return Compatibility("same", f"the target's own tokenizer{sizes}")
+    translation = Translation.between(
+        ours.tokenizer,
+        theirs.tokenizer,
+        target_vocab=ours.vocab_size,
+        draft_vocab=theirs.vocab_size,
+        name=f"draft {theirs.label}",
+    )
+    return Compatibility(translation.way, f"another tokenizer; {translation}", found)

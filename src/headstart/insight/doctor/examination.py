@@ -1,0 +1,292 @@
+"""The whole examination of a target: candidates, compatibility, memory, costs, acceptance, prediction, check, verdict.
+
+A candidate that cannot be used is reported with its typed reason and the others go on; a target that cannot be loaded
+raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+
+import torch
+
+from headstart import advice
+from headstart.choosing import NOTE
+from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
+from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
+from headstart.insight.doctor.checking import check_candidate
+from headstart.insight.doctor.compatibility import Compatibility
+from headstart.insight.doctor.costs import TargetCosts, bytes_read
+from headstart.insight.doctor.lists import worth_trying
+from headstart.insight.doctor.measuring import (
+    Failure,
+    Looked,
+    Sample,
+    affordable,
+    measure_candidate,
+    seconds_of_token,
+    spread,
+)
+from headstart.insight.doctor.memory import Memory
+from headstart.insight.doctor.prediction import Timing, fit, predict
+from headstart.insight.doctor.verdict import Judged, Verdict, decide, preferred
+from headstart.insight.doctor.workshop import Setup, Workshop, described
+from headstart.insight.prompt_sets import PromptItem
+from headstart.insight.provenance import Provenance
+from headstart.insight.statistics import quantile
+from headstart.model.loading import BUNDLED
+from headstart.pacing.measuring import measure, measured_batch
+from headstart.types import Sampling
+
+_LISTS = 2
+_COSTS = 1.5
+_LEAST = 0.5
+
+Progress = Callable[[str, float], None]
+"""Told what is being done, and which share of the work is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked. seconds: for everything; with `check` as many again. given: drafters to look at; scan: a
+    directory with more. keep: whether the answer is kept for `load`."""
+
+    setup: Setup
+    items: tuple[PromptItem, ...]
+    sampling: Sampling
+    given: tuple[str, ...] = ()
+    scan: Path | None = None
+    seconds: float = 60.0
+    check: bool = False
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The answer. tokens: new ones per prompt that were generated. advice: the file that `load` reads, or None."""
+
+    question: Question
+    provenance: Provenance
+    described: dict[str, object]
+    memory: Memory
+    costs: TargetCosts
+    tokens: int
+    looked: tuple[Looked, ...]
+    judged: tuple[Judged, ...]
+    verdict: Verdict
+    seconds: float
+    passed_over: dict[str, str] = field(default_factory=dict)
+    advice: Path | None = None
+
+    @property
+    def unsteady(self) -> float | None:
+        """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
+        samples = [one.result for one in self.looked if isinstance(one.result, Sample)]
+        seconds = [one.seconds for sample in samples for prompt in sample.plain for one in prompt]
+        return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None
+
+
+def examine(question: Question, progress: Progress) -> Examination:
+    """Answer the question, in about its time.
+
+    Raises:
+        HeadstartError: the target cannot be loaded, or a prompt cannot be run.
+    """
+    return _Examiner(question, progress).run()
+
+
+class _Examiner:
+    """One examination under way."""
+
+    def __init__(self, question: Question, progress: Progress) -> None:
+        self._begin = time.monotonic()
+        self._provenance = Provenance.now()
+        self._question = question
+        self._progress = progress
+        self._items = spread(question.items)
+        self._looked: list[Looked] = []
+        self._judged: list[Judged] = []
+        self._timings: dict[Candidate, Timing] = {}
+
+    def run(self) -> Examination:
+        question = self._question
+        wanted = candidates(question.setup.target, question.given)
+        self._tell(f"loading {question.setup.target}")
+        shop = self._shop = Workshop(question.setup)
+        found = Found()
+        if question.scan is not None:
+            found = scan(question.scan, shop.ours, shop.wish)
+            wanted = candidates(question.setup.target, question.given, found.drafters)
+        self._refuse_bad_prompts()
+        self._sampling = question.sampling
+        costs = self._target_costs()
+        self._measure_all(wanted)
+        first = preferred(self._judged)
+        if question.check:
+            self._check_all(first)
+        verdict = decide(self._judged)
+        if verdict.best is not None:
+            shop.adaptive(verdict.best.candidate)  # its costs are then known to the next load
+        return Examination(
+            question=question,
+            provenance=self._provenance,
+            described=described(shop),
+            memory=shop.memory,
+            costs=costs,
+            tokens=self._sampling.max_tokens,
+            looked=tuple(self._looked),
+            judged=tuple(self._judged),
+            verdict=verdict,
+            seconds=time.monotonic() - self._begin,
+            passed_over=dict(found.passed_over),
+            advice=self._keep(verdict) if question.keep else None,
+        )
+
+    # -- costs and rounds ---------------------------------------------------------------------------------------------
+
+    def _target_costs(self) -> TargetCosts:
+        self._tell("measuring the target")
+        shop, question = self._shop, self._question
+        seconds = min(_COSTS, question.seconds / 10)
+        plain = shop.plain
+        batch = measured_batch(len(plain.cache.lengths))
+        costs = measure(shop.runner, plain.cache, (), batch=batch, seconds=seconds)
+        token = seconds_of_token(shop, self._items[0], question.sampling)
+        share = self._left / (len(self._question.given) + _LISTS + 3)
+        tokens = affordable(share, token, question.sampling.max_tokens)
+        self._sampling = replace(
+            question.sampling, max_tokens=tokens, min_tokens=min(question.sampling.min_tokens, tokens)
+        )
+        read = bytes_read(shop.ours.config, shop.ours.need.weights, shop.ours.dtype, question.setup.quantize)
+        return TargetCosts(costs, read)
+
+    def _measure_all(self, wanted: Sequence[Candidate]) -> None:
+        looks = [self._look(candidate) for candidate in wanted]
+        usable = sum(one.result is None for one in looks)
+        for one in looks:
+            usable -= one.result is None
+            self._looked.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
+        for left, (candidate, budget) in zip((1, 0), worth_trying(self._judged)[:_LISTS], strict=False):
+            if all(candidate.drafters != one.candidate.drafters for one in self._looked):
+                one = self._look(candidate)
+                known = one if one.result is not None else self._measured(one, later=left, budget=budget)
+                self._looked.append(known)
+
+    def _look(self, candidate: Candidate) -> Looked:
+        compatibility: Compatibility | None = None
+        memory: Memory | None = None
+        try:
+            compatibility, memory = self._shop.look(candidate)
+        except HeadstartError as error:
+            return Looked(candidate, compatibility, memory, Failure(error))
+        return Looked(candidate, compatibility, memory, None)
+
+    def _measured(self, one: Looked, *, later: int, budget: int | None = None) -> Looked:
+        """With what its share of the time showed; as it is, if time ran out before."""
+        left = self._left
+        if left <= 0:
+            return one
+        self._tell(f"trying {one.candidate.name}")
+        items = self._items[0::2] if self._splits else self._items
+        try:
+            sample = measure_candidate(
+                self._shop, one.candidate, items, self._sampling, max(_LEAST, left / (later + 1)),
+                budget=budget or _listed_budget(one.candidate),
+            )  # fmt: skip
+        except HeadstartError as error:
+            return replace(one, result=Failure(error))
+        except torch.OutOfMemoryError as error:
+            hint = "lower --max-length or --max-batch-size"
+            return replace(one, result=Failure(NotEnoughMemory(str(error).splitlines()[0], hint=hint)))
+        self._judge(sample)
+        return replace(one, result=sample)
+
+    def _judge(self, sample: Sample) -> None:
+        flat = [one for setting in sample.settings for prompt in setting.rounds for one in prompt]
+        plain = [one for prompt in sample.plain for one in prompt]
+        if not flat or not plain:
+            return
+        timing = self._timings[sample.candidate] = fit(sample.costs, plain, flat)
+        predictions = [
+            predict(timing, setting.rounds, k, tree=setting.tree)
+            for setting in sample.settings
+            for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
+        ]
+        self._judged.append(Judged(sample.candidate, sample.settings[0].tree, tuple(predictions)))
+
+    # -- check, advice ------------------------------------------------------------------------------------------------
+
+    @property
+    def _splits(self) -> bool:
+        """Whether the check has prompts of its own: every other one."""
+        return self._question.check and len(self._items) > 1
+
+    def _check_all(self, first: Judged | None) -> None:
+        items = self._items[1::2] if self._splits else self._items
+        share = self._question.seconds / max(1, len(self._judged) + 1)
+        # The fastest first, should time run out
+        for index, one in sorted(enumerate(self._judged), key=lambda pair: -pair[1].gain):
+            if self._left < -self._question.seconds:
+                break
+            self._tell(f"checking {one.candidate.name}", min(1.0, -self._left / self._question.seconds))
+            try:
+                checked = check_candidate(
+                    self._shop, one.candidate, one.best, self._timings[one.candidate], items, self._sampling, share,
+                    tree=one.tree, adaptive=one is first, same=not self._splits,
+                )  # fmt: skip
+            except HeadstartError:
+                continue  # it failed after all: its prediction stands unchecked
+            self._judged[index] = replace(one, checked=checked)
+
+    def _keep(self, verdict: Verdict) -> Path | None:
+        shop = self._shop
+        best = verdict.best
+        shown = best if best is not None else preferred(self._judged)
+        if shown is None:
+            return None
+        members = sorted(shown.best.members.values(), key=lambda member: -member.share)
+        found = advice.Advice(
+            drafters=() if best is None else best.candidate.drafters,
+            k=shown.best.k,
+            tree=self._question.setup.draft_tree,
+            speedup=shown.gain,
+            measured=shown.checked is not None,
+            acceptance=members[0].acceptance if members else (),
+            date=date.today().isoformat(),
+        )
+        ours = shop.ours
+        if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
+            return None  # these have their recommendation
+        return advice.write(
+            ours.source, ours.config.to_dict(), ours.dtype, shop.device, self._question.setup.quantize, found
+        )
+
+    # -- around -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _left(self) -> float:
+        return self._question.seconds - (time.monotonic() - self._begin)
+
+    def _tell(self, what: str, share: float | None = None) -> None:
+        whole = 2 if self._question.check else 1
+        done = 1 - max(0.0, self._left) / self._question.seconds if share is None else 1 + share
+        self._progress(what, min(1.0, done / whole))
+
+    def _refuse_bad_prompts(self) -> None:
+        """Before anything is measured with them."""
+        engine = self._shop.plain
+        for item in self._items:
+            try:
+                engine.cancel(engine.submit(item.prompt, self._question.sampling))
+            except InvalidPrompt as error:
+                error.message = f"{item.name or 'a prompt'}: {error.message}"
+                raise
+
+
+def _listed_budget(candidate: Candidate) -> int | None:
+    """A list that the user named has no measured members to take a length from."""
+    return 8 if len(candidate.drafters) > 1 else None

@@ -1,0 +1,59 @@
+"""An examination's findings about the target, and about who was not measured, in words for terminal and page."""
+
+from __future__ import annotations
+
+from headstart.insight.doctor.examination import Examination
+from headstart.insight.doctor.measuring import Failure
+from headstart.insight.doctor.memory import in_gib
+
+UNSTEADY = 2.0
+"""Slow plain steps over quick ones from which on timings are not to be trusted."""
+
+
+def target_facts(examination: Examination) -> dict[str, str]:
+    """Names and values about target, memory, costs and tokenizers."""
+    costs, memory = examination.costs, examination.memory
+    speed = "" if costs.bandwidth is None else f", reading weights at {costs.bandwidth / 1e9:.1f} GB/s"
+    tokenizers = {
+        f"tokens of {one.candidate.name}": "; ".join((one.compatibility.words, *one.compatibility.differences))
+        for one in examination.looked
+        if one.compatibility is not None and one.compatibility.how in ("sizes", "ids", "intersection", "text")
+    }
+    needs = ", ".join(
+        f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.looked if one.memory is not None
+    )
+    batches = dict.fromkeys((1, examination.question.setup.max_batch_size))
+    return {
+        "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
+        "memory": memory.words,
+        **({"drafters need": needs} if needs else {}),
+        "one forward": f"{costs.seconds * 1e3:.2f} ms{speed}",
+        "v(n)": ", ".join(f"{n}: {value:.2f}" for n, value in costs.v.items()),
+        "nearly free": f"up to {costs.free_rows} rows",
+        "bound by": "; ".join(costs.words(batch) for batch in batches),
+        **tokenizers,
+        "prompts": f"{len(examination.question.items)}, up to {examination.tokens} new tokens each",
+    }
+
+
+def warning(examination: Examination) -> str:
+    """What makes the timings doubtful, or nothing."""
+    spread = examination.unsteady
+    if spread is None or spread < UNSTEADY:
+        return ""
+    return (
+        f"Plain steps took up to {spread:.1f} times as long as others: something else is running on this machine, and "
+        "the figures are rough. Ask again when it is quiet."
+    )
+
+
+def not_measured(examination: Examination) -> list[tuple[str, str]]:
+    """(candidate, why) of all that could not be, typed reasons first."""
+    found = []
+    for one in examination.looked:
+        if isinstance(one.result, Failure):
+            error = one.result.error
+            found.append((one.candidate.name, f"{type(error).__name__}: {error.message} ({error.hint})"))
+        elif one.result is None:
+            found.append((one.candidate.name, "the time ran out first; --seconds gives more"))
+    return found + list(examination.passed_over.items())

@@ -1,0 +1,170 @@
+"""Candidates measured on the user's prompts: costs first, then rounds, plain decoding beside them, within a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+from statistics import median
+
+from headstart.drafters import Drafter
+from headstart.engine import Engine
+from headstart.errors import HeadstartError
+from headstart.insight.doctor.acceptance import Round, rounds_of
+from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.compatibility import Compatibility
+from headstart.insight.doctor.memory import Memory
+from headstart.insight.doctor.workshop import Workshop
+from headstart.insight.measure import Run, in_turn, run_once
+from headstart.insight.prompt_sets import PromptItem, by_category
+from headstart.pacing import FixedPacing
+from headstart.pacing.costs import Costs
+from headstart.pacing.measuring import measure, measured_batch
+from headstart.types import Sampling
+
+LONGEST = 8
+"""Tokens of the chains that drafters with weights are measured with; shorter ones follow from these."""
+LONGEST_COPY = 16
+"""The same of drafters that copy text."""
+TREES = (6, 16, 32)
+"""About how many nodes the trees have that are measured."""
+SHORT = 32
+"""New tokens per prompt that are generated where there is no time for as many as asked."""
+_WARM = 8
+_QUICK = 0.001
+_COSTS = 0.3, 0.8  # of a candidate's time, and seconds at most
+_PROMPTS = 4
+_APART = "doctor's warm-up"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What was drafted at a time: k nodes; rounds by prompt. tree: shorter drafts do not follow from it."""
+
+    k: int
+    tree: bool
+    rounds: tuple[tuple[Round, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was measured of a candidate. plain: rounds of plain decoding between its own, by prompt. names: of its
+    sources."""
+
+    candidate: Candidate
+    costs: Costs
+    names: tuple[str, ...]
+    plain: tuple[tuple[Round, ...], ...]
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a candidate was not measured."""
+
+    error: HeadstartError
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """All that is known of a candidate; memory: None for one without weights. result: None if time ran out first."""
+
+    candidate: Candidate
+    compatibility: Compatibility | None
+    memory: Memory | None
+    result: Sample | Failure | None
+
+
+def spread(items: Sequence[PromptItem]) -> list[PromptItem]:
+    """The prompts, one of each category in turn, so that the first few are of many kinds."""
+    turns = zip_longest(*by_category(items).values())
+    return [item for item in chain.from_iterable(turns) if item is not None]
+
+
+def affordable(seconds: float, token: float, asked: int) -> int:
+    """New tokens per prompt, if a few prompts are to be completed twice in the time. token: seconds of a plain step."""
+    return min(asked, max(SHORT, int(seconds / (2 * _PROMPTS * token))))
+
+
+def seconds_of_token(workshop: Workshop, item: PromptItem, sampling: Sampling) -> float:
+    """Of a plain step, after a first run that warms everything up."""
+    short = replace(sampling, max_tokens=_WARM, min_tokens=0)
+    run_once("plain", workshop.plain, item.prompt, short)
+    rounds = rounds_of(run_once("plain", workshop.plain, item.prompt, short))
+    return median(one.seconds for one in rounds) if rounds else _QUICK
+
+
+def measure_candidate(
+    workshop: Workshop,
+    candidate: Candidate,
+    items: Sequence[PromptItem],
+    sampling: Sampling,
+    seconds: float,
+    *,
+    budget: int | None = None,
+) -> Sample:
+    """Costs and rounds of a candidate, in about this time; at least one prompt for each setting.
+
+    budget: of each member of a list.
+
+    Raises:
+        HeadstartError: it cannot be loaded, or gave up.
+    """  # fmt: skip
+    begin = time.monotonic()
+    engine = workshop.engine(candidate, budget=budget)
+    drafter = engine.drafting.drafter
+    assert drafter is not None, "a candidate has one"
+    share, most = _COSTS
+    batch = measured_batch(len(engine.cache.lengths))
+    costs = measure(workshop.runner, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds))
+    warm_up(engine, items[0], sampling)
+    wanted = _settings(drafter, budget)
+    settings: list[Setting] = []
+    plain: list[tuple[Round, ...]] = []
+    for number, (k, tree) in enumerate(wanted, start=1):
+        if settings and time.monotonic() > begin + seconds:
+            break
+        engine.pacing = FixedPacing(k)
+        rounds: list[tuple[Round, ...]] = []
+        for item in items:
+            pair = _pair(workshop.plain, engine, item, sampling)
+            plain.append(rounds_of(pair["plain"]))
+            rounds.append(rounds_of(pair["drafted"]))
+            if time.monotonic() > begin + seconds * number / len(wanted):
+                break
+        settings.append(Setting(k, tree, tuple(rounds)))
+    names = tuple(part.name for part in drafter.parts)
+    return Sample(candidate, costs, names, tuple(plain), tuple(settings))
+
+
+def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
+    """A few tokens nobody counts, and that no later request may copy from."""
+    run_once("warm-up", engine, item.prompt, replace(sampling, max_tokens=_WARM, min_tokens=0, cache_salt=_APART))
+
+
+def check_speaking(run: Run) -> None:
+    """Raise the drafter's failure, if it had one: what ran on without it is no measurement of it."""
+    state = run.output.stats.speculation
+    if not state.on and state.error is not None:
+        raise state.error
+
+
+def _pair(plain: Engine, engine: Engine, item: PromptItem, sampling: Sampling) -> Mapping[str, Run]:
+    """The prompt without and with the drafter, one right after the other."""
+    runs = {turn.run.name: turn.run for turn in in_turn({"plain": plain, "drafted": engine}, [item.prompt], sampling)}
+    check_speaking(runs["drafted"])
+    return runs
+
+
+def _settings(drafter: Drafter, budget: int | None) -> list[tuple[int, bool]]:
+    """(nodes, whether they are trees) to be measured. Of chains the longest that may pay: shorter ones follow."""
+    if budget is not None:
+        return [(budget, any(part.sizes for part in drafter.parts))]
+    if drafter.sizes:
+        sizes = [nodes for nodes, _ in drafter.sizes]
+        return [(k, True) for k in sorted({min(sizes, key=lambda nodes: abs(nodes - near)) for near in TREES})]
+    copies = not (drafter.draws or drafter.reads or drafter.taps)
+    return [(max(1, min(LONGEST_COPY if copies else LONGEST, drafter.limit)), False)]

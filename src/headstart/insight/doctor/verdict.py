@@ -1,0 +1,170 @@
+"""From numbers to words: which drafter, with which K, and why. Pure functions of predictions and checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
+from headstart.insight.statistics import Interval
+
+Kind = Literal["good", "unsure", "bad"]
+
+WORTH = 1.05
+"""Speedup from which on a drafter is worth having."""
+EVEN = 0.97
+"""Down to here a drafter changes next to nothing."""
+LONGER = 1.03
+"""How much better a list must be than its best member to be preferred to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A prediction put to the test. speedup: measured. given: predicted again with what was accepted in these very
+    runs, so that its error is that of the costs alone. adaptive: measured with the default pacing. same: whether the
+    prompts were those of the prediction."""
+
+    speedup: Interval
+    given: float
+    adaptive: Interval | None
+    prompts: int
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A candidate and what was predicted for it, by K (chains: all up to the longest; trees: the measured sizes)."""
+
+    candidate: Candidate
+    tree: bool
+    predictions: tuple[Prediction, ...]
+    checked: Checked | None = None
+
+    @property
+    def best(self) -> Prediction:
+        return max(self.predictions, key=lambda prediction: (prediction.speedup.value, -prediction.k))
+
+    @property
+    def gain(self) -> float:
+        """The speedup to go by: measured if it was."""
+        return self.best.speedup.value if self.checked is None else self.checked.speedup.value
+
+    @property
+    def error(self) -> float | None:
+        """Of the prediction, as a share of what was measured."""
+        return None if self.checked is None else self.best.speedup.value / self.checked.speedup.value - 1
+
+    @property
+    def setting(self) -> str:
+        return f"a tree of {self.best.k} nodes" if self.tree else f"K = {self.best.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """kind: worth it, hardly, or not. best: what to use, None for plain decoding. reasons: a sentence per candidate.
+    batch: where speculation stops paying."""
+
+    kind: Kind
+    headline: str
+    best: Judged | None
+    reasons: tuple[str, ...]
+    batch: str
+
+
+def decide(judged: Sequence[Judged]) -> Verdict:
+    """Of candidates that could be measured."""
+    first = preferred(judged)
+    if first is None:
+        return Verdict("bad", "Nothing could be measured: decode plainly.", None, (), "")
+    kind: Kind = "good" if first.gain >= WORTH else "unsure" if first.gain >= EVEN else "bad"
+    best = first if first.gain >= WORTH else None
+    how = "predicted" if first.checked is None else "measured"
+    headline = {
+        "good": f"Yes: {first.candidate.name} with {first.setting}, {how} {first.gain:.2f}x on your prompts.",
+        "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts.",
+        "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts. Decode plainly.",
+    }[kind]
+    ordered = sorted(judged, key=lambda one: -one.gain)
+    return Verdict(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
+
+
+def preferred(judged: Sequence[Judged]) -> Judged | None:
+    """The fastest; a list only if it is clearly better than each of its members alone."""
+    singles = [one for one in judged if len(one.candidate.drafters) == 1]
+    lists = [one for one in judged if len(one.candidate.drafters) > 1]
+    best = max(singles, key=lambda one: one.gain, default=None)
+    for one in lists:
+        members = [s.gain for s in singles if s.candidate.drafters[0] in one.candidate.drafters]
+        if one.gain >= LONGER * max(members, default=0.0) and (best is None or one.gain > best.gain):
+            best = one
+    return best
+
+
+def sentence(judged: Judged, best: Judged | None = None) -> str:
+    """Why this candidate is, or is not, worth having. best: what is better, to be named where it is not."""
+    name, prediction = judged.candidate.name, judged.best
+    instead = ""
+    if best is not None and best is not judged:
+        instead = f"; {best.candidate.name} gives {best.gain:.1f}x on your prompts"
+    if not prediction.members:
+        return f"{name}: it never had anything to say on these prompts{instead}."
+    member = max(prediction.members.values(), key=lambda one: one.share)
+    gain = judged.gain
+    if gain >= WORTH:
+        return f"{name}: {_alpha(member)}; {_in(judged)}, {judged.setting} brings {_speed(judged)}."
+    if gain >= EVEN:
+        return f"{name}: {_alpha(member)}; {_in(judged)}, it changes next to nothing ({gain:.2f}x){instead}."
+    if math.isnan(member.break_even):
+        return (
+            f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."
+        )
+    if member.alpha < member.break_even:
+        return (
+            f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even:.2f} for "
+            f"c = {member.c:.2f}: do not use this draft{instead}."
+        )
+    return f"{name}: {_alpha(member)}, yet {gain:.2f}x in all: do not use it{instead}."
+
+
+def stops_paying(judged: Judged) -> str:
+    """The batch size from which on no measured setting of this candidate gains anything."""
+    name = judged.candidate.name
+    gains = {batch: max(p.batches[batch] for p in judged.predictions) for batch in BATCHES}
+    paying = [batch for batch, gain in gains.items() if gain > 1]
+    if not paying:
+        return f"{name} pays at no batch size."
+    lost = [batch for batch in BATCHES if batch > paying[-1]]
+    if not lost:
+        last = BATCHES[-1]
+        return f"{name} still pays at batch {last} ({gains[last]:.2f}x predicted)."
+    here, there = paying[-1], lost[0]
+    return (
+        f"{name} stops paying between batch {here} ({gains[here]:.2f}x predicted) and batch {there} "
+        f"({gains[there]:.2f}x)."
+    )
+
+
+def _alpha(member: Member) -> str:
+    if math.isnan(member.break_even):
+        return f"alpha {member.alpha:.2f} at c = {member.c:.2f}"
+    return f"alpha {member.alpha:.2f} against a break-even of {member.break_even:.2f} for c = {member.c:.2f}"
+
+
+def _in(judged: Judged) -> str:
+    speaks = judged.best.speaks
+    return "drafting in every step" if speaks > 0.995 else f"drafting in {speaks:.0%} of the steps"
+
+
+def _speed(judged: Judged) -> str:
+    if judged.checked is None:
+        return f"{spoken(judged.best.speedup)} (predicted)"
+    return f"{spoken(judged.checked.speedup)} (measured; {judged.best.speedup.value:.2f}x was predicted)"
+
+
+def spoken(interval: Interval) -> str:
+    if not interval.known:
+        return f"{interval.value:.2f}x"
+    return f"{interval.value:.2f}x ({interval.low:.2f} to {interval.high:.2f})"

@@ -1,0 +1,144 @@
+"""The doctor's answer as a page: verdict, candidates, speedup by K, acceptance by position, batches, the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.insight.doctor.examination import Examination
+from headstart.insight.doctor.facts import not_measured, target_facts, warning
+from headstart.insight.doctor.lines import adaptive_words, flags, load_line
+from headstart.insight.doctor.prediction import BATCHES
+from headstart.insight.doctor.verdict import Judged
+from headstart.insight.report import charts
+from headstart.insight.report.page import Page
+
+_SOME = 6
+"""Candidates that a line chart shows, the best first: more could not be told apart."""
+
+
+def doctor_page(examination: Examination) -> Page:
+    """The page, still to be written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page(f"Will speculation help {examination.described['target']}?", "headstart doctor")
+    verdict = examination.verdict
+    page.verdict(verdict.kind, verdict.headline, verdict.batch)
+    setup = examination.question.setup
+    page.code(f"{load_line(setup, verdict.best)}\nheadstart generate {flags(setup, verdict.best)}")
+    if doubts := warning(examination):
+        page.verdict("info", "The machine was busy", doubts)
+    page.heading("Why")
+    page.items(verdict.reasons)
+    ranked = sorted(examination.judged, key=lambda one: -one.gain)
+    if ranked:
+        _candidates(page, ranked)
+        _by_k(page, ranked)
+        _by_position(page, ranked)
+        _by_batch(page, ranked)
+    _not_measured(page, examination)
+    _target(page, examination)
+    return page
+
+
+def _candidates(page: Page, ranked: Sequence[Judged]) -> None:
+    page.heading("Candidates")
+    columns = ["drafter", "drafts of", "drafts in", "alpha", "c", "tokens/forward", "predicted"]
+    checked = any(one.checked is not None for one in ranked)
+    if checked:
+        columns += ["measured", "error", "predicted from its acceptance"]
+    rows = []
+    for one in ranked:
+        member = max(one.best.members.values(), key=lambda m: m.share, default=None)
+        alpha, c = (None, None) if member is None else (member.alpha, member.c)
+        row: list[str | float | int | None] = [
+            one.candidate.name, one.best.k, one.best.speaks, alpha, c, one.best.tokens_per_forward,
+            one.best.speedup.value,
+        ]  # fmt: skip
+        if checked:
+            found = one.checked
+            row += [None, None, None] if found is None else [found.speedup.value, one.error, found.given]
+        rows.append(row)
+    formats = {
+        "drafts in": ".0%", "alpha": ".2f", "c": ".3f", "tokens/forward": ".2f", "predicted": ".2f", "measured": ".2f",
+        "error": "+.0%", "predicted from its acceptance": ".2f",
+    }  # fmt: skip
+    caption = "Speedups over plain decoding at batch 1, after the first token."
+    page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
+    lows, highs = zip(*((one.best.speedup.low, one.best.speedup.high) for one in ranked), strict=True)
+    page.figure(
+        charts.bars(
+            [one.candidate.name for one in ranked],
+            {"predicted speedup": [one.best.speedup.value for one in ranked]},
+            y="speedup over plain decoding",
+            low_high={"predicted speedup": (list(lows), list(highs))},
+            reference=1.0,
+        ),
+        caption="Predicted speedup, each at its best setting, with its interval over prompts.",
+        alt="A bar per candidate; the dashed line is plain decoding.",
+    )
+    if checked:
+        page.text(adaptive_words(ranked) + ".")
+
+
+def _by_k(page: Page, ranked: Sequence[Judged]) -> None:
+    series = {
+        one.candidate.name: ([p.k for p in one.predictions], [p.speedup.value for p in one.predictions])
+        for one in ranked[:_SOME]
+    }
+    page.figure(
+        charts.lines(series, x="tokens drafted (nodes of a tree)", y="speedup", reference=1.0),
+        caption="Predicted speedup by the length of drafts.",
+        alt="A line per candidate; above 1 speculation is faster than plain decoding.",
+    )
+
+
+def _by_position(page: Page, ranked: Sequence[Judged]) -> None:
+    series = {}
+    for one in ranked[:_SOME]:
+        for name, member in one.best.members.items():
+            if len(one.candidate.drafters) == 1 and member.acceptance:
+                series[name] = (list(range(1, len(member.acceptance) + 1)), list(member.acceptance))
+    if series:
+        page.figure(
+            charts.lines(series, x="position in the draft", y="accepted, once all before it were"),
+            caption="Conditional acceptance by position, on the prompts.",
+            alt="A line per drafter: how often the first, second, ... guess was right.",
+        )
+
+
+def _by_batch(page: Page, ranked: Sequence[Judged]) -> None:
+    series = {
+        one.candidate.name: (
+            list(BATCHES),
+            [max(p.batches[batch] for p in one.predictions) for batch in BATCHES],
+        )
+        for one in ranked[:_SOME]
+    }
+    page.figure(
+        charts.lines(series, x="requests at once", y="speedup", reference=1.0),
+        caption="Predicted speedup by batch size, each time with the best length.",
+        alt="A line per candidate; where it falls below 1, speculation stops paying.",
+    )
+
+
+def _not_measured(page: Page, examination: Examination) -> None:
+    rows = not_measured(examination)
+    if rows:
+        page.heading("Not measured")
+        page.table(["candidate", "why"], rows)
+
+
+def _target(page: Page, examination: Examination) -> None:
+    costs = examination.costs
+    page.heading("The target on this machine")
+    page.facts(target_facts(examination))
+    v = costs.v
+    page.figure(
+        charts.lines({"measured": (list(v), list(v.values()))}, x="rows of a forward (n)", y="v(n)"),
+        caption="What a forward of n rows costs, over one of one row. The flatter, the cheaper it is to check guesses.",
+        alt="v(n) by number of rows.",
+    )
+    page.heading("How this was made")
+    page.facts(examination.provenance.rows())
