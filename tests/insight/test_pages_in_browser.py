@@ -181,6 +181,26 @@ def test_a_plot_follows_the_scheme_and_the_width_and_prints_dark_on_white(page: 
         assert wait_for(lambda: max(tab.evaluate(state)["widths"]) <= 500)
 
 
+def test_hovering_shows_the_words_as_they_were_written(tmp_path: Path) -> None:
+    page = Page("hover")
+    series = "<b>100%{x}</b> & more"
+    prompt = "<img src=x onerror=alert(1)> %{y}"
+    page.figure(charts.scatter({series: ([1], [2], [prompt])}, x="a", y="b"), caption="a point", alt="a point")
+    path = page.write(tmp_path / "hover.html")
+    with opened() as browser:
+        tab = browser.new_page(viewport={"width": 1400, "height": 900})
+        tab.goto(path.as_uri())
+        box = tab.locator(".scatterlayer .point").bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        shown = tab.locator(".hoverlayer .hovertext")
+        shown.wait_for()
+        words = shown.text_content()
+        assert prompt in words
+        assert "a 1b 2" in words
+        assert series in words
+        assert tab.locator("main img").count() == 0
+
+
 def test_without_scripts_the_numbers_are_still_there(page: Path) -> None:
     with opened() as browser:
         tab = browser.new_context(java_script_enabled=False).new_page()

@@ -138,5 +138,5 @@ def _add_bars(
         error_x=error if lying else None,
         error_y=None if lying else error,
         showlegend=legend,
-        hovertemplate=f"%{{text}}<br>%{{{'x' if lying else 'y'}:.4g}}<extra>%{{fullData.name}}</extra>",
+        hovertemplate=f"%{{text}}<br>%{{{'x' if lying else 'y'}:.4~g}}<extra>%{{fullData.name}}</extra>",
     )

@@ -14,6 +14,7 @@ import numpy as np
 from headstart.insight.report.bar_charts import bars, stacked
 from headstart.insight.report.maps import heatmap
 from headstart.insight.report.style import (
+    BACK,
     DASHES,
     INK,
     PALETTE,
@@ -77,7 +78,7 @@ def lines(
             line={"color": colour(index), "width": 2.5, "dash": "dash" if name in dashed else _dash(index)},
             marker={"symbol": symbol(index), "size": 8},
             showlegend=len(series) > 1,
-            hovertemplate=f"{plain(x)} %{{x:.4g}}<br>{plain(y)} %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+            hovertemplate=_hover(x, y),
         )
     all_x = _joined(xs for xs, _ in series.values())
     all_y = _joined(ys for _, ys in series.values())
@@ -115,9 +116,14 @@ def scatter(
             text=[wrapped(label, 40) for label in labels],
             name=plain(name),
             mode="markers",
-            marker={"symbol": symbol(index), "size": 9, "color": colour(index), "opacity": 0.8},
+            marker={
+                "symbol": symbol(index),
+                "size": 10,
+                "color": colour(index),
+                "line": {"color": BACK, "width": 1},  # so that points that overlap stay several
+            },
             showlegend=len(series) > 1,
-            hovertemplate=f"%{{text}}<br>{plain(x)} %{{x:.4g}}<br>{plain(y)} %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
+            hovertemplate=f"%{{text}}<br>{_hover(x, y)}",
         )
     return figure
 
@@ -140,7 +146,7 @@ def distributions(samples: Mapping[str, Sequence[float]], *, x: str, log: bool =
             mode="lines",
             line={"color": colour(index), "width": 2.5, "dash": DASHES[index % len(DASHES)]},
             showlegend=len(known) > 1,
-            hovertemplate="%{y:.1%} up to %{x:.4g}<extra>%{fullData.name}</extra>",
+            hovertemplate="%{y:.1%} up to %{x:.4~g}<extra>%{fullData.name}</extra>",
         )
         figure.add_scatter(
             x=[float(np.quantile(values, share)) for share in QUANTILES.values()],
@@ -151,7 +157,7 @@ def distributions(samples: Mapping[str, Sequence[float]], *, x: str, log: bool =
             marker={"symbol": symbol(index), "size": 9, "color": colour(index)},
             cliponaxis=False,
             showlegend=False,
-            hovertemplate="%{text}: %{x:.4g}<extra>%{fullData.name}</extra>",
+            hovertemplate="%{text}: %{x:.4~g}<extra>%{fullData.name}</extra>",
         )
     figure.update_yaxes(range=[0, 1.02], tickvals=[0, *QUANTILES.values()], ticktext=["0", *QUANTILES])
     if log:
@@ -174,6 +180,11 @@ def _add_band(figure: Any, xs: Numbers, band: Bounds, index: int) -> None:
         showlegend=False,
         hoverinfo="skip",
     )
+
+
+def _hover(x: str, y: str) -> str:
+    """What a point says of itself; the series' name comes in as data, whatever stands in it."""
+    return f"{plain(x)} %{{x:.4~g}}<br>{plain(y)} %{{y:.4~g}}<extra>%{{fullData.name}}</extra>"
 
 
 def _dash(index: int) -> str:

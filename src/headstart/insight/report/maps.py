@@ -43,7 +43,7 @@ def heatmap(
         zmin=low,
         zmax=high if high > low else low + 1.0,
         colorscale=_colours(low, high, middle),
-        hovertemplate=f"{plain(x)} %{{x}}<br>{plain(y)} %{{y}}<br>{plain(z)} %{{z:.3g}}<extra></extra>",
+        hovertemplate=f"{plain(x)} %{{x}}<br>{plain(y)} %{{y}}<br>{plain(z)} %{{z:.3~g}}<extra></extra>",
         colorbar={
             "orientation": "h",
             "yref": "container",

@@ -136,13 +136,20 @@ def settle_log_axes(figure: Any) -> None:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten around low to high (above 0); of many powers, seven or fewer alone."""
+    """Round values from low to high (above 0) for a logarithmic axis: at least three where there are that many, and
+    of more than three decades only powers of ten, seven at most."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    if last - first <= 3:
-        ticks = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
-        return [tick for tick in ticks if low * 0.99 <= tick <= high * 1.01] or [low, high]
-    stride = math.ceil((last - first) / 6)
-    return [10.0**power for power in range(first, last + 1) if power % stride == 0]
+    if last - first > 3:
+        stride = math.ceil((last - first) / 6)
+        return [10.0**power for power in range(first, last + 1) if power % stride == 0]
+    ticks: list[float] = []
+    finer = [[tenths / 10 for tenths in range(10, 100, step)] for step in (10, 5, 2, 1)]
+    for steps in [[1.0, 2.0, 5.0], [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0], *finer]:
+        ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        ticks = [tick for tick in ticks if low * 0.99 <= tick <= high * 1.01]
+        if len(ticks) >= 3:
+            break
+    return ticks or [low]
 
 
 def add_marks(figure: Any, marks: Sequence[Mark], xs: Sequence[float], ys: Sequence[float]) -> None:
