@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headstart.commands.bench import bench
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
@@ -33,6 +34,7 @@ app.command()(demo)
 app.command()(generate)
 app.command()(simulate)
 app.command()(doctor)
+app.add_typer(bench, name="bench")
 app.add_typer(train, name="train")
 
 

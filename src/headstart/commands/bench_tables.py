@@ -1,0 +1,189 @@
+"""What `headstart bench` prints: the conclusion, a table by category, details of both lanes; and of a comparison."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headstart.commands.figures import percent
+from headstart.commands.terminal import harmless
+from headstart.insight.bench.verdict import times
+
+if TYPE_CHECKING:
+    from headstart.insight.bench import BenchResult, Comparison, Figures
+    from headstart.insight.bench.compare import Change
+
+_COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
+_JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}
+_SHORT = {"no difference": "-"}
+_POSITIONS = 8
+_MIB = 2**20
+
+
+def print_result(console: Console, result: BenchResult, figures: Sequence[Figures]) -> None:
+    """figures: of `summarise`, not empty."""
+    from headstart.insight.bench.verdict import conclude
+
+    found = conclude(result, list(figures))
+    console.print(Text(found.headline, style=f"bold {_COLOURS[found.kind]}"))
+    for reason in found.reasons:
+        console.print(Text(harmless(reason)))
+    facts = result.engine
+    console.print(
+        Text(
+            harmless(
+                f"target {facts['target']} · drafter {facts['drafter']} · {facts['dtype']} on {facts['device']}, "
+                f"{facts['threads']} threads · pacing {facts['pacing']} · {figures[0].rounds} paired runs"
+            ),
+            style="dim",
+        )
+    )
+    console.print(_by_category(figures))
+    console.print(_details(result, figures[0]))
+    for words in _costs(result, figures[0]):
+        console.print(Text(harmless(words)))
+    if result.sweep:
+        console.print(_sweep(result))
+    for words in _remarks(result):
+        console.print(Text(words, style="dim"))
+
+
+def print_comparison(console: Console, found: Comparison, fail_below: float | None) -> bool:
+    """Also says, and returns, whether `fail_below` percent is undercut."""
+    colour = "bold" if found.verdict == "no difference" else f"bold {_JUDGEMENTS[found.verdict]}"
+    console.print(Text(f"The second result: {found.words}.", style=colour))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in ("figure", "first", "second", "second/first", "beyond\nnoise"):
+        table.add_column(
+            name, justify="left" if name == "figure" else "right", no_wrap=name in ("figure", "second/first")
+        )
+    for row in found.rows:
+        for title, change in (("speedup", row.speedup), ("tokens/forward", row.tokens_per_forward)):
+            judged = Text(_SHORT.get(change.judgement, change.judgement), style=_JUDGEMENTS[change.judgement])
+            table.add_row(harmless(row.category), title, *_values(change), judged)
+        for title, change in (("tokens/s", row.fast), ("plain tokens/s", row.plain)):
+            table.add_row("", title, *_values(change), "", style="dim")
+    console.print(table)
+    for words in _on_comparison(found):
+        console.print(Text(harmless(words), style="yellow"))
+    for name, (before, after) in found.settings.items():
+        console.print(Text(harmless(f"changed: {name}: {_shown(before)} → {_shown(after)}")))
+    below = [] if fail_below is None else found.below(fail_below)
+    for row in below:
+        words = f"failed: {row.category} has {row.speedup.ratio.value:.0%} of its speedup, less than {fail_below:g}%"
+        console.print(Text(harmless(words), style="bold red"))
+    return bool(below)
+
+
+def _by_category(figures: Sequence[Figures]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in ("prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text"):
+        table.add_column(name, justify="right", no_wrap="95%" in name)
+    for each in figures:
+        speedup = each.speedup
+        colour = "green" if speedup.low > 1 else "red" if speedup.high < 1 else "yellow"
+        table.add_row(
+            harmless(each.category),
+            str(each.prompts),
+            f"{each.tokens_per_forward.value:.2f}",
+            Text(times(speedup), style=colour),
+            f"{each.plain.tokens_per_second:.4g} → {each.fast.tokens_per_second:.4g}",
+            "-" if each.differing is None else f"{each.runs - each.differing} of {each.runs}",
+        )
+    return table
+
+
+def _details(result: BenchResult, overall: Figures) -> Table:
+    """Of both lanes, all categories together."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "plain", "speculative"):
+        table.add_column(name, justify="right" if name else "left")
+    lanes = (overall.plain, overall.fast)
+    titles = {
+        "first": "first token, ms (P50 P90 P99)",
+        "token": "per output token, ms",
+        "gap": "gap between chunks, ms",
+    }
+    for name, title in titles.items():
+        table.add_row(title, *(_milliseconds(getattr(lane, name)) for lane in lanes))
+    for part in overall.fast.parts:
+        table.add_row(f"  time in {part}", *(percent(lane.parts.get(part, 0.0)) for lane in lanes), style="dim")
+    if not result.no_energy:
+        joules = ("-" if lane.joules is None else f"{lane.joules:.3g}" for lane in lanes)
+        table.add_row("energy, J per token", *joules)
+    return table
+
+
+def _costs(result: BenchResult, overall: Figures) -> list[str]:
+    found = []
+    if overall.positions:
+        shares = [
+            f"{100 * p.share.value:.0f} ({100 * p.share.low:.0f}-{100 * p.share.high:.0f})"
+            for p in overall.positions[:_POSITIONS]
+        ]
+        more = " ..." if len(overall.positions) > _POSITIONS else ""
+        found.append(f"accepted by position, if reached, %: {' '.join(shares)}{more}")
+    costs = result.costs
+    if costs is not None:
+        found.append("v(n), a forward of n rows: " + " · ".join(f"{n}: {v:.2f}" for n, v in costs.v.items()))
+        for name, source in overall.sources.items():
+            if name in costs.drafts:
+                c = costs.c(name, source.depth / source.drafts)
+                found.append(f"c of {name}, per drafted level: {c:.3f}")
+    return found
+
+
+def _sweep(result: BenchResult) -> Table:
+    from headstart.insight.bench import sweep_points
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("K", "speedup", "predicted", "tokens/forward"):
+        table.add_column(name, justify="right")
+    for point in sweep_points(result):
+        predicted = f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-"
+        table.add_row(str(point.k), times(point.speedup), predicted, f"{point.tokens_per_forward:.2f}")
+    return table
+
+
+def _remarks(result: BenchResult) -> list[str]:
+    from headstart.insight.bench.sweep import why_not_predicted
+
+    sizes = {name: value for name, value in result.memory.items() if value}
+    found = ["memory, MiB: " + " · ".join(f"{name.replace('_', ' ')} {v / _MIB:.0f}" for name, v in sizes.items())]
+    if result.no_energy:
+        found.append(f"energy: not known, because {result.no_energy}")
+    if result.sweep and (why := why_not_predicted(result)):
+        found.append(f"speedup by K is not predicted: {why}")
+    return found
+
+
+def _on_comparison(found: Comparison) -> list[str]:
+    remarks = [f"The {which} result was interrupted; what it finished was compared." for which in found.incomplete]
+    if found.missing:
+        remarks.append(f"{found.prompts} prompts were compared; {found.missing} are in one of the results only.")
+    if any(not row.speedup.ratio.known for row in found.rows):
+        remarks.append("Where there is one prompt (or batch) there is no interval, and nothing can be told from noise.")
+    return [*remarks, *([found.machine] if found.machine else [])]
+
+
+def _values(change: Change) -> tuple[str, str, str]:
+    ratio = change.ratio
+    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.known else ""
+    return f"{change.before:.4g}", f"{change.after:.4g}", f"{ratio.value:.2f}{ends}"
+
+
+def _milliseconds(quantiles: Mapping[str, float]) -> str:
+    return " ".join(f"{1000 * value:.2f}" if math.isfinite(value) else "-" for value in quantiles.values())
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,211 @@
+"""Two bench results: what became slower or faster beyond noise, and what was different about the runs.
+
+Compared are the prompts that both have, recognised by category and hash, paired. Speedup and tokens per target forward
+are ratios within one result: a machine that was busier for one of them slowed down its plain lane too. Tokens per
+second are the machine's as well; they are shown, with plain's beside them, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.errors import InvalidFile
+from headstart.insight.bench.records import FAST, PLAIN, Round
+from headstart.insight.bench.result import BenchResult
+from headstart.insight.bench.summary import OVERALL, paired, unit_forwards, unit_times
+from headstart.insight.statistics import Interval, bootstrap
+
+Judgement = Literal["slower", "faster", "no difference"]
+_UNTOLD = ("command", "date", "load")  # parts of the provenance that differ between any two runs
+_MUCH = 0.1  # of plain's tokens per second: from here on the machine is said to have been another
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """B's figure over A's, and both."""
+
+    before: float
+    after: float
+    ratio: Interval
+
+    @property
+    def judgement(self) -> Judgement:
+        """Beyond noise: the interval leaves out 1. Where there is no interval (one unit), nothing can be told."""
+        if not self.ratio.known or self.ratio.low <= 1 <= self.ratio.high:
+            return "no difference"
+        return "slower" if self.ratio.high < 1 else "faster"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One category, or all of them."""
+
+    category: str
+    units: int
+    speedup: Change
+    tokens_per_forward: Change
+    fast: Change
+    plain: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """rows: overall, then by category if there are several. settings: name to (first's, second's) where they differ.
+    missing: how many prompts only one of the two has. incomplete: which of them was interrupted."""
+
+    rows: tuple[Changes, ...]
+    settings: Mapping[str, tuple[Any, Any]]
+    prompts: int
+    missing: int
+    incomplete: tuple[str, ...]
+    level: float
+
+    @property
+    def verdict(self) -> Judgement:
+        """Slower if speedup is, overall or in any category; else faster if it is anywhere."""
+        found = {row.speedup.judgement for row in self.rows}
+        return "slower" if "slower" in found else "faster" if "faster" in found else "no difference"
+
+    @property
+    def words(self) -> str:
+        return "no difference beyond noise" if self.verdict == "no difference" else f"{self.verdict} beyond noise"
+
+    @property
+    def machine(self) -> str:
+        """What plain decoding says about the machine, or "" if it went about as fast in both."""
+        change = self.rows[0].plain.ratio.value - 1
+        if abs(change) < _MUCH:
+            return ""
+        return (
+            f"Plain decoding was {abs(change):.0%} {'faster' if change > 0 else 'slower'} in the second result: the "
+            "machine, or the target's own forward, was not the same. Tokens per second do not compare; speedups do."
+        )
+
+    def below(self, percent: float) -> list[Changes]:
+        """Rows whose speedup is beyond noise below so many percent of what it was."""
+        limit = percent / 100
+        return [row for row in self.rows if row.speedup.judgement == "slower" and row.speedup.ratio.value < limit]
+
+
+def compare(first: BenchResult, second: BenchResult, *, level: float = 0.95, resamples: int = 2000) -> Comparison:
+    """What changed from the first result to the second. The level holds for all categories together (Bonferroni).
+
+    Raises:
+        InvalidFile: no finished prompt in common.
+    """
+    one, two = _Side.of(first), _Side.of(second)
+    shared = sorted(one.times.keys() & two.times.keys())
+    if not shared:
+        raise InvalidFile(
+            "the two results have no prompt in common, or none was finished",
+            hint="bench the same prompts, with the same --limit and --batch-size, both times",
+        )
+    categories = list(dict.fromkeys(category for category, _ in shared))
+    groups = {OVERALL: shared}
+    if len(categories) > 1:
+        groups |= {name: [unit for unit in shared if unit[0] == name] for name in categories}
+    each = 1 - (1 - level) / len(groups)
+    ours, theirs = one.prompts(), two.prompts()
+    return Comparison(
+        rows=tuple(_changes(name, units, one, two, each, resamples) for name, units in groups.items()),
+        settings=dict(_differences(first, second)),
+        prompts=len(ours & theirs),
+        missing=len(ours ^ theirs),
+        incomplete=tuple(n for n, side in (("first", first), ("second", second)) if not side.complete),
+        level=level,
+    )
+
+
+Unit = tuple[str, str]
+"""Category, and the hashes of the prompts that ran together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """times: by unit, seconds its text takes on both lanes; counts: its tokens and forwards; tokens: plain's."""
+
+    times: Mapping[Unit, NDArray[Any]]
+    counts: Mapping[Unit, NDArray[Any]]
+    tokens: Mapping[Unit, float]
+
+    @classmethod
+    def of(cls, result: BenchResult) -> _Side:
+        names = _names(result)
+        rounds = paired(result.rounds)
+        plain = unit_forwards(rounds, PLAIN)
+        repetitions = _repetitions(rounds)
+        return cls(
+            {names[unit]: times for unit, times in unit_times(rounds, (PLAIN, FAST)).items()},
+            {names[unit]: counts for unit, counts in unit_forwards(rounds, FAST).items()},
+            {names[unit]: float(counts[0]) / repetitions[unit] for unit, counts in plain.items()},
+        )
+
+    def prompts(self) -> set[Unit]:
+        return {(category, digest) for category, digests in self.times for digest in digests.split("+")}
+
+    def row(self, unit: Unit) -> list[float]:
+        """[plain seconds, fast seconds, tokens, fast tokens, fast forwards]."""
+        return [*self.times[unit], self.tokens[unit], *self.counts[unit]]
+
+
+def _names(result: BenchResult) -> list[Unit]:
+    """What each unit is called in both results. The same prompt twice is two units."""
+    found: list[Unit] = []
+    seen = Counter[Unit]()
+    for number, unit in enumerate(result.units):
+        name = (result.category(number), "+".join(result.prompts[index].digest for index in unit))
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else (name[0], f"{name[1]}#{seen[name]}"))
+    return found
+
+
+def _repetitions(rounds: Sequence[Round]) -> dict[int, int]:
+    return {unit: len({r.repetition for r in rounds if r.unit == unit}) for unit in {r.unit for r in rounds}}
+
+
+def _changes(name: str, units: Sequence[Unit], one: _Side, two: _Side, level: float, resamples: int) -> Changes:
+    rows = np.array([[*one.row(unit), *two.row(unit)] for unit in units])
+
+    def change(figure: Any) -> Change:
+        def quotient(chosen: NDArray[Any]) -> float:
+            before, after = figure(chosen[:, :5].sum(axis=0)), figure(chosen[:, 5:].sum(axis=0))
+            return float(after / before) if before else float("nan")
+
+        before, after = (float(figure(part.sum(axis=0))) for part in (rows[:, :5], rows[:, 5:]))
+        return Change(before, after, bootstrap(rows, quotient, level=level, resamples=resamples, scale="log"))
+
+    return Changes(
+        category=name,
+        units=len(units),
+        speedup=change(lambda total: total[0] / total[1]),
+        tokens_per_forward=change(lambda total: total[3] / total[4]),
+        fast=change(lambda total: total[2] / total[1]),
+        plain=change(lambda total: total[2] / total[0]),
+    )
+
+
+def _differences(first: BenchResult, second: BenchResult) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Settings, engine and provenance, flat, where they are not the same."""
+    sides = []
+    for result in (first, second):
+        provenance = {k: v for k, v in result.provenance.items() if k not in _UNTOLD}
+        sides.append(dict(_flat({"": {**result.settings}, "engine": {**result.engine}, "made with": provenance})))
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        pair = (sides[0].get(name), sides[1].get(name))
+        if pair[0] != pair[1]:
+            yield name, pair
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        full = f"{before} {name}".strip()
+        if isinstance(value, Mapping):
+            yield from _flat(value, full)
+        else:
+            yield full, value

@@ -1,0 +1,195 @@
+"""Lanes: the same prompts through several ways of decoding, in turn, so that a changing machine is fair to all.
+
+A step's event is counted and let go at once. Kept to the end of a run, as `insight.measure` keeps it for who wants to
+look at the steps, it would keep the law of every draft, [K, V] floats a step, and the memory measured would be the
+measurement's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from headstart.insight.bench.energy import Meter
+from headstart.insight.bench.records import PLAIN, Round, RunRecord, SourceRecord
+from headstart.types import Output, Sampling, Step
+
+if TYPE_CHECKING:
+    from headstart.engine import Engine
+
+_PARTS = ("draft", "verify", "law", "commit")
+_DIGITS = 7  # of seconds: finer than the clock is steady, and it keeps the files short
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A way of decoding: an engine, and the K that it drafts in every step, or None for its own pacing."""
+
+    name: str
+    engine: Engine
+    k: int | None = None
+
+    @contextmanager
+    def paced(self) -> Iterator[None]:
+        """Meanwhile the engine drafts K."""
+        if self.k is None:
+            yield
+            return
+        from headstart.pacing import FixedPacing
+
+        before, self.engine.pacing = self.engine.pacing, FixedPacing(self.k)
+        try:
+            yield
+        finally:
+            self.engine.pacing = before
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: units of prompts (one, or a batch that runs at once), and how often.
+
+    compared: whether texts of lanes must be the same as the plain lane's (greedy, or rule "coupled" with a seed).
+    """
+
+    prompts: Sequence[Any]
+    units: Sequence[Sequence[int]]
+    sampling: Sampling
+    repetitions: int
+    compared: bool
+    keep_texts: bool = False
+
+
+def in_turn(lanes: Sequence[Lane], plan: Plan, meter: Meter, label: str = "main") -> Iterator[Round]:
+    """Every unit through every lane, `repetitions` times; a unit's rounds come next to each other, and who goes first
+    changes from unit to unit and repetition to repetition.
+
+    What drafters learn from outputs is kept apart by lane and repetition (`Sampling.cache_salt`): a drafter that
+    remembers texts would else be shown the answer, and repetitions would measure its memory.
+    """
+    for repetition in range(plan.repetitions):
+        for number, unit in enumerate(plan.units):
+            begin = (number + repetition) % len(lanes)
+            done = []
+            for lane in (*lanes[begin:], *lanes[:begin]):
+                sampling = replace(plan.sampling, cache_salt=f"bench {label} {lane.name} {repetition}")
+                done.append(run_round(lane, plan, number, unit, sampling, meter))
+            texts = {each.lane: outputs for each, outputs in done}
+            for each, outputs in done:
+                compared = plan.compared and PLAIN in texts
+                each = replace(each, repetition=repetition)
+                yield _with_differences(each, outputs, texts[PLAIN]) if compared else each
+
+
+def warm_up(lanes: Sequence[Lane], plan: Plan, rounds: int, on_round: Callable[[], None]) -> None:
+    """Rounds that do not count: the first calls pay for allocations, and pacing learns the machine."""
+    for number in range(rounds):
+        unit = plan.units[number % len(plan.units)]
+        for lane in lanes:
+            sampling = replace(plan.sampling, cache_salt=f"bench warm-up {number}")
+            run_round(lane, plan, number, unit, sampling, Meter())
+            on_round()
+
+
+def run_round(
+    lane: Lane, plan: Plan, number: int, unit: Sequence[int], sampling: Sampling, meter: Meter
+) -> tuple[Round, list[Output]]:
+    """One unit through one lane, at full speed; all that is added is a clock reading and some sums per step.
+
+    Raises:
+        NonFiniteLogits: a request ended with an error; there is nothing to measure.
+        InvalidPrompt, naming the prompt by number.
+    """
+    engine, watches = lane.engine, defaultdict[int, _Watch](_Watch)
+    with lane.paced():
+        before = meter.read()
+        start = time.perf_counter()
+        unsubscribe = engine.subscribe(lambda step: watches[step.request].see(step, time.perf_counter() - start))
+        requests = []
+        try:
+            for index in unit:
+                requests.append(engine.submit(plan.prompts[index], sampling))
+            while any(request.finish_reason is None for request in requests):
+                engine.step()
+            seconds = time.perf_counter() - start
+        finally:
+            unsubscribe()
+            for request in requests:
+                engine.cancel(request)
+        joules = meter.since(before)
+    outputs = [request.finish() for request in requests]
+    for output in outputs:
+        if output.error is not None:
+            raise output.error
+    runs = tuple(
+        watches[request.number].record(index, output, keep_text=plan.keep_texts)
+        for index, request, output in zip(unit, requests, outputs, strict=True)
+    )
+    return Round(lane.name, number, 0, seconds, runs, joules), outputs
+
+
+@dataclass
+class _Watch:
+    """One request's events, added up as they come."""
+
+    arrivals: list[float] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PARTS, 0.0))
+    sources: dict[str, SourceRecord] = field(default_factory=dict)
+    chains: bool = True
+    last: float = 0.0
+
+    def see(self, step: Step, at: float) -> None:
+        self.last = at
+        if step.tokens:
+            self.arrivals.append(at)
+            self.counts.append(len(step.tokens))
+        for part in _PARTS:  # a step's seconds are those of all its requests
+            self.parts[part] += getattr(step.seconds, part) / max(1, step.batch)
+        draft = step.draft
+        if len(draft):
+            self.chains = self.chains and draft.is_chain
+            old = self.sources.get(draft.source, SourceRecord(0, 0, 0, 0))
+            self.sources[draft.source] = SourceRecord(
+                old.drafts + 1, old.nodes + len(draft), old.depth + max(draft.depths), old.accepted + step.accepted
+            )
+
+    def record(self, prompt: int, output: Output, *, keep_text: bool) -> RunRecord:
+        stats, state = output.stats, output.stats.speculation
+        return RunRecord(
+            prompt=prompt,
+            seconds=round(self.last, _DIGITS),
+            arrivals=tuple(round(at, _DIGITS) for at in self.arrivals),
+            counts=tuple(self.counts),
+            forwards=stats.target_forwards,
+            prefills=stats.prefill_forwards,
+            drafted=stats.drafted,
+            accepted=stats.accepted,
+            tested=stats.drafted_per_position,
+            kept=stats.accepted_per_position,
+            parts={name: round(seconds, _DIGITS) for name, seconds in self.parts.items()},
+            sources=self.sources,
+            chains=self.chains,
+            finish_reason=output.finish_reason,
+            on=state.on,
+            drafter=state.drafter,
+            reason=state.reason,
+            text=output.text if keep_text else None,
+        )
+
+
+def _with_differences(each: Round, outputs: Sequence[Output], plain: Sequence[Output]) -> Round:
+    runs = tuple(
+        replace(run, differs_at=first_difference(ours.tokens, theirs.tokens))
+        for run, ours, theirs in zip(each.runs, outputs, plain, strict=True)
+    )
+    return replace(each, runs=runs)
+
+
+def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Index of the first token that differs, or None if both are the same token for token."""
+    return next((index for index, (a, b) in enumerate(zip_longest(ours, theirs)) if a != b), None)

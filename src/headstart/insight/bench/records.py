@@ -1,0 +1,158 @@
+"""What a bench writes down: every run with its times and counts, so that each figure can be computed again.
+
+Nothing here computes, and nothing imports torch: a result is read on a machine that has no model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PLAIN, FAST = "plain", "speculative"
+"""The two lanes of every bench. A sweep has lanes "K=1", "K=2", ... beside PLAIN."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRecord:
+    """A prompt: its name and category, its length in tokens, and a hash by which two results know it again.
+
+    text: only where it was asked for.
+    """
+
+    name: str
+    category: str
+    tokens: int
+    digest: str
+    text: str | list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """What one drafter did in a run: how often it drafted, with how many nodes and levels, and what was accepted."""
+
+    drafts: int
+    nodes: int
+    depth: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One request. Times are seconds from its submission.
+
+    arrivals, counts: when each chunk with tokens came, and how many there were. seconds: to the last token. forwards:
+    target forwards that judged one of its positions. tested[i], kept[i]: how often position i+1 was judged with all
+    before it accepted, and how often it was accepted then (`Stats.drafted_per_position`). parts: its share of each
+    step's seconds, by part (`Seconds`). chains: whether every draft was one. on, reason: whether speculation was
+    running at the end, and if not, why not. differs_at: the first token that is not the plain run's of the same prompt
+    and repetition; None where all are the same, or where they need not be. text: only where it was asked for.
+    """
+
+    prompt: int
+    seconds: float
+    arrivals: tuple[float, ...]
+    counts: tuple[int, ...]
+    forwards: int
+    prefills: int
+    drafted: int
+    accepted: int
+    tested: tuple[int, ...]
+    kept: tuple[int, ...]
+    parts: Mapping[str, float]
+    sources: Mapping[str, SourceRecord]
+    chains: bool
+    finish_reason: str
+    on: bool
+    drafter: str
+    reason: str
+    differs_at: int | None = None
+    text: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def first(self) -> float:
+        """Seconds to the first token; to the end where there was none."""
+        return self.arrivals[0] if self.arrivals else self.seconds
+
+    @property
+    def gaps(self) -> tuple[float, ...]:
+        """Seconds between one chunk and the next."""
+        return tuple(later - sooner for sooner, later in zip(self.arrivals, self.arrivals[1:], strict=False))
+
+    @property
+    def seconds_per_token(self) -> float | None:
+        """Time per output token after the first chunk; None where there is no token after it."""
+        rest = self.tokens - self.counts[0] if self.counts else 0
+        return (self.arrivals[-1] - self.arrivals[0]) / rest if rest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A unit of prompts (one, or a batch) once through one lane. seconds: wall clock, from the first submission to the
+    last token, everything in it. joules: of the whole machine meanwhile, None where it does not tell."""
+
+    lane: str
+    unit: int
+    repetition: int
+    seconds: float
+    runs: tuple[RunRecord, ...]
+    joules: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        return sum(run.tokens for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCost:
+    """Seconds of a source's draft: start + token * depth; `read` for each token of context it has not seen."""
+
+    start: float
+    token: float
+    read: float = 0.0
+
+    def seconds(self, depth: float) -> float:
+        return self.start + self.token * depth
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured apart from the runs: (n, seconds of a target forward of n rows) from 1 row on, and each source's draft.
+
+    `forwards` is what figures are made of: more rows never cost less, and noise only adds time, so where a measurement
+    says they do, the later one is right.
+    """
+
+    rows: tuple[tuple[int, float], ...]
+    drafts: Mapping[str, DraftCost] = field(default_factory=dict)
+
+    @property
+    def forwards(self) -> dict[int, float]:
+        """Seconds of a forward by rows."""
+        found, least = {}, math.inf
+        for n, seconds in reversed(self.rows):
+            found[n] = least = min(least, seconds)
+        return dict(reversed(found.items()))
+
+    @property
+    def one(self) -> float:
+        """Seconds of a forward of one row."""
+        return self.forwards[1]
+
+    @property
+    def v(self) -> dict[int, float]:
+        """v(n): a forward of n rows, in forwards of one."""
+        return {n: seconds / self.one for n, seconds in self.forwards.items()}
+
+    def c(self, source: str, depth: float) -> float:
+        """A drafted token of a draft that deep, in target forwards of one row."""
+        return self.drafts[source].seconds(depth) / max(depth, 1.0) / self.one
+
+
+Record = dict[str, Any]
+"""A JSON object."""

@@ -1,0 +1,177 @@
+"""A bench from beginning to end: check the prompts, measure costs, warm up, run the lanes, keep what was finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headstart.errors import HeadstartError, InvalidOption
+from headstart.insight.bench.energy import Meter
+from headstart.insight.bench.lanes import Lane, Plan, in_turn, warm_up
+from headstart.insight.bench.machine import least, measure_costs, memory_of
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round
+from headstart.insight.bench.result import BenchResult
+from headstart.insight.bench.sweep import lane_of
+from headstart.insight.prompt_sets import PromptItem, by_category
+from headstart.insight.provenance import Provenance
+from headstart.options import check_number
+from headstart.types import Sampling
+
+if TYPE_CHECKING:
+    from headstart.engine import Engine
+
+SWEEP_UNITS = 2
+"""Units of each category that a sweep runs: it shows a shape, and takes a lane for each K."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What to run. limit: prompts of each category at most. batch_size: prompts that run at once, of one category.
+    warm_up: rounds before the count. ks: draft lengths of the sweep."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    repetitions: int = 3
+    warm_up: int = 1
+    limit: int | None = None
+    batch_size: int = 1
+    ks: tuple[int, ...] = ()
+    keep_texts: bool = False
+
+    def __post_init__(self) -> None:
+        check_number("repetitions", self.repetitions, low=1, integer=True)
+        check_number("warm_up", self.warm_up, low=0, integer=True)
+        check_number("batch_size", self.batch_size, low=1, integer=True)
+        if self.limit is not None:
+            check_number("limit", self.limit, low=1, integer=True)
+        for k in self.ks:
+            check_number("k_sweep", k, low=1, integer=True)
+        if len(set(self.ks)) != len(self.ks):
+            raise InvalidOption(f"k_sweep names a K twice: {self.ks}", hint="give each draft length once")
+
+    def record(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["sampling"]["logit_bias"] = {str(token): bias for token, bias in self.sampling.logit_bias.items()}
+        del found["sampling"]["cache_salt"]  # the bench's own, see `in_turn`
+        return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # lists for tuples, as a file has them
+
+
+@dataclass(slots=True)
+class Session:
+    """Runs a bench step by step; `result` is what there is so far, also after an interrupt.
+
+    engine: with its drafter; the plain lane runs on the same weights. asked: what was asked of the loader, to be
+    written down. on_round: called after each round, with what it was.
+    """
+
+    engine: Engine
+    items: Sequence[PromptItem]
+    settings: BenchSettings
+    asked: dict[str, Any] = field(default_factory=dict)
+    on_round: Callable[[str], None] = field(default=lambda _: None)
+    meter: Meter = field(default_factory=Meter.of_this_machine)
+    _result: BenchResult = field(init=False)
+    _plan: Plan = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Checks every prompt before anything runs: raises `InvalidPrompt`, naming the one that is wrong."""
+        chosen = [item for group in by_category(self.items).values() for item in group[: self.settings.limit]]
+        if not chosen:
+            raise InvalidOption("there is no prompt to measure with", hint="give --prompts FILE")
+        prompts = tuple(self._prompt(item) for item in chosen)
+        units = tuple(_units(prompts, self.settings.batch_size))
+        sampling = self.settings.sampling
+        compared = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
+        self._plan = Plan(
+            prompts=[item.prompt for item in chosen],
+            units=units,
+            sampling=sampling,
+            repetitions=self.settings.repetitions,
+            compared=compared,
+            keep_texts=self.settings.keep_texts,
+        )
+        self._result = BenchResult(
+            provenance=Provenance.now().record(),
+            engine=json.loads(json.dumps(self.engine.describe(), default=str)),
+            settings={**self.asked, **self.settings.record()},
+            prompts=prompts,
+            units=units,
+            rounds=(),
+            compared=compared,
+            no_energy=self.meter.reason,
+            complete=False,
+        )
+
+    @property
+    def result(self) -> BenchResult:
+        """What has been finished, and the memory that it has taken so far."""
+        return replace(self._result, memory=memory_of(self.engine))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are in all, warm-ups included."""
+        main = 2 * len(self._plan.units) * self.settings.repetitions
+        sweep = (1 + len(self.settings.ks)) * len(self._swept) * self.settings.repetitions if self.settings.ks else 0
+        return 2 * self.settings.warm_up + main + sweep
+
+    def run(self) -> BenchResult:
+        """Measure. An interrupt passes through; `result` then holds the rounds that were finished."""
+        plain, fast = Lane(PLAIN, self.engine.plain()), Lane(FAST, self.engine)
+        costs = measure_costs(self.engine)
+        self._result = replace(self._result, costs=costs)
+        warm_up((plain, fast), self._plan, self.settings.warm_up, lambda: self.on_round("warming up"))
+        done: list[Round] = []
+        for each in in_turn((plain, fast), self._plan, self.meter):
+            done.append(each)
+            self._result = replace(self._result, rounds=tuple(done))
+            self.on_round(f"repetition {each.repetition + 1} of {self.settings.repetitions}")
+        self._result = replace(self._result, costs=least(costs, measure_costs(self.engine)))
+        if self.settings.ks:
+            self._sweep(plain)
+        self._result = replace(self._result, complete=True)
+        return self.result
+
+    @property
+    def _swept(self) -> list[int]:
+        """The first units of each category."""
+        groups: dict[str, list[int]] = {}
+        for number in range(len(self._plan.units)):
+            groups.setdefault(self._result.category(number), []).append(number)
+        return [number for group in groups.values() for number in group[:SWEEP_UNITS]]
+
+    def _sweep(self, plain: Lane) -> None:
+        lanes = [plain, *(Lane(lane_of(k), self.engine, k) for k in self.settings.ks)]
+        swept = self._swept
+        plan = replace(self._plan, units=[self._plan.units[number] for number in swept])
+        done: list[Round] = []
+        for each in in_turn(lanes, plan, self.meter, label="sweep"):
+            done.append(replace(each, unit=swept[each.unit]))
+            self._result = replace(self._result, sweep=tuple(done))
+            self.on_round("sweep of K")
+
+    def _prompt(self, item: PromptItem) -> PromptRecord:
+        sampling = self.settings.sampling
+        try:
+            request = self.engine.submit(item.prompt, sampling)
+        except HeadstartError as error:
+            error.message = f"prompt {item.name or item.category}: {error.message}"
+            raise
+        self.engine.cancel(request)
+        written = item.prompt if isinstance(item.prompt, str) else json.dumps(item.prompt)
+        return PromptRecord(
+            name=item.name,
+            category=item.category,
+            tokens=len(request.prompt),
+            digest=hashlib.sha256(written.encode()).hexdigest()[:16],
+            text=item.prompt if self.settings.keep_texts else None,
+        )
+
+
+def _units(prompts: Sequence[PromptRecord], size: int) -> list[tuple[int, ...]]:
+    """Prompts that run together, in order: up to `size` of one category."""
+    groups: dict[str, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        groups.setdefault(prompt.category, []).append(index)
+    return [tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size)]

@@ -1,0 +1,259 @@
+"""Figures of a bench, overall and by category: what the table, the page and the comparison show.
+
+Speedup is the ratio of seconds per token, plain over speculative, on the same units: of each unit the median over its
+repetitions (a hiccup of the machine spoils one), weighted by its tokens, so that the ratio is that of the time all
+texts take. At batch size 1 a unit is a prompt; at batch size N it is a batch of N prompts that run at once, its seconds
+those of the whole batch, and the speedup that of throughput. Intervals resample units, both lanes of one together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.insight.bench.records import FAST, PLAIN, Record, Round, RunRecord, SourceRecord
+from headstart.insight.bench.result import BenchResult
+from headstart.insight.statistics import Interval, bootstrap, proportion, quantile
+
+OVERALL = "overall"
+SHARES = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFigures:
+    """One way of decoding. Times in seconds; quantiles by name (`SHARES`), NaN where there is nothing to count.
+
+    first: to the first token, by request. token: time per output token after the first chunk, by request. gap: between
+    two chunks. parts: shares of the wall clock, adding up to 1; "other" is text, events and the caller. joules: per
+    token, None where the machine does not tell.
+    """
+
+    tokens: int
+    seconds: float
+    forwards: int
+    first: Mapping[str, float]
+    token: Mapping[str, float]
+    gap: Mapping[str, float]
+    parts: Mapping[str, float]
+    joules: float | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Conditional acceptance of a draft position (1 is the first): of those judged with all before them accepted.
+
+    The interval takes guesses as independent; guesses of one text are not quite, so it is a little short.
+    """
+
+    position: int
+    judged: int
+    accepted: int
+    share: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One category, or all of them.
+
+    alpha: accepted of judged draft tokens, the one acceptance that fits all positions best; NaN without drafts. depth:
+    mean levels of a draft, where there was one. differing: runs whose text is not the plain run's; None where texts
+    need not be the same. off: runs that speculation was off for at their end, by reason.
+    """
+
+    category: str
+    prompts: int
+    units: int
+    rounds: int
+    speedup: Interval
+    tokens_per_forward: Interval
+    plain: LaneFigures
+    fast: LaneFigures
+    positions: tuple[Position, ...]
+    alpha: float
+    depth: float
+    sources: Mapping[str, SourceRecord]
+    runs: int
+    differing: int | None
+    off: Mapping[str, int]
+
+    def record(self) -> Record:
+        """As JSON values; what is unknown is None."""
+        lanes = {name: _lane_record(lane) for name, lane in ((PLAIN, self.plain), (FAST, self.fast))}
+        return {
+            "category": self.category,
+            "prompts": self.prompts,
+            "speedup": self.speedup.record(),
+            "tokens_per_forward": self.tokens_per_forward.record(),
+            "alpha": _known(self.alpha),
+            "depth": _known(self.depth),
+            "acceptance": [
+                {"position": p.position, "judged": p.judged, "accepted": p.accepted, **p.share.record()}
+                for p in self.positions
+            ],
+            "differing": self.differing,
+            "off": dict(self.off),
+            **lanes,
+        }
+
+
+def summarise(result: BenchResult, *, level: float = 0.95) -> list[Figures]:
+    """Figures of everything, then of each category if there are several. Units without a finished pair count nowhere.
+
+    Empty where nothing was finished.
+    """
+    rounds = paired(result.rounds)
+    if not rounds:
+        return []
+    found = [_figures(OVERALL, result, rounds, level)]
+    categories = list(dict.fromkeys(result.category(each.unit) for each in rounds))
+    if len(categories) > 1:
+        for category in categories:
+            found.append(_figures(category, result, [r for r in rounds if result.category(r.unit) == category], level))
+    return found
+
+
+def paired(rounds: Iterable[Round]) -> list[Round]:
+    """Those of a unit and repetition that went through all lanes: an interrupted one has no partner."""
+    rounds = list(rounds)
+    lanes = {each.lane for each in rounds}
+    seen = defaultdict[tuple[int, int], set[str]](set)
+    for each in rounds:
+        seen[each.unit, each.repetition].add(each.lane)
+    return [each for each in rounds if each.tokens and seen[each.unit, each.repetition] == lanes]
+
+
+def unit_times(rounds: Iterable[Round], lanes: Sequence[str]) -> dict[int, NDArray[Any]]:
+    """By unit, for each of the lanes: the seconds its text takes (median seconds per token, times plain's tokens)."""
+    rates: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    tokens: dict[int, list[int]] = defaultdict(list)
+    for each in rounds:
+        rates[each.unit][each.lane].append(each.seconds / each.tokens)
+        if each.lane == PLAIN:
+            tokens[each.unit].append(each.tokens)
+    return {
+        unit: np.array([np.median(of_unit[lane]) for lane in lanes]) * np.mean(tokens[unit])
+        for unit, of_unit in sorted(rates.items())
+        if all(lane in of_unit for lane in lanes) and tokens[unit]
+    }
+
+
+def unit_forwards(rounds: Iterable[Round], lane: str) -> dict[int, NDArray[Any]]:
+    """By unit: tokens and target forwards of the lane, all repetitions together."""
+    found: dict[int, NDArray[Any]] = {}
+    for each in rounds:
+        if each.lane == lane:
+            counts = np.array([each.tokens, sum(run.forwards for run in each.runs)], dtype=float)
+            found[each.unit] = found[each.unit] + counts if each.unit in found else counts
+    return dict(sorted(found.items()))
+
+
+def ratio(units: NDArray[Any]) -> float:
+    """Sum of the first column over that of the second. units: [n, 2]."""
+    above, below = units.sum(axis=0)
+    return float(above / below) if below else float("nan")
+
+
+def _figures(category: str, result: BenchResult, rounds: Sequence[Round], level: float) -> Figures:
+    fast = [each for each in rounds if each.lane == FAST]
+    runs = [run for each in fast for run in each.runs]
+    times = unit_times(rounds, (PLAIN, FAST))
+    forwards = unit_forwards(rounds, FAST)
+    tested = _columns(run.tested for run in runs)
+    kept = _columns(run.kept for run in runs)
+    sources = added_sources(runs)
+    drafts = sum(source.drafts for source in sources.values())
+    off: dict[str, int] = defaultdict(int)
+    for run in runs:
+        if not run.on:
+            off[run.reason or "no reason given"] += 1
+    return Figures(
+        category=category,
+        prompts=len({run.prompt for run in runs}),
+        units=len(times),
+        rounds=len(fast),
+        speedup=bootstrap(list(times.values()), ratio, level=level, scale="log"),
+        tokens_per_forward=bootstrap(list(forwards.values()), ratio, level=level, scale="log"),
+        plain=lane_figures([each for each in rounds if each.lane == PLAIN]),
+        fast=lane_figures(fast),
+        positions=tuple(
+            Position(number, judged, accepted, proportion(accepted, judged, level))
+            for number, (judged, accepted) in enumerate(zip(tested, kept, strict=True), start=1)
+        ),
+        alpha=sum(kept) / sum(tested) if sum(tested) else float("nan"),
+        depth=sum(source.depth for source in sources.values()) / drafts if drafts else float("nan"),
+        sources=sources,
+        runs=len(runs),
+        differing=sum(run.differs_at is not None for run in runs) if result.compared else None,
+        off=dict(off),
+    )
+
+
+def lane_figures(rounds: Sequence[Round]) -> LaneFigures:
+    """Figures of rounds that are all of one lane."""
+    runs = [run for each in rounds for run in each.runs]
+    seconds = sum(each.seconds for each in rounds)
+    parts = {name: sum(run.parts[name] for run in runs) for name in (runs[0].parts if runs else ())}
+    whole = max(seconds, sum(parts.values())) or 1.0
+    shares = {name: value / whole for name, value in parts.items()}
+    told = [each.joules for each in rounds if each.joules is not None]
+    tokens = sum(each.tokens for each in rounds)
+    return LaneFigures(
+        tokens=tokens,
+        seconds=seconds,
+        forwards=sum(run.forwards for run in runs),
+        first=_quantiles([run.first for run in runs]),
+        token=_quantiles([run.seconds_per_token for run in runs if run.seconds_per_token is not None]),
+        gap=_quantiles([gap for run in runs for gap in run.gaps]),
+        parts=shares | {"other": 1 - sum(shares.values())},
+        joules=sum(told) / tokens if tokens and len(told) == len(rounds) else None,
+    )
+
+
+def added_sources(runs: Iterable[RunRecord]) -> dict[str, SourceRecord]:
+    """What each source did in all of the runs."""
+    found: dict[str, SourceRecord] = {}
+    for run in runs:
+        for name, each in run.sources.items():
+            old = found.get(name, SourceRecord(0, 0, 0, 0))
+            found[name] = SourceRecord(
+                old.drafts + each.drafts,
+                old.nodes + each.nodes,
+                old.depth + each.depth,
+                old.accepted + each.accepted,
+            )
+    return found
+
+
+def _columns(rows: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip_longest(*rows, fillvalue=0)]
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    return {name: quantile(values, share) for name, share in SHARES.items()}
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _lane_record(lane: LaneFigures) -> Record:
+    times = {"first_token": lane.first, "per_output_token": lane.token, "gap": lane.gap}
+    return {
+        "tokens": lane.tokens,
+        "seconds": lane.seconds,
+        "tokens_per_second": lane.tokens_per_second,
+        "forwards": lane.forwards,
+        **{name: {share: _known(value) for share, value in found.items()} for name, found in times.items()},
+        "time_split": dict(lane.parts),
+        "joules_per_token": lane.joules,
+    }
