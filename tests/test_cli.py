@@ -12,14 +12,28 @@ import headstart
 from headstart.cli import app
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["generate"], ["simulate"], ["doctor"], ["bench"], ["bench", "compare"], ["train"], ["train", "draft"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["demo"],
+        ["generate"],
+        ["simulate"],
+        ["doctor"],
+        ["bench"],
+        ["bench", "compare"],
+        ["audit"],
+        ["train"],
+        ["train", "draft"],
+    ],
+)
 def test_every_command_explains_itself(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"])
     assert result.exit_code == 0
     assert "Usage" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["demo", "generate", "simulate", "doctor", "bench", "train"])
+@pytest.mark.parametrize("command", ["demo", "generate", "simulate", "doctor", "bench", "audit", "train"])
 def test_the_overview_names_the_command(command: str) -> None:
     assert f" {command} " in CliRunner().invoke(app, ["--help"]).stdout
 

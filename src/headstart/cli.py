@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headstart.commands.audit import audit
 from headstart.commands.bench import bench
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
@@ -35,6 +36,7 @@ app.command()(generate)
 app.command()(simulate)
 app.command()(doctor)
 app.add_typer(bench, name="bench")
+app.command()(audit)
 app.add_typer(train, name="train")
 
 

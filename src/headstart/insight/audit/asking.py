@@ -1,0 +1,117 @@
+"""What is written into a completion request, and how much of it a server takes.
+
+Beyond OpenAI's own fields, every server is asked in the words it knows; a server ignores the others':
+
+- vLLM: `top_k`, `min_p`, `repetition_penalty`, `min_tokens`, `ignore_eos`, `stop_token_ids`, `return_token_ids`,
+  `return_tokens_as_token_ids`, `skip_special_tokens`
+- SGLang: the same, but `return_tokens_as_token_ids`
+- llama.cpp's server: `top_k`, `min_p`, `repeat_penalty` with `repeat_last_n`, `ignore_eos`, `n_probs`, and `samplers`,
+  which puts its samplers into the order that the others have (temperature before top_k, top_p and min_p)
+- OpenVINO model server: `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`; prompts as text, `logprobs` 1 at most
+
+Sources: vllm/entrypoints/openai/completion/protocol.py, sglang/srt/entrypoints/openai/protocol.py, llama.cpp's
+tools/server/README.md, OpenVINO model server's docs/model_server_rest_api_completions.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.types import Sampling
+
+TOP = 5
+"""Alternatives asked for with each token: what most servers give."""
+
+_LLAMA_CPP_ORDER = ["penalties", "temperature", "top_k", "top_p", "min_p"]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a server likes to be asked. ids: prompts as token ids, not text; extras: with fields that OpenAI has not;
+    logprobs: how many alternatives, or None if it does not take the field."""
+
+    ids: bool
+    extras: bool
+    logprobs: int | None
+
+    @property
+    def words(self) -> str:
+        """For a certificate."""
+        prompts = "prompts as token ids" if self.ids else "prompts as text"
+        fields = "with the fields of vLLM, SGLang and llama.cpp" if self.extras else "with OpenAI's fields only"
+        return f"{prompts}, {fields}, " + ("no logprobs" if self.logprobs is None else f"logprobs={self.logprobs}")
+
+
+MANNERS = tuple(
+    Manner(ids=ids, extras=extras, logprobs=logprobs)
+    for logprobs in (TOP, 1, None)
+    for extras in (True, False)
+    for ids in (True, False)
+)
+"""From the most telling down to what every server takes."""
+
+
+def request_body(
+    model: str, prompt: str | Sequence[int], sampling: Sampling, manner: Manner, *, seed: int | None
+) -> dict[str, Any]:
+    """The JSON of one request. Every field that shapes the law is written out: servers' defaults differ.
+
+    What `sampling` leaves off is not sent where only some servers know it and `manner` says no extras.
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        "prompt": prompt if isinstance(prompt, str) else list(prompt),
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "stream": False,
+    }
+    if seed is not None:
+        body["seed"] = seed
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if sampling.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if manner.logprobs is not None:
+        body["logprobs"] = manner.logprobs
+    extras = _extras(sampling, manner)
+    if not manner.extras:  # only what this very request cannot do without
+        extras = {name: value for name, value in extras.items() if name in _needed(sampling)}
+    return body | extras
+
+
+def _extras(sampling: Sampling, manner: Manner) -> dict[str, Any]:
+    extras: dict[str, Any] = {
+        "top_k": sampling.top_k or -1,  # off, for all of them; 0 is an error in some
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "repeat_penalty": sampling.repetition_penalty,
+        "repeat_last_n": -1,
+        "samplers": _LLAMA_CPP_ORDER,
+        "ignore_eos": sampling.ignore_eos,
+        "return_token_ids": True,
+        "skip_special_tokens": True,
+    }
+    if sampling.min_tokens:
+        extras["min_tokens"] = sampling.min_tokens
+    if sampling.stop_token_ids:
+        extras["stop_token_ids"] = list(sampling.stop_token_ids)
+    if manner.logprobs is not None:
+        extras |= {"return_tokens_as_token_ids": True, "n_probs": manner.logprobs}
+    return extras
+
+
+def _needed(sampling: Sampling) -> set[str]:
+    asked = {
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty != 1,
+        "ignore_eos": sampling.ignore_eos,
+        "min_tokens": sampling.min_tokens,
+        "stop_token_ids": sampling.stop_token_ids,
+    }
+    return {name for name, wanted in asked.items() if wanted}

@@ -1,0 +1,159 @@
+"""How far rounding moves logits here: what tells a near-tie from a bug, and noise from a wrong law.
+
+The same rows are computed again in another way, and what changes is the measure. For headstart's own engine the other
+way is another width of the forward, which is what speculation changes (its row kernels change nothing at all). For
+somebody else's engine it is also another implementation of the same weights: transformers' own modules in that dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from headstart.insight.audit.engines import CHUNK
+from headstart.law import LawRow, LawState, law
+from headstart.model.loading import reading, resolve
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.types import Sampling
+
+WIDTHS = (1, 2, 5, 9)
+SAFETY = 2.0
+"""Two engines may be off in opposite directions, and the largest change seen is not the largest there is."""
+EXACT = 1e-6
+"""Logits closer than this are tied: float32 tells no more."""
+ROWS = 256
+
+Logits = Callable[[Sequence[int]], Tensor]
+"""Token ids -> [n, V] logits, row i after tokens[: i + 1]."""
+Text = tuple[Sequence[int], Sequence[int]]
+"""A prompt and tokens after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """margin: the logit difference up to which two tokens are nearly tied. logprob: the same for a log-probability
+    (nats); both are `SAFETY` times the largest change seen. variation, variation_most: total variation between the laws
+    of a token, on average and at most. rows: how many were looked at; how: in words."""
+
+    margin: float
+    logprob: float
+    variation: float
+    variation_most: float
+    rows: int
+    how: str
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure_rounding(
+    runner: ModelRunner,
+    texts: Sequence[Text],
+    sampling: Sampling,
+    *,
+    other: Logits | None = None,
+    other_name: str = "",
+) -> Rounding:
+    """Compute up to `ROWS` rows of the texts again: in forwards of `WIDTHS` rows, and by `other` if there is one.
+
+    sampling: whose laws are compared (temperature 0 counts as 1; penalties are left out, rounding knows none).
+    """
+    plain = Sampling(
+        temperature=sampling.temperature or 1.0, top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p
+    )
+    cache = runner.new_cache(1)
+    by_width, by_other = _Changes(plain), _Changes(plain)
+    for prompt, tokens in texts:
+        if by_width.rows >= ROWS:
+            break
+        tokens = tokens[: ROWS - by_width.rows]
+        base = _by_width(runner, cache, prompt, tokens, len(tokens) + 1)
+        by_width.count(len(base))
+        for width in WIDTHS:
+            by_width.look(base, _by_width(runner, cache, prompt, tokens, width))
+        if other is not None:
+            by_other.look(base, other([*prompt, *tokens])[len(prompt) - 1 :].to(base.device).float())
+    return Rounding(
+        margin=SAFETY * max(by_width.margin, by_other.margin),
+        logprob=SAFETY * max(by_width.logprob, by_other.logprob),
+        variation=max(by_width.mean_variation, by_other.mean_variation),
+        variation_most=max(by_width.variation, by_other.variation),
+        rows=by_width.rows,
+        how=_in_words(by_width, by_other if other is not None else None, other_name),
+    )
+
+
+def transformers_logits(target: str, dtype: torch.dtype, device: torch.device) -> Logits:
+    """The model as transformers runs it by itself: its modules, its attention, no cache. A second copy in memory."""
+    source = resolve(target, "target")
+    with reading(source):
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True).to(device).eval()
+
+    @torch.inference_mode()
+    def logits(tokens: Sequence[int]) -> Tensor:
+        found: Tensor = model(torch.tensor([list(tokens)], device=device), use_cache=False).logits[0]
+        return found
+
+    return logits
+
+
+class _Changes:
+    """The largest changes seen so far."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self.margin = self.logprob = self.variation = 0.0
+        self._variations: list[float] = []
+        self.rows = 0
+
+    def count(self, rows: int) -> None:
+        self.rows += rows
+
+    def look(self, base: Tensor, again: Tensor) -> None:
+        """base, again: [n, V] logits of the same rows. Margins are those of base's two likeliest tokens."""
+        best = base.topk(2).indices
+        ours, theirs = base.gather(1, best), again.gather(1, best)
+        self.margin = max(self.margin, float((ours - theirs).diff().abs().max()))
+        ours, theirs = (each.log_softmax(-1).gather(1, best[:, :1]) for each in (base, again))
+        self.logprob = max(self.logprob, float((ours - theirs).abs().max()))
+        state = LawState(self._sampling, (), base.shape[1], frozenset(), base.device)
+        rows = [LawRow(state)] * len(base)
+        variation = (law(base, rows) - law(again, rows)).abs().sum(-1) / 2
+        self.variation = max(self.variation, float(variation.max()))
+        self._variations += variation.tolist()
+
+    @property
+    def mean_variation(self) -> float:
+        return sum(self._variations) / len(self._variations) if self._variations else 0.0
+
+
+def _by_width(runner: ModelRunner, cache: Any, prompt: Sequence[int], tokens: Sequence[int], width: int) -> Tensor:
+    """[n + 1, V] float32: the rows after the prompt and after each token, `width` of them in a forward."""
+    slot = cache.acquire()
+    for begin in range(0, len(prompt) - 1, CHUNK):
+        chunk = tuple(prompt[begin : min(begin + CHUNK, len(prompt) - 1)])
+        runner.forward([Segment(slot, chunk)], cache)
+        cache.keep(slot, len(chunk))
+    feed, found = (prompt[-1], *tokens), []
+    for begin in range(0, len(feed), width):
+        chunk = tuple(feed[begin : begin + width])
+        found.append(runner.forward([Segment(slot, chunk, judged=len(chunk))], cache).logits.float().clone())
+        cache.keep(slot, len(chunk))
+    cache.release(slot)
+    return torch.cat(found)
+
+
+def _in_words(by_width: _Changes, by_other: _Changes | None, other_name: str) -> str:
+    widths = ", ".join(map(str, WIDTHS))
+    said = f"{by_width.rows} rows computed again in forwards of {widths} rows: " + (
+        "the same bits" if by_width.margin == 0 else f"margins change by up to {by_width.margin:.3g}"
+    )
+    if by_other is not None:
+        said += f"; by {other_name}: margins change by up to {by_other.margin:.3g}"
+    return said + f". Near-tied are tokens up to {SAFETY:g} times the largest change apart"

@@ -1,0 +1,81 @@
+"""The certificate: one verdict from all parts, an exit code, JSON that can be read back, and a page of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headstart.errors import InvalidFile, InvalidOption
+from headstart.insight.audit.certificate import Certificate, read_certificate
+from headstart.insight.audit.checks import BehaviourResult, Check, checked
+from headstart.insight.provenance import Provenance
+
+
+@dataclass(frozen=True)
+class Found:
+    verdict: Any
+    reasons: list[str]
+
+    def record(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "reasons": self.reasons, "value": float("inf")}
+
+
+def certificate(**parts: str) -> Certificate:
+    found = {name: Found(verdict, [f"{name} is {verdict}"]) for name, verdict in parts.items()}
+    return Certificate({"name": "s"}, {"name": "r"}, found, {"level": 0.01}, Provenance.now(), ("a note",))
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict", "code"),
+    [
+        ({"sampling": "lossless", "greedy": "lossless", "behaviour": "lossless"}, "lossless", 0),
+        ({"greedy": "lossless"}, "lossless", 0),
+        ({"sampling": "lossless", "greedy": "lossless", "behaviour": "undecided"}, "lossless", 0),
+        ({"sampling": "not lossless", "greedy": "lossless"}, "not lossless", 1),
+        ({"sampling": "lossless", "greedy": "lossless", "behaviour": "not lossless"}, "not lossless", 1),
+        ({"sampling": "undecided", "greedy": "not lossless"}, "not lossless", 1),
+        ({"sampling": "undecided", "greedy": "lossless"}, "undecided", 2),
+        ({"behaviour": "lossless"}, "undecided", 2),
+        ({}, "undecided", 2),
+    ],
+)
+def test_one_verdict(parts: dict[str, str], verdict: str, code: int) -> None:
+    made = certificate(**parts)
+    assert (made.verdict, made.exit_code) == (verdict, code)
+    if verdict in parts.values():
+        assert verdict in made.reasons[0], "the part that decides is told first"
+
+
+def test_the_json_can_be_read_back(tmp_path: Path) -> None:
+    made = certificate(sampling="undecided", greedy="lossless")
+    record = read_certificate(made.write(tmp_path / "new" / "c.json"))
+    assert record == made.record()
+    assert (record["headstart_audit"], record["verdict"], record["exit_code"]) == (1, "undecided", 2)
+    assert record["parts"]["sampling"]["value"] == "inf", "JSON knows no infinity"
+    assert record["provenance"]["versions"]["headstart"]
+
+
+def test_what_is_no_certificate(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    for text in ("{", "[]", '{"headstart_audit": 2}', '{"headstart_bench": 1}'):
+        file.write_text(text)
+        with pytest.raises(InvalidFile):
+            read_certificate(file)
+    with pytest.raises(InvalidFile):
+        read_certificate(tmp_path / "none.json")
+    with pytest.raises(InvalidOption, match="cannot write"):
+        certificate().write(tmp_path / "c.json" / "d.json")
+
+
+def test_checks_come_to_a_verdict() -> None:
+    passed, failed = checked("a", 3, [], kept="all", untested=""), checked("b", 3, ["x"], kept="", untested="")
+    untested, noted = checked("c", 0, [], kept="", untested="no way"), Check("d", "noted", "differs")
+    assert BehaviourResult((passed, untested, noted)).verdict == "lossless"
+    assert BehaviourResult((passed, failed)).verdict == "not lossless"
+    assert BehaviourResult((untested, noted)).verdict == "undecided"
+    assert BehaviourResult((passed, untested)).reasons == ["kept: a", "not tested: c"]
+    assert json.dumps(BehaviourResult((failed,)).record())
