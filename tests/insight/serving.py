@@ -33,6 +33,7 @@ class Ways:
     status: int | None = None
     raw: bytes | None = None
     drop_connections: int = 0
+    refused: frozenset[str] = frozenset()
     count_prompt: Callable[[int], int] = lambda count: count
     sampling: Callable[[Sampling], Sampling] = lambda sampling: sampling
     after: Callable[[Engine, list[int], Output, Sampling], tuple[tuple[int, ...], str]] | None = None
@@ -104,6 +105,8 @@ def _refusal(body: dict[str, Any], ways: Ways) -> str | None:
         return "prompt must be a string"
     if EXTRAS & body.keys() and not ways.extras_accepted:
         return f"unknown field {sorted(EXTRAS & body.keys())[0]}"
+    for name in sorted(ways.refused & body.keys()):
+        return f"{name} is not supported with speculative decoding"
     if (body.get("logprobs") or 0) > ways.most_logprobs:
         return f"logprobs may be {ways.most_logprobs} at most"
     return None

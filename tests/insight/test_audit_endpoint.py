@@ -170,7 +170,7 @@ def test_spellings(writer: hs.Engine) -> None:
         (Ways(delay=0.6), "did not answer within 0.2 s", "--timeout"),
         (Ways(drop_connections=99), "broke the connection", "log"),
     ],
-    ids=str,
+    ids=["html", "list", "no-choices", "chat", "500", "401", "slow", "dropped"],
 )
 def test_a_typed_error(writer: hs.Engine, ways: Ways, message: str, hint: str, subject: Make) -> None:
     timeout = 0.2 if ways.delay else 20.0

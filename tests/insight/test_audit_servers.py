@@ -83,6 +83,15 @@ def test_no_logprobs_is_said_and_does_no_harm(server_engine: hs.Engine, referenc
     assert checks["logprobs"]["status"] == "not tested"
 
 
+def test_a_field_that_is_refused_is_not_tested_and_the_rest_is(server_engine: hs.Engine, reference: hs.Engine) -> None:
+    made = audit(server_engine, reference, Ways(refused=frozenset({"logit_bias", "stop"})), sampled=False)
+    checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
+    for name in ("end of text", "min_tokens", "stop strings"):
+        assert checks[name]["status"] == "not tested"
+        assert "is not supported with speculative decoding" in checks[name]["detail"]
+    assert checks["max_tokens"]["status"] == checks["stop tokens"]["status"] == "passed"
+
+
 @pytest.mark.parametrize("tell", ["ids", "text"])
 def test_a_server_that_ignores_the_temperature(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
     cold = hs.Sampling(temperature=0.4)

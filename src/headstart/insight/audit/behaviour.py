@@ -17,6 +17,7 @@ from headstart.insight.audit.checks import BehaviourResult, Check, checked
 from headstart.insight.audit.endpoint import CUT
 from headstart.insight.audit.rounding import Rounding
 from headstart.insight.audit.subject import Ask, Completion, Reference, Subject, sample_all
+from headstart.insight.audit.wire import Refused
 from headstart.types import Sampling
 
 LENGTH = 40
@@ -54,15 +55,23 @@ def audit_behaviour(
     trial = _Trial(subject, reference, base, may_ignore=may_ignore, tells_tokens=tells_tokens)
     return BehaviourResult(
         (
-            trial.stop_strings(),
-            trial.stop_tokens(),
-            trial.max_tokens(k + 3),
-            trial.ends(),
-            trial.min_tokens(k + 3),
-            trial.logprobs(rounding),
-            _seeds(seeded, prompts),
+            _tried("stop strings", trial.stop_strings),
+            _tried("stop tokens", trial.stop_tokens),
+            _tried("max_tokens", lambda: trial.max_tokens(k + 3)),
+            _tried("end of text", trial.ends),
+            _tried("min_tokens", lambda: trial.min_tokens(k + 3)),
+            _tried("logprobs", lambda: trial.logprobs(rounding)),
+            _tried("seeds", lambda: _seeds(seeded, prompts)),
         )
     )
+
+
+def _tried(name: str, check: Callable[[], Check]) -> Check:
+    """The check, or why the server would not have it: some refuse fields while they speculate."""
+    try:
+        return check()
+    except Refused as error:
+        return Check(name, "not tested", f"refused: {error.message}")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 All asks (prompts x samplings) are one process with one capital. Batches go through them in turn. Not lossless: the
 bets against the reference's law have won 1/level, which a lossless subject sees with probability at most `level`.
 Lossless within stated power: they have not, and of audits with laws off by the stated effect, in any of the ways
-tried, at least the share `power` would have been caught by now. Undecided: neither, with all samples used.
+tried, at least the share `power` would have been caught by now. Undecided: neither, with all samples used. An audit
+that accuses draws a few batches more, to say how far off the law is.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from headstart.insight.audit.subject import Ask, Completion, Reference, Subject,
 
 __all__ = ["Progress", "SampledResult", "SampledSettings", "Verdict", "audit_sampling"]
 
+SIZING = 4
+"""Batches after an accusation."""
 DEPTHS = (1, 2)
 """Of beginnings whose total variation is reported."""
 
@@ -106,7 +109,8 @@ class _Audit:
     def batches(self) -> Iterator[Progress]:
         """Draw and bet until one of the verdicts is due."""
         settings = self._settings
-        while self._drawn < settings.max_samples and not self._accused and not self._cleared:
+        left = SIZING
+        while self._drawn < settings.max_samples and left and not self._cleared:
             count = min(settings.batch, settings.max_samples - self._drawn)
             turn = [(self._drawn + i) % len(self._asks) for i in range(count)]
             completions = sample_all(self._subject, [self._asks[ask] for ask in turn])
@@ -114,6 +118,7 @@ class _Audit:
             self._take(turn, completions)
             weakest = least(self._powers())
             evidence = math.exp(min(self._log_evidence, 700))
+            left -= self._accused
             yield Progress(self._drawn, settings.max_samples, evidence, weakest.share if weakest else 0.0)
 
     def _take(self, turn: Sequence[int], completions: Sequence[Completion]) -> None:
@@ -154,7 +159,8 @@ class _Audit:
     @property
     def _cleared(self) -> bool:
         weakest = least(self._powers())
-        return self._tokens > 0 and weakest is not None and weakest.share >= self._settings.power
+        sure = weakest is not None and weakest.share >= self._settings.power
+        return self._tokens > 0 and sure and not self._accused
 
     def _powers(self) -> list[Power]:
         return self._shadows.powers() if self._tokens else []
