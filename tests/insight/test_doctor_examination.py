@@ -114,7 +114,7 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
         raise RuntimeError("out of ideas")
 
     monkeypatch.setattr(NgramDrafter, "propose", broken)
-    results = by_name(examine(question(tiny("llama")), quiet))
+    results = by_name(examine(question(tiny("llama"), seconds=20.0), quiet))
     failed = results["ngram"]
     assert isinstance(failed, Failure)
     assert "out of ideas" in failed.error.message

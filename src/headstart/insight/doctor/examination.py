@@ -125,9 +125,8 @@ class _Examiner:
         self._sampling = question.sampling
         costs = self._target_costs()
         self._measure_all(wanted)
-        first = preferred(self._judged)
         if question.check:
-            self._check_all(first)
+            self._check_default_pacing()
         verdict = decide(self._judged)
         if verdict.best is not None:
             shop.adaptive(verdict.best.candidate)  # its costs are then known to the next load
@@ -156,7 +155,7 @@ class _Examiner:
         batch = measured_batch(len(plain.cache.lengths))
         costs = measure(shop.runner, plain.cache, (), batch=batch, seconds=seconds)
         token = seconds_of_token(shop, self._items[0], question.sampling)
-        share = self._left / (len(self._question.given) + _LISTS + 3)
+        share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
         self._sampling = replace(
             question.sampling, max_tokens=tokens, min_tokens=min(question.sampling.min_tokens, tokens)
@@ -192,31 +191,34 @@ class _Examiner:
             return one
         self._tell(f"trying {one.candidate.name}")
         items = self._items[0::2] if self._splits else self._items
+        # With a check, each candidate's follows at once, as long as the machine is what it was; and one at the end
+        share = max(_LEAST, left / (later + self._passes)) / self._passes
         try:
             sample = measure_candidate(
-                self._shop, one.candidate, items, self._sampling, max(_LEAST, left / (later + 1)),
-                budget=budget or _listed_budget(one.candidate),
-            )  # fmt: skip
+                self._shop, one.candidate, items, self._sampling, share, budget=budget or _listed_budget(one.candidate)
+            )
+            judged = self._judge(sample)
+            if judged is not None:
+                self._judged.append(self._checked(judged, share) if self._question.check else judged)
         except HeadstartError as error:
             return replace(one, result=Failure(error))
         except torch.OutOfMemoryError as error:
             hint = "lower --max-length or --max-batch-size"
             return replace(one, result=Failure(NotEnoughMemory(str(error).splitlines()[0], hint=hint)))
-        self._judge(sample)
         return replace(one, result=sample)
 
-    def _judge(self, sample: Sample) -> None:
+    def _judge(self, sample: Sample) -> Judged | None:
         flat = [one for setting in sample.settings for prompt in setting.rounds for one in prompt]
         plain = [one for prompt in sample.plain for one in prompt]
         if not flat or not plain:
-            return
+            return None
         timing = self._timings[sample.candidate] = fit(sample.costs, plain, flat)
         predictions = [
             predict(timing, setting.rounds, k, tree=setting.tree)
             for setting in sample.settings
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
-        self._judged.append(Judged(sample.candidate, sample.settings[0].tree, tuple(predictions)))
+        return Judged(sample.candidate, sample.settings[0].tree, tuple(predictions))
 
     # -- check, advice ------------------------------------------------------------------------------------------------
 
@@ -225,22 +227,24 @@ class _Examiner:
         """Whether the check has prompts of its own: every other one."""
         return self._question.check and len(self._items) > 1
 
-    def _check_all(self, first: Judged | None) -> None:
+    def _checked(self, one: Judged, seconds: float, *, adaptive: bool = False) -> Judged:
+        self._tell(f"checking {one.candidate.name}")
         items = self._items[1::2] if self._splits else self._items
-        share = self._question.seconds / max(1, len(self._judged) + 1)
-        # The fastest first, should time run out
-        for index, one in sorted(enumerate(self._judged), key=lambda pair: -pair[1].gain):
-            if self._left < -self._question.seconds:
-                break
-            self._tell(f"checking {one.candidate.name}", min(1.0, -self._left / self._question.seconds))
-            try:
-                checked = check_candidate(
-                    self._shop, one.candidate, one.best, self._timings[one.candidate], items, self._sampling, share,
-                    tree=one.tree, adaptive=one is first, same=not self._splits,
-                )  # fmt: skip
-            except HeadstartError:
-                continue  # it failed after all: its prediction stands unchecked
-            self._judged[index] = replace(one, checked=checked)
+        checked = check_candidate(
+            self._shop, one.candidate, one.best, self._timings[one.candidate], items, self._sampling, seconds,
+            tree=one.tree, adaptive=adaptive, same=not self._splits,
+        )  # fmt: skip
+        return replace(one, checked=checked)
+
+    def _check_default_pacing(self) -> None:
+        """What the recommended drafter brings as `load` runs it. Its check with fixed drafts stands."""
+        first = preferred(self._judged)
+        if first is None or first.checked is None:
+            return
+        again = self._checked(first, max(_LEAST, self._left), adaptive=True).checked
+        if again is not None:
+            found = replace(first, checked=replace(first.checked, adaptive=again.adaptive))
+            self._judged[self._judged.index(first)] = found
 
     def _keep(self, verdict: Verdict) -> Path | None:
         shop = self._shop
@@ -269,12 +273,14 @@ class _Examiner:
 
     @property
     def _left(self) -> float:
-        return self._question.seconds - (time.monotonic() - self._begin)
+        return self._passes * self._question.seconds - (time.monotonic() - self._begin)
 
-    def _tell(self, what: str, share: float | None = None) -> None:
-        whole = 2 if self._question.check else 1
-        done = 1 - max(0.0, self._left) / self._question.seconds if share is None else 1 + share
-        self._progress(what, min(1.0, done / whole))
+    @property
+    def _passes(self) -> int:
+        return 2 if self._question.check else 1
+
+    def _tell(self, what: str) -> None:
+        self._progress(what, 1 - max(0.0, self._left) / (self._passes * self._question.seconds))
 
     def _refuse_bad_prompts(self) -> None:
         """Before anything is measured with them."""
