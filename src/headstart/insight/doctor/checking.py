@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from headstart.insight.doctor.acceptance import Round, rounds_of
+from headstart.insight.doctor.acceptance import Round
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.measuring import check_speaking, warm_up
+from headstart.insight.doctor.measuring import by_prompt, warm_up
 from headstart.insight.doctor.prediction import Prediction, Timing, over_prompts, predict
 from headstart.insight.doctor.verdict import Checked
 from headstart.insight.doctor.workshop import Workshop
-from headstart.insight.measure import in_turn
 from headstart.insight.prompt_sets import PromptItem
 from headstart.insight.statistics import Interval
 from headstart.pacing import FixedPacing
@@ -53,13 +52,7 @@ def check_candidate(
     for name, engine in engines.items():
         if name != "plain":
             warm_up(engine, items[0], sampling)
-    rounds: dict[str, list[Sequence[Round]]] = {name: [] for name in engines}
-    for item in items:
-        for turn in in_turn(engines, [item.prompt], sampling):
-            check_speaking(turn.run)
-            rounds[turn.run.name].append(rounds_of(turn.run))
-        if time.monotonic() - begin > seconds:
-            break
+    rounds = by_prompt(engines, items, sampling, begin + seconds)
     return Checked(
         speedup=ratio(rounds["plain"], rounds["fixed"]),
         given=predict(timing, rounds["fixed"], prediction.k, tree=tree).speedup.value,

@@ -35,6 +35,7 @@ _WARM = 8
 _QUICK = 0.001
 _COSTS = 0.3, 0.8  # of a candidate's time, and seconds at most
 _PROMPTS = 4
+_PASSES = 4
 _APART = "doctor's warm-up"
 
 Progress = Callable[[str], None]
@@ -128,14 +129,10 @@ def measure_candidate(
         if settings and time.monotonic() > begin + seconds:
             break
         engine.pacing = FixedPacing(k)
-        rounds: list[tuple[Round, ...]] = []
-        for item in items:
-            pair = _pair(workshop.plain, engine, item, sampling)
-            plain.append(rounds_of(pair["plain"]))
-            rounds.append(rounds_of(pair["drafted"]))
-            if time.monotonic() > begin + seconds * number / len(wanted):
-                break
-        settings.append(Setting(k, tree, tuple(rounds)))
+        engines = {"plain": workshop.plain, "drafted": engine}
+        found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
+        plain += found["plain"]
+        settings.append(Setting(k, tree, tuple(found["drafted"])))
     names = tuple(part.name for part in drafter.parts)
     return Sample(candidate, costs, names, tuple(plain), tuple(settings))
 
@@ -152,11 +149,30 @@ def check_speaking(run: Run) -> None:
         raise state.error
 
 
-def _pair(plain: Engine, engine: Engine, item: PromptItem, sampling: Sampling) -> Mapping[str, Run]:
-    """The prompt without and with the drafter, one right after the other."""
-    runs = {turn.run.name: turn.run for turn in in_turn({"plain": plain, "drafted": engine}, [item.prompt], sampling)}
-    check_speaking(runs["drafted"])
-    return runs
+def by_prompt(
+    engines: Mapping[str, Engine], items: Sequence[PromptItem], sampling: Sampling, until: float
+) -> dict[str, list[tuple[Round, ...]]]:
+    """Rounds of each engine by prompt, every prompt on all of them in turn; again and again while there is time, where
+    no pass can copy from the one before. At least one prompt is run. until: of `time.monotonic`.
+
+    Raises:
+        HeadstartError: a drafter gave up.
+    """
+    found: dict[str, list[tuple[Round, ...]]] = {name: [] for name in engines}
+    for number in range(_PASSES):
+        apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {number}")
+        for index, item in enumerate(items):
+            for turn in in_turn(engines, [item.prompt], apart):
+                check_speaking(turn.run)
+                mine = found[turn.run.name]
+                rounds = rounds_of(turn.run)
+                if index < len(mine):
+                    mine[index] += rounds
+                else:
+                    mine.append(rounds)
+            if time.monotonic() > until:
+                return found
+    return found
 
 
 def _settings(drafter: Drafter, budget: int | None) -> list[tuple[int, bool]]:
