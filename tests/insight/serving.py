@@ -29,6 +29,7 @@ class Ways:
     ids_accepted: bool = True
     extras_accepted: bool = True
     most_logprobs: int = 5
+    least_top_k: int = -1
     delay: float = 0.0
     status: int | None = None
     raw: bytes | None = None
@@ -105,6 +106,8 @@ def _refusal(body: dict[str, Any], ways: Ways) -> str | None:
         return "prompt must be a string"
     if EXTRAS & body.keys() and not ways.extras_accepted:
         return f"unknown field {sorted(EXTRAS & body.keys())[0]}"
+    if body.get("top_k", 0) < ways.least_top_k:
+        return f"top_k should be at least {ways.least_top_k}"
     for name in sorted(ways.refused & body.keys()):
         return f"{name} is not supported with speculative decoding"
     if (body.get("logprobs") or 0) > ways.most_logprobs:

@@ -7,6 +7,7 @@ Beyond OpenAI's own fields, every server is asked in the words it knows; a serve
 - SGLang: the same, but `return_tokens_as_token_ids`
 - llama.cpp's server: `top_k`, `min_p`, `repeat_penalty` with `repeat_last_n`, `ignore_eos`, `n_probs`, and `samplers`,
   which puts its samplers into the order that the others have (temperature before top_k, top_p and min_p)
+- llama-cpp-python's server: `top_k`, `min_p`, `repeat_penalty`; prompts as text
 - OpenVINO model server: `top_k`, `min_p`, `repetition_penalty`, `ignore_eos`; prompts as text, `logprobs` 1 at most
 
 Sources: vllm/entrypoints/openai/completion/protocol.py, sglang/srt/entrypoints/openai/protocol.py, llama.cpp's
@@ -30,11 +31,12 @@ _LLAMA_CPP_ORDER = ["penalties", "temperature", "top_k", "top_p", "min_p"]
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How a server likes to be asked. ids: prompts as token ids, not text; extras: with fields that OpenAI has not;
-    logprobs: how many alternatives, or None if it does not take the field."""
+    logprobs: how many alternatives, or None if it does not take the field; no_top_k: what it takes for top_k off."""
 
     ids: bool
     extras: bool
     logprobs: int | None
+    no_top_k: int = -1
 
     @property
     def words(self) -> str:
@@ -45,9 +47,9 @@ class Manner:
 
 
 MANNERS = tuple(
-    Manner(ids=ids, extras=extras, logprobs=logprobs)
+    Manner(ids=ids, extras=extras, logprobs=logprobs, no_top_k=no_top_k)
     for logprobs in (TOP, 1, None)
-    for extras in (True, False)
+    for extras, no_top_k in ((True, -1), (True, 0), (False, -1))
     for ids in (True, False)
 )
 """From the most telling down to what every server takes."""
@@ -86,7 +88,7 @@ def request_body(
 
 def _extras(sampling: Sampling, manner: Manner) -> dict[str, Any]:
     extras: dict[str, Any] = {
-        "top_k": sampling.top_k or -1,  # off, for all of them; 0 is an error in some
+        "top_k": sampling.top_k or manner.no_top_k,  # each is an error in some: 0 in vLLM, -1 in llama-cpp-python
         "min_p": sampling.min_p,
         "repetition_penalty": sampling.repetition_penalty,
         "repeat_penalty": sampling.repetition_penalty,

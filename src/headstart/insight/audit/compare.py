@@ -31,7 +31,8 @@ _SHUFFLES = 200
 @strict
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """As `SampledSettings`; max_samples: completions of each side. effect: total variation of the law of a token."""
+    """As `SampledSettings`; max_samples: completions of each side. effect: total variation of the law of the first
+    token."""
 
     level: float = 0.01
     effect: float = 0.1
@@ -84,10 +85,10 @@ class PairResult:
 
     @property
     def verdict(self) -> Verdict:
-        bug = any(each.margin is not None and each.margin > CLEAR for each in self.greedy)
+        bug = any(each.margin is not None and abs(each.margin) > CLEAR for each in self.greedy)
         if bug or self.most_evidence >= 1 / self.settings.level:
             return "not lossless"
-        enough = self.power is None or self.power >= self.settings.power
+        enough = self.power is not None and self.power >= self.settings.power
         decided = (self.pairs == 0 or enough) and (self.pairs > 0 or self.greedy_texts > 0)
         return "lossless" if decided and not self.greedy else "undecided"
 
@@ -103,18 +104,19 @@ class PairResult:
         elif self.pairs and self.power is not None:
             found.append(
                 f"no bet on which server wrote which of {self.pairs} pairs won more than {self.most_evidence:.3g} "
-                f"times its stake; of laws {settings.effect:g} apart, {self.power:.0%} are told by then"
+                f"times its stake; of laws {settings.effect:g} apart at the first token, {self.power:.0%} are told by "
+                "then (differences that begin later take more pairs)"
             )
             if self.power < settings.power:
                 more = "more than can be told" if self.needed is None else f"about {self.needed}"
                 found.append(f"a power of {settings.power:g} takes {more} pairs")
         elif self.pairs:
-            found.append("the texts leave nothing to chance: compare at a higher temperature")
+            found.append("first tokens leave nothing to chance, so power is not known: compare at a higher temperature")
         if self.greedy:
             margins = [each.margin for each in self.greedy if each.margin is not None]
-            said = f", with margins up to {max(margins):.3g} nats" if margins else ""
+            said = f", with margins up to {max(map(abs, margins)):.3g} nats" if margins else ""
             found.append(f"{len(self.greedy)} of {self.greedy_texts} greedy texts differ{said}")
-            if not any(margin > CLEAR for margin in margins):
+            if not any(abs(margin) > CLEAR for margin in margins):
                 found.append("without reference weights a near-tie cannot be told from a bug there")
         elif self.greedy_texts:
             found.append(f"all {self.greedy_texts} greedy texts are equal")
@@ -223,8 +225,7 @@ class _Game:
         commonest one that the total variation is `effect`.
         """
         pooled = [left + right for left, right in self._texts if left]
-        pooled = [texts for texts in pooled if len({text[:1] for text in texts}) > 1]
-        if not pooled:
+        if all(len({text[:1] for text in texts}) < 2 for texts in pooled):
             return None
         generator = np.random.default_rng(self._settings.seed)
         return sum(self._pretend(pooled, pairs, generator) for _ in range(audits)) / audits
@@ -287,7 +288,7 @@ def symbols(completion: Completion, *, by_text: bool) -> Symbols:
 def _shifted(texts: Sequence[Symbols], effect: float) -> tuple[float, Symbols]:
     """The commonest first symbol, and with what probability any other must become it for a total variation `effect`."""
     usual, count = Counter(text[:1] for text in texts).most_common(1)[0]
-    return min(1.0, effect / (1 - count / len(texts))), usual
+    return (min(1.0, effect / (1 - count / len(texts))) if count < len(texts) else 0.0), usual
 
 
 def _distance(a: Sequence[Symbols], b: Sequence[Symbols], generator: np.random.Generator) -> tuple[float, float]:
@@ -308,6 +309,8 @@ def _greedy(
 ) -> tuple[TextDifference, ...]:
     cold = replace(settings.sampling, temperature=0.0, max_tokens=max(48, settings.max_tokens), seed=None, logprobs=5)
     asks = [Ask(tuple(prompt), cold) for prompt in prompts]
+    edited = cold.logit_bias or cold.min_tokens or cold.presence_penalty or cold.frequency_penalty
+    blind = by_text or bool(edited) or cold.repetition_penalty != 1  # most servers' log-probabilities are raw
     found = []
     for number, (x, y) in enumerate(zip(sample_all(a, asks), sample_all(b, asks), strict=True)):
         left, right = symbols(x, by_text=by_text), symbols(y, by_text=by_text)
@@ -315,7 +318,7 @@ def _greedy(
             continue
         at = next((i for i, (s, t) in enumerate(zip(left, right, strict=False)) if s != t), min(len(left), len(right)))
         found.append(
-            TextDifference(number, at, x.text, y.text, None if by_text else _margin(x, at, symbol_at(right, at)))
+            TextDifference(number, at, x.text, y.text, None if blind else _margin(x, at, symbol_at(right, at)))
         )
     return tuple(found)
 

@@ -56,8 +56,10 @@ def distance_of(
     if depth > 1 and cells.deepest < depth:
         return None
     observed = Counter(cells.of(text) for text in texts)
+    p = np.array([*cells.p, 0.0] if None in observed else cells.p)
     counts = np.array([observed.get(cell, 0) for cell in range(len(cells.p))], dtype=np.float64)
-    p = np.array(cells.p)
+    if None in observed:
+        counts = np.append(counts, observed[None])
     floors = np.abs(generator.multinomial(len(texts), p / p.sum(), FLOORS) / len(texts) - p).sum(1) / 2
     measured = float(np.abs(counts / len(texts) - p).sum() / 2)
     return Distance(ask, depth, len(texts), len(p), measured, float(floors.mean()), float(np.quantile(floors, 0.95)))
@@ -78,8 +80,8 @@ class _Cells:
         assert root is not None, "no completion of this ask has been read"
         self._split(root)
 
-    def of(self, text: tuple[int, ...]) -> int:
-        """The cell that a completion lies in."""
+    def of(self, text: tuple[int, ...]) -> int | None:
+        """The cell that a completion lies in; None for one that ended where others go on."""
         at: tuple[int, ...] = ()
         for token in text:
             place = self._places.find(self._ask, at)
@@ -88,7 +90,7 @@ class _Cells:
             if (cell := self._cells.get((at, which))) is not None:
                 return cell
             at = (*at, token)
-        raise AssertionError("a completion ends inside a cell")
+        return None
 
     def _split(self, place: Place) -> None:
         self.deepest = max(self.deepest, len(place.tokens) + 1)

@@ -9,6 +9,7 @@ reference's vocabulary, see `spelling`), text alone. With text alone there are n
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -66,10 +67,11 @@ class EndpointSubject:
         self._ends = ends
         self._spelling = None if tokenizer is None else Spelling(tokenizer, vocab_size, ends)
         self._pool = ThreadPoolExecutor(concurrency)
-        self._seeds = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self.model = self._choose_model() if model is None else model
         self.name = f"{self.model} at {self._wire.url}"
+        # Two servers never share seeds, whatever theirs are made from: shared noise would tie their texts together
+        self._seeds = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         self._told: str | None = None
         self._manner: Manner | None = None
         self._standing: NDArray[np.int64] | None = None
@@ -176,6 +178,11 @@ class EndpointSubject:
         if manner.logprobs is None or heard.logprobs is None:
             manner = replace(manner, logprobs=None) if heard.logprobs is None else manner
             self._notes.append("the server gives no log-probabilities; what was sampled is all there is to go by")
+        if not manner.extras:
+            self._notes.append(
+                "the server takes OpenAI's fields only: its own defaults for top_k, min_p and penalties hold, "
+                "and if they are not off there, the law is another one without any fault of speculation"
+            )
         if self._told == "text":
             self._notes.append("the server tells no tokens, only text: texts are compared with texts")
         if self._spelling is not None:
@@ -225,6 +232,8 @@ class EndpointSubject:
     def _ask(self, prompt: Sequence[int], sampling: Sampling, manner: Manner, *, seed: int | None) -> Heard:
         said = list(prompt) if manner.ids else self._as_text(prompt)
         heard = hear(self._wire.complete(request_body(self.model, said, sampling, manner, seed=seed)))
+        if self._manner is not None and heard.prompt_tokens not in (None, len(prompt)) and self._spelling is not None:
+            raise _other_tokenizer(f"a prompt of {len(prompt)} tokens here has {heard.prompt_tokens} there")
         if (heard.count or 0) > sampling.max_tokens + _RUNAWAY:
             raise EndpointFailed(
                 f"{self._wire.url} was asked for {sampling.max_tokens} tokens and gave {heard.count}: "

@@ -138,29 +138,34 @@ def reasons(result: SampledResult) -> list[str]:
         best = max(result.strategies, key=lambda name: result.strategies[name])
         found.append(
             f"bets against the reference's law won {result.most_evidence:.3g} times their stake after "
-            f"{result.completions} completions; a lossless engine reaches {1 / settings.level:g} with probability "
-            f"{settings.level:g} at most. The winning bet: {SAYS[best]}"
+            f"{result.completions} completions; a lossless engine"
+            + (f", its laws within {settings.tolerance:.2g} of these at every token," if settings.tolerance else "")
+            + f" reaches {1 / settings.level:g} with probability {settings.level:g} at most. "
+            f"The winning bet: {SAYS[best]}"
         )
         if result.bound > 0:
             found.append(f"the law of a token is off by at least {result.bound:.3f} in total variation, on average")
     if result.impossible:
         found.append(f"{result.impossible} of {result.tokens} tokens have probability 0 under the reference")
-    if found:
+    if result.verdict == "not lossless":
         return found
+    if not result.tokens:
+        return ["the subject wrote no token"]
     weakest = least(result.powers)
     if weakest is None:
         return [
+            *found,
             f"no bias of {settings.effect:g} can be tried: the laws leave almost nothing to chance; "
-            "audit at a higher temperature, or with another prompt"
+            "audit at a higher temperature, or with another prompt",
         ]
     caught = (
         f"of laws off by {settings.effect:g} in total variation, {weakest.share:.0%} are caught by "
         f"{result.completions} completions ({result.tokens} tokens) where the bias is hardest to see: {weakest.what}"
     )
     if result.verdict == "lossless":
-        return [f"no bet won more than {result.most_evidence:.3g} times its stake", caught]
+        return [f"no bet won more than {result.most_evidence:.3g} times its stake", caught, *found]
     more = f"about {result.needed} completions" if result.needed else "more completions than can be told yet"
-    return [caught, f"a power of {settings.power:g} takes {more}, or a larger effect, or a larger level"]
+    return [*found, caught, f"a power of {settings.power:g} takes {more}, or a larger effect, or a larger level"]
 
 
 SAYS = {

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import NonFiniteLogits
+from headstart.errors import ContextExceeded, NonFiniteLogits
 from headstart.insight.audit.subject import Ask, Law, Reference
+from headstart.types import Sampling
 
 WHOLE = 512
 """Vocabularies up to this size are kept token by token."""
@@ -168,11 +169,20 @@ class Places:
                 parent.add_after(law, weight)
         self._new.clear()
 
+    def _guessed(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law | None:
+        """The suspect's laws; None where it has none: a draft's context may be shorter than the target's."""
+        if self.suspect is None:
+            return None
+        try:
+            return self.suspect.laws(prompt, tokens, sampling)
+        except ContextExceeded:
+            return None
+
     def _read(self, ask: int, tokens: tuple[int, ...], begin: int) -> None:
         prompt, sampling = self.asks[ask].prompt, self.asks[ask].sampling
         read = tokens[:-1]
         laws = self.reference.laws(prompt, read, sampling)
-        guesses = None if self.suspect is None else self.suspect.laws(prompt, read, sampling)
+        guesses = self._guessed(prompt, read, sampling)
         ends = np.array(sorted(self.reference.stop_ids(sampling)), dtype=np.int64)
         for i in range(begin, len(tokens)):
             parent = self._found[ask][tokens[: i - 1]] if i else None

@@ -27,7 +27,7 @@ from headstart.insight.audit.subject import Ask, Completion, Reference, Subject,
 __all__ = ["Progress", "SampledResult", "SampledSettings", "Verdict", "audit_sampling"]
 
 SIZING = 4
-"""Batches after an accusation."""
+"""Batches from the one that accuses on, that one included."""
 DEPTHS = (1, 2)
 """Of beginnings whose total variation is reported."""
 
