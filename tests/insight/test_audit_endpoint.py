@@ -189,6 +189,17 @@ def test_nobody_there(writer: hs.Engine, subject: Make) -> None:
     assert "running" in error.value.hint
 
 
+def test_a_later_prompt_of_other_tokens_is_refused(writer: hs.Engine, subject: Make) -> None:
+    """Tokenizers can agree on one prompt and not on the next."""
+    short, long = (writer.tokenizer(text)["input_ids"] for text in ("import os", "class Stack:\n    def push"))
+    ways = Ways(ids_accepted=False, count_prompt=lambda count: count + (count == len(long)))
+    with serving(writer, ways) as url:
+        server = subject(url, writer)
+        server.sample(short, hs.Sampling(max_tokens=2), 1)
+        with pytest.raises(IncompatibleTokenizer, match=f"{len(long)} tokens here has {len(long) + 1} there"):
+            server.sample(long, hs.Sampling(max_tokens=2), 1)
+
+
 def test_a_broken_connection_is_tried_again(writer: hs.Engine, subject: Make) -> None:
     with serving(writer, Ways(drop_connections=2)) as url:
         assert len(subject(url, writer).sample([5, 6], GREEDY, 1)) == 1
