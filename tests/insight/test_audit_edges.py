@@ -110,3 +110,15 @@ def test_a_greedy_token_that_its_own_server_finds_unlikely(margin: float, penalt
     result = compare_endpoints(Greedy(1), Greedy(0), [[5]], settings, sampled=False)
     assert result.verdict == verdict, result.reasons
     assert np.isfinite([each.margin or 0.0 for each in result.greedy]).all()
+
+
+def test_an_audit_that_had_one_look_still_says_how_many_completions_it_takes() -> None:
+    reference = ToyReference()
+    prompts = [[1, 2], [3]]
+    few = audit_sampling(ToySubject(reference), reference, prompts, replace(SETTINGS, max_samples=32))
+    assert few.verdict == "undecided"
+    assert few.needed is not None
+    assert any(f"takes about {few.needed} completions" in reason for reason in few.reasons)
+    enough = audit_sampling(ToySubject(reference), reference, prompts, replace(SETTINGS, max_samples=4000))
+    assert enough.verdict == "lossless"
+    assert enough.completions / 3 <= few.needed <= 3 * enough.completions

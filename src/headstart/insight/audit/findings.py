@@ -71,7 +71,8 @@ class SampledResult:
 
     evidence: capital at the end, its most ever, and the capital of each strategy (1 is none, 1/level is proof).
     bound: the mean total variation of a token's law is at least this, at confidence 1 - level; leaning: its estimate
-    along what the best bettor looked at. distances: of beginnings, by ask. past_end: texts that went on after a token
+    along what the best bettor looked at. foreseen: completions needed, by going on in simulation where growth so far
+    says nothing. distances: of beginnings, by ask. past_end: texts that went on after a token
     that ends them. impossible: tokens of probability 0.
     """
 
@@ -89,6 +90,7 @@ class SampledResult:
     leaning: float
     distances: list[Distance]
     powers: list[Power]
+    foreseen: int | None
     past_end: int
     impossible: int
     subject: dict[str, Any] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class SampledResult:
     @property
     def needed(self) -> int | None:
         """Completions that the power asked for takes, or would take; None where that cannot be told."""
+        if self.foreseen is not None:
+            return self.foreseen
         counted = [power.needed for power in self.powers if power.counted]
         known = [needed for needed in counted if needed is not None]
         return max(known) if known and len(known) == len(counted) else None
@@ -164,7 +168,7 @@ def reasons(result: SampledResult) -> list[str]:
     )
     if result.verdict == "lossless":
         return [f"no bet won more than {result.most_evidence:.3g} times its stake", caught, *found]
-    more = f"about {result.needed} completions" if result.needed else "more completions than can be told yet"
+    more = f"about {result.needed} completions" if result.needed else "many more completions"
     return [*found, caught, f"a power of {settings.power:g} takes {more}, or a larger effect, or a larger level"]
 
 

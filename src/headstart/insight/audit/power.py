@@ -7,6 +7,7 @@ bet on it. The share of the shadows of one bias that have been caught by now is 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from headstart.insight.audit.betting import Pool
 from headstart.insight.audit.biases import BIASES, REACHED, TO_GUESSES, at_effect, distance, redraw
 from headstart.insight.audit.laws import Block, Floats
+
+_FURTHER = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,20 @@ class Shadows:
             )
             for i, bias in enumerate(self._biases)
         ]
+
+    def foresee(self, blocks: Sequence[Block], completions: int) -> int | None:
+        """Completions that the power asked for would take if the blocks came again and again, `completions` in all of
+        them each time; None if not even `_FURTHER` more blocks would do. The shadows are used up by it."""
+        drawn = self._grown[-1][0]
+        for number in range(_FURTHER):
+            weakest = least(self.powers())
+            if weakest is None:
+                return None
+            if weakest.share >= self._asked:
+                return drawn
+            drawn += math.ceil(completions / len(blocks))
+            self.follow(blocks[number % len(blocks)], drawn)
+        return None
 
     def _needed(self, bias: int, share: float) -> int | None:
         """Completions after which the weakest shadow that must be caught has the evidence, on a straight line through

@@ -26,6 +26,7 @@ from headstart.insight.audit.subject import Ask, Completion, Reference, Subject,
 
 __all__ = ["Progress", "SampledResult", "SampledSettings", "Verdict", "audit_sampling"]
 
+_REMEMBERED = 8  # blocks
 SIZING = 4
 """Batches from the one that accuses on, that one included."""
 DEPTHS = (1, 2)
@@ -103,8 +104,9 @@ class _Audit:
         )
         self._bound = LowerBound(settings.level)
         self._texts: list[list[tuple[int, ...]]] = [[] for _ in self._asks]
-        self._drawn = self._tokens = self._past_end = self._impossible = 0
+        self._drawn = self._tokens = self._past_end = self._impossible = self._looks = 0
         self._most = 0.0
+        self._blocks: list[Block] = []
 
     def batches(self) -> Iterator[Progress]:
         """Draw and bet until one of the verdicts is due."""
@@ -135,6 +137,8 @@ class _Audit:
             self._bound.add(block, self._pool.favoured(block))
             self._pool.bet(block, block.drawn[None])
             self._shadows.follow(block, self._drawn)
+            self._looks += 1
+            self._blocks = [*self._blocks, block][-_REMEMBERED:]
             self._tokens += len(block)
             self._impossible += int((block.drawn == block.p.shape[1] - 1).sum())
             self._most = max(self._most, self._log_evidence)
@@ -188,9 +192,13 @@ class _Audit:
             leaning=self._bound.mean,
             distances=[each for each in measured if each is not None],
             powers=self._powers(),
+            foreseen=None,
             past_end=self._past_end,
             impossible=self._impossible,
             subject=self._subject.describe(),
             reference=self._reference.describe(),
         )
+        if verdict == "undecided" and result.needed is None and self._blocks:
+            completions = math.ceil(self._drawn * len(self._blocks) / self._looks)
+            result = replace(result, foreseen=self._shadows.foresee(self._blocks, completions))
         return replace(result, reasons=reasons(result))
