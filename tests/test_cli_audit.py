@@ -149,6 +149,9 @@ def test_a_page_of_every_part(tmp_path: Path) -> None:
         (["--level", "2"], "level"),
         (["--prompts", "/no/such/file"], "/no/such/file"),
         (["--effect", "0"], "effect"),
+        (["--limit", "0"], "--limit"),
+        (["-o", "/proc/none/a.json"], "cannot write /proc/none/a.json"),
+        (["--html", "/proc/none/a.html"], "cannot write /proc/none/a.html"),
     ],
 )
 def test_bad_input_could_not_decide(target: str, args: list[str], message: str) -> None:

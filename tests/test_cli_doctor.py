@@ -88,7 +88,7 @@ def test_what_is_scanned(target: str, prompts: str, tmp_path: Path) -> None:
         (["--drafter", "auto"], "no drafter to look at"),
         (["--seconds", "0"], "--seconds=0"),
         (["--max-tokens", "1"], "--max-tokens=1"),
-        (["--json", "/no/such/directory/a.json"], "cannot write"),
+        (["--json", "/proc/none/a.json"], "cannot write"),
         (["--markdown"], "--markdown needs --check"),
         (["--temperature", "-1"], "temperature=-1"),
     ],

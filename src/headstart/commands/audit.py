@@ -15,10 +15,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from headstart.commands import options as cli
+from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import Traceback, harmless, messages, note, output, reported
 from headstart.errors import InvalidOption
 from headstart.insight.prompt_sets import Prompt, read_prompt_set
 from headstart.insight.samples import sample_prompts
+from headstart.options import check_number
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -183,7 +185,10 @@ def audit(
     with reported(traceback):
         from headstart.insight.audit.run import AuditPlan
 
-        _check(endpoint, against, html)
+        if against is not None and endpoint is None:
+            raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
+        check_number("--limit", limit, low=1, integer=True)
+        check_outputs(out, html)
         items = [item.prompt for item in (sample_prompts() if prompts is None else read_prompt_set(prompts))][:limit]
         plan = AuditPlan(
             sampling=Sampling(
@@ -224,19 +229,9 @@ def audit(
                 certificate = _own(engine, ids, plan, k, console)
             else:
                 certificate = _server(endpoint, model, engine, ids, plan, server, target, console)
-        _write(certificate, out, html, console)
         _print(certificate)
+        _write(certificate, out, html, console)
     raise typer.Exit(certificate.exit_code)
-
-
-def _check(endpoint: str | None, against: str | None, html: Path | None) -> None:
-    """Refuse what cannot be, before anything is loaded."""
-    if against is not None and endpoint is None:
-        raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
-    if html is not None:
-        from headstart.insight.report.page import require_report
-
-        require_report()
 
 
 def _key(variable: str | None) -> str | None:

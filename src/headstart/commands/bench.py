@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headstart.commands import options as cli
 from headstart.commands.demo import BUNDLED_PENALTY
+from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import INTERRUPTED, Traceback, messages, output, reported
 from headstart.errors import InvalidOption
 from headstart.insight.prompt_sets import PromptItem, read_prompt_set
@@ -138,7 +139,7 @@ def run(
     if context.invoked_subcommand is not None:
         return
     with reported(traceback):
-        _check_outputs(json_file, html_file)
+        check_outputs(json_file, html_file)
         items = _items(prompts, target)
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
@@ -234,26 +235,6 @@ def _items(path: Path | None, target: str) -> list[PromptItem]:
     from headstart.insight.samples import sample_prompts
 
     return sample_prompts()
-
-
-def _check_outputs(json_file: Path | None, html_file: Path | None) -> None:
-    """Before anything is measured: could results be written, and is there what a page needs?"""
-    for path in (json_file, html_file):
-        if path is None:
-            continue
-        new = not path.exists()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("a").close()
-        except OSError as error:
-            hint = "name a file in a folder that you may write to"
-            raise InvalidOption(f"cannot write {path}: {error.strerror}", hint=hint) from error
-        if new:
-            path.unlink()
-    if html_file is not None:
-        from headstart.insight.report.page import require_report
-
-        require_report()
 
 
 def _measure(session: Session) -> BenchResult:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headstart.commands import options as cli
 from headstart.commands.figures import percent, percentages
+from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import Traceback, harmless, messages, output, reported
 from headstart.errors import InvalidOption
 from headstart.insight.prompt_sets import PromptItem, read_prompt_set
@@ -130,12 +131,7 @@ def doctor(
         )  # fmt: skip
         check_number("--max-tokens", max_tokens, low=2, integer=True)
         items = sample_prompts() if prompts is None else read_prompt_set(prompts)
-        for file in (as_json, html):
-            _check_writable(file)
-        if html is not None:
-            from headstart.insight.report.page import require_report
-
-            require_report()  # before anything is measured in vain
+        check_outputs(as_json, html)
         examination = _examine(
             items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
             setup={
@@ -186,11 +182,6 @@ def _bar(console: Console) -> Iterator[Callable[[str, float], None]]:
     with bar:
         task = bar.add_task("importing", total=1.0)
         yield lambda what, share: bar.update(task, description=harmless(what), completed=share)
-
-
-def _check_writable(file: Path | None) -> None:
-    if file is not None and not file.resolve().parent.is_dir():
-        raise InvalidOption(f"cannot write {file}: there is no such directory", hint="make it, or name another file")
 
 
 def _write(examination: Examination, as_json: Path | None, html: Path | None) -> None:

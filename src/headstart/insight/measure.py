@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,15 +30,6 @@ class Run:
         return len(self.output.tokens) / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A run of a series: which prompt it completed, and in which repetition."""
-
-    prompt: int
-    repetition: int
-    run: Run
-
-
 def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:
     """Complete the prompt at full speed; all that is added is one clock reading per step.
 
@@ -58,17 +49,13 @@ def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:
     return Run(name, output, seconds, tuple(arrivals))
 
 
-def in_turn(
-    engines: Mapping[str, Engine], prompts: Sequence[Any], sampling: Sampling, *, repetitions: int = 1
-) -> Iterator[Turn]:
-    """Every prompt on every engine, `repetitions` times; who goes first changes from prompt to prompt and round to
-    round. One prompt's runs stand next to each other in time, so that their ratio is fair."""
+def in_turn(engines: Mapping[str, Engine], prompt: Any, sampling: Sampling, *, turn: int) -> Iterator[Run]:
+    """The prompt on every engine, one right after the other, so that their ratio is fair. turn: how many prompts came
+    before; who goes first changes with it."""
     names = list(engines)
-    for repetition in range(repetitions):
-        for index, prompt in enumerate(prompts):
-            begin = (index + repetition) % len(names)
-            for name in names[begin:] + names[:begin]:
-                yield Turn(index, repetition, run_once(name, engines[name], prompt, sampling))
+    begin = turn % len(names)
+    for name in names[begin:] + names[:begin]:
+        yield run_once(name, engines[name], prompt, sampling)
 
 
 def _light(step: Step) -> Step:

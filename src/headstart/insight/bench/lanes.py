@@ -1,8 +1,7 @@
 """Lanes: the same prompts through several ways of decoding, in turn, so that a changing machine is fair to all.
 
-A step's event is counted and let go at once. Kept to the end of a run, as `insight.measure` keeps it for who wants to
-look at the steps, it would keep the law of every draft, [K, V] floats a step, and the memory measured would be the
-measurement's own.
+A step's event is counted and let go at once: kept to the end of a run, as `insight.measure` keeps steps for who wants
+to look at them, events would be part of the memory that is measured.
 """
 
 from __future__ import annotations

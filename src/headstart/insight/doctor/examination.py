@@ -185,9 +185,9 @@ class _Examiner:
         return Looked(candidate, compatibility, memory, None)
 
     def _measured(self, one: Looked, *, later: int, budget: int | None = None) -> Looked:
-        """With what its share of the time showed; as it is, if time ran out before."""
+        """With what its share of the time showed; as it is, if time ran out before and another was measured."""
         left = self._left
-        if left <= 0:
+        if left <= 0 and self._judged:  # an answer about one is better than none about all
             return one
         self._tell(f"trying {one.candidate.name}")
         items = self._items[0::2] if self._splits else self._items

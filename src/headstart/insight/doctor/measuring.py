@@ -162,10 +162,10 @@ def by_prompt(
     for number in range(_PASSES):
         apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {number}")
         for index, item in enumerate(items):
-            for turn in in_turn(engines, [item.prompt], apart):
-                check_speaking(turn.run)
-                mine = found[turn.run.name]
-                rounds = rounds_of(turn.run)
+            for run in in_turn(engines, item.prompt, apart, turn=number + index):
+                check_speaking(run)
+                mine = found[run.name]
+                rounds = rounds_of(run)
                 if index < len(mine):
                     mine[index] += rounds
                 else:
