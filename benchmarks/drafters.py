@@ -36,17 +36,17 @@ from rich.console import Console
 from rich.progress import track
 
 import headstart as hs
-from headstart.choosing import choose
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.drafters import Drafter
-from headstart.drafters.suffix_store import SuffixStore
-from headstart.making import Means, make
-from headstart.models import Checkpoint, LoadPlan, find_device
-from headstart.noise import Noise, Purpose
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.loading.checkpoint import Checkpoint, LoadPlan, find_device
+from headstart.loading.choice import choose
+from headstart.loading.drafters import Means, make
 from headstart.pacing import FixedPacing
+from headstart.rule.noise import Noise, Purpose
+from headstart.rule.verify import Laws, verify
 from headstart.types import Draft, Verdict
-from headstart.verify import Laws, verify
 
 PLAIN = "plain"
 CHAIN, TREE = 5, 32
@@ -166,7 +166,7 @@ def judged_by_token() -> Iterator[None]:
         end = len(draft)
         return Verdict(tuple(range(end)), noise.draw(p[end], position + end, Purpose.TOKEN))
 
-    with patch("headstart.judging.verify", by_token):
+    with patch("headstart.engine.judging.verify", by_token):
         yield
 
 

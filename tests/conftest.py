@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, checkpoint
+from support.tiny import ARCHITECTURES, checkpoint
 
 import headstart as hs
 

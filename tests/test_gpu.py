@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, checkpoint
+from support.tiny import ARCHITECTURES, checkpoint
 
 import headstart as hs
 

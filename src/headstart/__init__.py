@@ -16,9 +16,9 @@ from headstart.errors import HeadstartError
 from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob, Verdict
 
 if TYPE_CHECKING:
-    from headstart.drafters.suffix_store import SuffixStore
-    from headstart.engine import Engine
-    from headstart.loader import load
+    from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart.engine.engine import Engine
+    from headstart.loading.load import load
 
 __version__ = version("headstart")
 
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Engine": "headstart.engine",
-    "SuffixStore": "headstart.drafters.suffix_store",
-    "load": "headstart.loader",
+    "Engine": "headstart.engine.engine",
+    "SuffixStore": "headstart.drafters.matching.suffix_store",
+    "load": "headstart.loading.load",
 }
 """What needs torch is imported when it is first used, so that `headstart --help` answers at once."""
 

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from enumeration import Oracle, RandomModel, completed, joint, outcomes
+from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 
 from headstart.drafters import DraftContext, Drafter
 from headstart.drafters.cascade import Cascade, merge
 from headstart.drafters.ngram import NgramDrafter
-from headstart.engine import Engine
-from headstart.law import LawState
-from headstart.noise import Noise, Purpose
-from headstart.pacing.making import make_pacing
+from headstart.engine.engine import Engine
+from headstart.loading.pacing import make_pacing
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
+from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling, Step
-from headstart.verify import traverse, walk
 
 
 class Counting(Drafter):

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import VOCAB, random_model
+from support.tiny import VOCAB, random_model
 
 from headstart.drafters import DraftContext
 from headstart.drafters.draft_model import DraftModel
-from headstart.law import LawState
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Sampling
 
 

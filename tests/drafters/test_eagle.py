@@ -9,27 +9,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import eagle_heads
 import pytest
 import torch
-from eagle_heads import CONTEXT, FORMS, LAYERS, Plain, write
-from test_sampled_law import PROMPT, TOKENS, joint, p_value
-from tiny import checkpoint
+from support import eagle_heads
+from support.eagle_heads import CONTEXT, FORMS, LAYERS, Plain, write
+from support.sampled_law import PROMPT, TOKENS, joint, p_value
+from support.tiny import checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.drafters import DraftContext, Observation
 from headstart.drafters.eagle import EagleDrafter, static_shape
-from headstart.engine import Engine
-from headstart.law import LawState
+from headstart.engine.engine import Engine
 from headstart.model import native
-from headstart.model.eagle_checkpoint import default_layer_ids, is_eagle, read
-from headstart.model.eagle_fused import FusedHead
-from headstart.model.heads import Head, TensorHead, complete
+from headstart.model.heads.eagle import Head, TensorHead, complete
+from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, read
+from headstart.model.heads.eagle_fused import FusedHead
 from headstart.model.loading import adopt
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling
 
 TREES = ("none", "static", "top-k", "sampled")
@@ -325,7 +325,7 @@ class Watched:
 
 
 def _step(request: int) -> Any:
-    from headstart.drafting import NO_DRAFT
+    from headstart.engine.drafting import NO_DRAFT
     from headstart.types import Seconds, Speculation, Step
 
     speculation = Speculation(on=True, drafter="eagle")

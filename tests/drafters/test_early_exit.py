@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.drafters import DraftContext
 from headstart.drafters.early_exit import EarlyExitDrafter, choose_layer
-from headstart.law import LawState
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Sampling
 
 TEXT = (3, 7, 11, 5, 3, 7)

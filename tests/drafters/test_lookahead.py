@@ -9,8 +9,8 @@ import pytest
 from headstart.drafters import DraftContext, Observation
 from headstart.drafters.lookahead import LookaheadDrafter
 from headstart.errors import InvalidOption
-from headstart.law import LawState
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 
 

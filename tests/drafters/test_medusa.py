@@ -15,23 +15,23 @@ import torch
 import transformers as tf
 from safetensors.torch import save_file
 from scipy.stats import chisquare
-from tiny import VOCAB, checkpoint
+from support.tiny import VOCAB, checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.drafters import DraftContext, Observation
+from headstart.drafters.growing.ranked import NODES, Experience, grow, sizes, usual_accuracies
 from headstart.drafters.medusa import MedusaDrafter, is_medusa, tree
-from headstart.drafters.medusa_tree import NODES, Experience, grow, sizes, usual_accuracies
-from headstart.engine import Engine
+from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
-from headstart.law import LawState
 from headstart.model import native
-from headstart.model.linears import can_pack, can_quantize
+from headstart.model.decoders.linears import can_pack, can_quantize
+from headstart.model.heads.medusa import HeadWeights, MedusaHeads, read_heads
 from headstart.model.loading import adopt
-from headstart.model.medusa_heads import HeadWeights, MedusaHeads, read_heads
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
 from headstart.pacing.measuring import measure
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 
 WIDTH = 32  # of the tiny models

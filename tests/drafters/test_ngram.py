@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from headstart.drafters import DraftContext
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import InvalidOption
-from headstart.law import LawState
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling
 
 

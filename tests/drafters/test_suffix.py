@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.drafters import DraftContext, Observation
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.drafters.matching.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.drafters.suffix import SuffixDrafter
-from headstart.drafters.suffix_store import SuffixStore
-from headstart.drafters.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.errors import DamagedStore, InvalidOption
-from headstart.law import LawState
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 
 texts_ = st.lists(st.lists(st.integers(0, 3), max_size=25), min_size=1, max_size=5)

@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 import torch
-from languages import TEXT, byte_level, pieces, random_lm, renumbered, taught, with_ids
-from test_sampled_law import PROMPT, joint, p_value
-from test_sampled_law import model as eight_tokens
-from tiny import byte_tokenizer
+from support.languages import TEXT, byte_level, pieces, random_lm, renumbered, taught, with_ids
+from support.sampled_law import PROMPT, joint, p_value
+from support.sampled_law import model as eight_tokens
+from support.tiny import byte_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
 from headstart.drafters import DraftContext
-from headstart.drafters.transcript import Retokenised
+from headstart.drafters.matching.transcript import Retokenised
 from headstart.drafters.translated import TranslatedDraft
 from headstart.errors import IncompatibleTokenizer
-from headstart.law import LawState
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.model.translation import Way
-from headstart.noise import Noise, Purpose
+from headstart.model.tokens.translation import Way
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Sampling
 
 WAYS: tuple[Way, ...] = ("ids", "intersection", "text")

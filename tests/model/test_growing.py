@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import VOCAB
+from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
 from headstart.model.cache import Slots

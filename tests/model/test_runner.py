@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, VOCAB, random_model
+from support.tiny import ARCHITECTURES, VOCAB, random_model
 from transformers import AutoModelForCausalLM
 
 from headstart.errors import UnsupportedModel
-from headstart.model.linears import PackedLinear, can_pack, prepare
+from headstart.model.decoders.linears import PackedLinear, can_pack, prepare
 from headstart.model.loading import adopt
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.training_models import tiny_llama
 
 from headstart.training.acceptance import (
     acceptance_rates,
@@ -12,8 +13,6 @@ from headstart.training.acceptance import (
     accepted_length,
     measure,
 )
-
-from .conftest import tiny_llama
 
 
 def test_measure_equals_direct_computation() -> None:

@@ -11,13 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from support.training_models import byte_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from headstart.errors import InvalidOption, ModelNotFound, TrainingFailed
 from headstart.training import DraftTraining, Report, TrainingProgress, train_draft
 from headstart.training.sources import Document
-
-from .conftest import byte_tokenizer
 
 
 class Killed(BaseException):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headstart.errors import InvalidOption, TrainingFailed, UnsupportedModel
-from headstart.model import eagle_checkpoint
+from headstart.model.heads import eagle_checkpoint
 from headstart.training import Eagle3Training, Report, checkpoint, eagle_formats, eagle_start, provenance, train_eagle3
 from headstart.training.eagle3 import Eagle3Student, draft_vocabulary
 from headstart.training.eagle_head import EagleHead, HeadShape, rotate, rotation

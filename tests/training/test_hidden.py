@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.training_models import tiny_llama
 
 from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.training import hidden
 from headstart.training.hidden import HiddenStore, TargetStates, choose_layers
-
-from .conftest import tiny_llama
 
 
 @pytest.mark.parametrize("layers", range(2, 40))

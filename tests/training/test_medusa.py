@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.training_models import byte_tokenizer, tiny_llama
 from transformers import AutoModelForCausalLM
 
+from headstart.drafters.growing.ranked import WIDTH, grow
 from headstart.drafters.medusa import MedusaDrafter, is_medusa
-from headstart.drafters.medusa_tree import WIDTH, grow
-from headstart.engine import Engine
+from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption, TrainingFailed
+from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.loading import adopt
-from headstart.model.medusa_heads import MedusaHeads, read_heads
 from headstart.model.runner import ModelRunner
 from headstart.training.harness import Material, Report
 from headstart.training.medusa import (
@@ -30,8 +31,6 @@ from headstart.training.medusa import (
 )
 from headstart.training.objective import plain_divergence
 from headstart.types import Sampling, Step
-
-from .conftest import byte_tokenizer, tiny_llama
 
 VOCAB = 257
 WINDOW = torch.arange(3, 67, dtype=torch.int32) * 3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.training_models import tiny_llama
 from transformers import LlamaConfig
 
 from headstart.errors import InvalidOption
 from headstart.training import Shape
 from headstart.training.student import build, full_shape, reduced
-
-from .conftest import tiny_llama
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from headstart.commands import options as cli
 from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import Traceback, harmless, messages, note, output, reported
 from headstart.errors import InvalidOption
-from headstart.insight.prompt_sets import Prompt, read_prompt_set
 from headstart.insight.samples import sample_prompts
 from headstart.options import check_number
+from headstart.prompt_sets import Prompt, read_prompt_set
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
     from headstart.insight.audit.certificate import Certificate
     from headstart.insight.audit.run import AuditPlan, Told
 
@@ -270,9 +270,9 @@ def _server(
     target: str,
     console: Console,
 ) -> Certificate:
-    from headstart.insight.audit.endpoint import EndpointSubject
     from headstart.insight.audit.rounding import transformers_logits
     from headstart.insight.audit.run import audit_endpoint
+    from headstart.insight.audit.servers.endpoint import EndpointSubject
 
     if engine.tokenizer is None:
         raise InvalidOption(f"{target} has no tokenizer", hint="put the tokenizer's files beside the reference weights")
@@ -297,8 +297,8 @@ def _against(
     server: dict[str, Any],
     console: Console,
 ) -> Certificate:
-    from headstart.insight.audit.endpoint import EndpointSubject
     from headstart.insight.audit.run import audit_against
+    from headstart.insight.audit.servers.endpoint import EndpointSubject
 
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     if len(texts) < len(prompts):

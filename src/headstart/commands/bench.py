@@ -15,7 +15,7 @@ from headstart.commands.demo import BUNDLED_PENALTY
 from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import INTERRUPTED, Traceback, messages, output, reported
 from headstart.errors import InvalidOption
-from headstart.insight.prompt_sets import PromptItem, read_prompt_set
+from headstart.prompt_sets import PromptItem, read_prompt_set
 from headstart.types import Sampling
 
 if TYPE_CHECKING:

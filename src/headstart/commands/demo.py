@@ -21,7 +21,7 @@ from headstart.errors import InvalidPrompt
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 PROMPTS = (
     "class Point:\n"

@@ -19,9 +19,9 @@ from headstart.commands.figures import percent, percentages
 from headstart.commands.outputs import check_outputs
 from headstart.commands.terminal import Traceback, harmless, messages, output, reported
 from headstart.errors import InvalidOption
-from headstart.insight.prompt_sets import PromptItem, read_prompt_set
 from headstart.insight.samples import sample_prompts
 from headstart.options import check_number
+from headstart.prompt_sets import PromptItem, read_prompt_set
 from headstart.types import Sampling
 
 if TYPE_CHECKING:

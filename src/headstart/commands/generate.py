@@ -21,8 +21,8 @@ from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.types import Output, Sampling
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
-    from headstart.request import Request
+    from headstart.engine.engine import Engine
+    from headstart.engine.request import Request
 
 _OUT = "Output"
 

@@ -16,8 +16,8 @@ from headstart.errors import InvalidOption
 from headstart.types import Rule, Sampling
 
 if TYPE_CHECKING:
-    from headstart.drafters.suffix_store import SuffixStore
-    from headstart.engine import Engine
+    from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart.engine.engine import Engine
 
 _MODEL, _SAMPLING = "Model", "Sampling"
 DEFAULT = Sampling()
@@ -288,6 +288,6 @@ def open_store(path: Path | None, drafter: list[str]) -> SuffixStore | None:
         return None
     if "suffix" not in drafter:
         raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
-    from headstart.drafters.suffix_store import SuffixStore
+    from headstart.drafters.matching.suffix_store import SuffixStore
 
     return SuffixStore.load(path) if path.exists() else SuffixStore()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from headstart.errors import InvalidOption, InvalidPrompt
-from headstart.insight.prompt_sets import Prompt, checked, read_prompt_set
+from headstart.prompt_sets import Prompt, checked, read_prompt_set
 
 __all__ = ["Prompt", "read_prompts"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headstart.engine.detokenize import TextStream
 from headstart.insight.measure import run_once
-from headstart.text import TextStream
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

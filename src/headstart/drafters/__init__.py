@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.law import LawState
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Step
 
 

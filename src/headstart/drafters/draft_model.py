@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.drafters.drawing import Guess, draw
-from headstart.drafters.trees import Guess as TreeGuess
-from headstart.drafters.trees import TopK, grow
-from headstart.drafters.ways import MOST, Tree, Ways, check_tree
+from headstart.drafters.growing.chains import Guess, draw
+from headstart.drafters.growing.policy import MOST, Tree, Ways, check_tree
+from headstart.drafters.growing.trees import Guess as TreeGuess
+from headstart.drafters.growing.trees import TopK, grow
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

@@ -24,14 +24,14 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.drafters.drawing import Guess, draw
-from headstart.drafters.trees import Guess as TreeGuess
-from headstart.drafters.trees import TopK, grow
-from headstart.drafters.ways import Ways
+from headstart.drafters.growing.chains import Guess, draw
+from headstart.drafters.growing.policy import Ways
+from headstart.drafters.growing.trees import Guess as TreeGuess
+from headstart.drafters.growing.trees import TopK, grow
 from headstart.errors import InvalidOption
-from headstart.model.eagle_checkpoint import is_eagle, read, read_target
-from headstart.model.eagle_fused import make_head
-from headstart.model.heads import Head, Spoken, complete
+from headstart.model.heads.eagle import Head, Spoken, complete
+from headstart.model.heads.eagle_checkpoint import is_eagle, read, read_target
+from headstart.model.heads.eagle_fused import make_head
 from headstart.model.loading import fetch
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.drafters.medusa_tree import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
+from headstart.drafters.growing.ranked import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
 from headstart.errors import UnsupportedModel
-from headstart.model.medusa_heads import MedusaHeads, read_heads
+from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import Draft

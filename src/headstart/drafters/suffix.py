@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.drafters.suffix_store import SuffixStore
-from headstart.drafters.suffix_trie import Continuation, Place, SuffixTrie, Text
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.drafters.matching.suffix_trie import Continuation, Place, SuffixTrie, Text
 from headstart.options import check_number
 from headstart.types import Draft
 

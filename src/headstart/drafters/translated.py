@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import DraftContext, Drafter
-from headstart.drafters.drawing import Guess, draw
-from headstart.drafters.transcript import respaced, transcript
-from headstart.law import LawRow, LawState, greedy
+from headstart.drafters.growing.chains import Guess, draw
+from headstart.drafters.matching.transcript import respaced, transcript
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.model.translation import Translation, Way
+from headstart.model.tokens.translation import Translation, Way
+from headstart.rule.law import LawRow, LawState, greedy
 from headstart.types import Draft, Sampling
 
 TAIL = 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

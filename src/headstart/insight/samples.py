@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.insight.prompt_sets import PromptItem
+from headstart.prompt_sets import PromptItem
 
 _FUNCTIONS = (
     "def parse_date(text):\n    ",

@@ -19,7 +19,7 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
-from headstart.model.attention import IMPLEMENTATION
+from headstart.model.decoders.attention import IMPLEMENTATION
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from headstart.errors import UnsupportedModel
-from headstart.model import linears, native
-from headstart.model.attention import IMPLEMENTATION
+from headstart.model import native
 from headstart.model.cache import KVCache, LayerShape, Slots
-from headstart.model.fused import FusedDecoder, can_fuse, fits
-from headstart.model.lean import LeanDecoder, is_llama_shaped
+from headstart.model.decoders import linears
+from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.fused import FusedDecoder, can_fuse, fits
+from headstart.model.decoders.lean import LeanDecoder, is_llama_shaped
+from headstart.model.decoders.tiled import TiledCache
 from headstart.model.loading import context_limit
 from headstart.model.packed import Forward, Packed, Segment
-from headstart.model.tiled import TiledCache
 from headstart.types import Draft
 
 _PROBE_TOKENS = 7

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.drafters.ranks import Ranks, outcomes
+from headstart.drafters.growing.ranks import Ranks, outcomes
 from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 

@@ -15,12 +15,12 @@ from functools import partial
 import torch
 
 from headstart.drafters import DraftContext, Drafter, Observation
-from headstart.law import LawState
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
 from headstart.pacing.costs import Costs, DraftCost
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Sampling, Seconds, Speculation, Step
 
 SECONDS = 1.0

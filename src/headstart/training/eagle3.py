@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.model import eagle_checkpoint
+from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, TEMPERATURES, Acceptance, accepted_in_passes
 from headstart.training.eagle_head import HeadShape

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart.errors import UnsupportedModel
-from headstart.model.eagle_checkpoint import EAGLE3, HeadCheckpoint
+from headstart.model.heads.eagle_checkpoint import EAGLE3, HeadCheckpoint
 from headstart.training.eagle_head import EagleHead, HeadShape
 
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from headstart.errors import InvalidOption, TrainingFailed
 from headstart.model import loading
-from headstart.model.tokenizers import load_tokenizer
+from headstart.model.tokens.tokenizers import load_tokenizer
 from headstart.training import checkpoint, generations, output, provenance, sources, windows
 from headstart.training.acceptance import Acceptance
 from headstart.training.optimiser import Optimiser

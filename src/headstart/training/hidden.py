@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.errors import InvalidOption, UnsupportedModel
-from headstart.model.eagle_checkpoint import default_layer_ids
+from headstart.model.heads.eagle_checkpoint import default_layer_ids
 
 GIGABYTE = 1e9
 

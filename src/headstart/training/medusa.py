@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from headstart.drafters.medusa_tree import WIDTH, Place, grow
+from headstart.drafters.growing.ranked import WIDTH, Place, grow
 from headstart.errors import UnsupportedModel
 from headstart.options import check_number, strict
 from headstart.training.acceptance import DRAFT_LENGTH, TEMPERATURES, Acceptance, accepted_in_passes

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.loader import load
+from headstart.loading.load import load
 from headstart.training.acceptance import DRAFT_LENGTH
 from headstart.training.harness import TrainingResult
 from headstart.types import Output, Sampling

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from headstart.insight.audit.checks import BehaviourResult, Check, checked
-from headstart.insight.audit.endpoint import CUT
 from headstart.insight.audit.rounding import Rounding
+from headstart.insight.audit.servers.endpoint import CUT
+from headstart.insight.audit.servers.wire import Refused
 from headstart.insight.audit.subject import Ask, Completion, Reference, Subject, sample_all
-from headstart.insight.audit.wire import Refused
 from headstart.types import Sampling
 
 LENGTH = 40

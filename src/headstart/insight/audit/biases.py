@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.insight.audit.laws import BUCKETS, DRAFT_SCORE, OUTPUT_SCORE, Block, Floats, Ints, each_log
-from headstart.noise import Noise, Purpose
+from headstart.rule.noise import Noise, Purpose
 
 STRONGEST = 1e3
 REACHED = 0.9

@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 
 from headstart.drafters.draft_model import DraftModel
-from headstart.engine import Engine
+from headstart.engine.engine import Engine
 from headstart.errors import ContextExceeded
 from headstart.insight.audit.subject import Ask, Completion, Law, Reference
-from headstart.law import LawRow, LawState, law
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.noise import Noise, Purpose
+from headstart.rule.law import LawRow, LawState, law
+from headstart.rule.noise import Noise, Purpose
 from headstart.types import Output, Sampling
 
 CHUNK = 512

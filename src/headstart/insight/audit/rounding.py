@@ -16,10 +16,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from headstart.insight.audit.engines import CHUNK
-from headstart.law import LawRow, LawState, law
 from headstart.model.loading import reading, resolve
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
+from headstart.rule.law import LawRow, LawState, law
 from headstart.types import Sampling
 
 WIDTHS = (1, 2, 5, 9)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from headstart.engine import Engine
+from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption
 from headstart.insight.audit.behaviour import audit_behaviour
 from headstart.insight.audit.certificate import Certificate, Part
-from headstart.insight.audit.compare import PairSettings, compare_endpoints
-from headstart.insight.audit.endpoint import EndpointSubject
 from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.greedy import audit_greedy
-from headstart.insight.audit.greedy_text import audit_greedy_text
 from headstart.insight.audit.rounding import Logits, Rounding, measure_rounding
 from headstart.insight.audit.sampled import SampledResult, SampledSettings, Verdict, audit_sampling
+from headstart.insight.audit.servers.compare import PairSettings, compare_endpoints
+from headstart.insight.audit.servers.endpoint import EndpointSubject
+from headstart.insight.audit.servers.greedy_text import audit_greedy_text
 from headstart.insight.audit.subject import Reference, Subject
 from headstart.insight.provenance import Provenance
 from headstart.options import check_number, strict

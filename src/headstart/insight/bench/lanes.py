@@ -19,7 +19,7 @@ from headstart.insight.bench.records import PLAIN, Round, RunRecord, SourceRecor
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 _PARTS = ("draft", "verify", "law", "commit")
 _DIGITS = 7  # of seconds: finer than the clock is steady, and it keeps the files short

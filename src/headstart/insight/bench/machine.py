@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.insight.bench.records import Costs, DraftCost
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 _KIB = 1024
 _DEPTH = 4  # of the draft by which two measurements are compared

@@ -15,13 +15,13 @@ from headstart.insight.bench.machine import least, measure_costs, memory_of
 from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.sweep import lane_of
-from headstart.insight.prompt_sets import PromptItem, by_category
 from headstart.insight.provenance import Provenance
 from headstart.options import check_number
+from headstart.prompt_sets import PromptItem, by_category
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.engine import Engine
+    from headstart.engine.engine import Engine
 
 SWEEP_UNITS = 2
 """Units of each category that a sweep runs: it shows a shape, and takes a lane for each K."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headstart.choosing import BUNDLED_HEADS, WEIGHTLESS
 from headstart.drafters.medusa import is_medusa
 from headstart.errors import HeadstartError, InvalidOption
+from headstart.loading.checkpoint import Checkpoint, LoadPlan, check_sizes
+from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS
 from headstart.model import loading
-from headstart.model.eagle_checkpoint import is_eagle
-from headstart.model.tokenizers import differences
-from headstart.models import Checkpoint, LoadPlan, check_sizes
+from headstart.model.heads.eagle_checkpoint import is_eagle
+from headstart.model.tokens.tokenizers import differences
 
 ALWAYS = ("ngram", "suffix", "early-exit")
 FEWER = 0.5

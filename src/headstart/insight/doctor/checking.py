@@ -15,9 +15,9 @@ from headstart.insight.doctor.measuring import by_prompt, warm_up
 from headstart.insight.doctor.prediction import Prediction, Timing, over_prompts, predict
 from headstart.insight.doctor.verdict import Checked
 from headstart.insight.doctor.workshop import Workshop
-from headstart.insight.prompt_sets import PromptItem
 from headstart.insight.statistics import Interval
 from headstart.pacing import FixedPacing
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 PAUSE = 5.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headstart.model.tokenizers import differences
-from headstart.model.translation import Translation
-from headstart.models import Checkpoint, check_sizes
+from headstart.loading.checkpoint import Checkpoint, check_sizes
+from headstart.model.tokens.tokenizers import differences
+from headstart.model.tokens.translation import Translation
 
 How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
 

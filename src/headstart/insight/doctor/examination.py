@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 
-from headstart import advice
-from headstart.choosing import NOTE
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
@@ -35,11 +33,13 @@ from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.verdict import Judged, Verdict, decide, preferred
 from headstart.insight.doctor.workshop import Setup, Workshop, described
-from headstart.insight.prompt_sets import PromptItem
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
+from headstart.loading import advice
+from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
 from headstart.pacing.measuring import measure, measured_batch
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 _LISTS = 2

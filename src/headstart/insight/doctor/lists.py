@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.choosing import WEIGHTLESS
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.measuring import LONGEST
 from headstart.insight.doctor.verdict import Judged
+from headstart.loading.choice import WEIGHTLESS
 
 COPIERS = ("ngram", "suffix")
 HOPELESS = 0.8

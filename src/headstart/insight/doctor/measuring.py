@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from statistics import median
 
 from headstart.drafters import Drafter
-from headstart.engine import Engine
+from headstart.engine.engine import Engine
 from headstart.errors import HeadstartError
 from headstart.insight.doctor.acceptance import Round, rounds_of
 from headstart.insight.doctor.candidates import Candidate
@@ -17,10 +17,10 @@ from headstart.insight.doctor.compatibility import Compatibility
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.workshop import Workshop
 from headstart.insight.measure import Run, in_turn, run_once
-from headstart.insight.prompt_sets import PromptItem, by_category
 from headstart.pacing import FixedPacing
 from headstart.pacing.costs import Costs
 from headstart.pacing.measuring import measure, measured_batch
+from headstart.prompt_sets import PromptItem, by_category
 from headstart.types import Sampling
 
 LONGEST = 8

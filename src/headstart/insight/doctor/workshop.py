@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from headstart.choosing import Choice, Wanted, choose
 from headstart.drafters import Drafter
-from headstart.drafters.suffix_store import SuffixStore
-from headstart.engine import Engine
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.engine.engine import Engine
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.compatibility import HEAD, WEIGHTLESS, Compatibility, compare
 from headstart.insight.doctor.memory import LEAST, Memory, check
-from headstart.making import Means, make
+from headstart.loading.checkpoint import Checkpoint, LoadPlan, check_quantize, find_device
+from headstart.loading.choice import Choice, Wanted, choose
+from headstart.loading.drafters import Means, make
+from headstart.loading.pacing import make_pacing
 from headstart.model import loading
 from headstart.model.memory import MemoryNeed, free_bytes
-from headstart.models import Checkpoint, LoadPlan, check_quantize, find_device
-from headstart.pacing.making import make_pacing
 from headstart.types import Rule
 
 SLOTS = 4

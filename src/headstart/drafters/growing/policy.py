@@ -1,0 +1,107 @@
+"""Which tree a draft LM grows for a budget: `sizes` for pacing, and the way of each request.
+
+A budget is a number of nodes; how many levels it buys is fixed, since each costs a forward of the draft. Up to six
+nodes may be one chain. Bigger budgets come in several depths, so that pacing can choose depth (which costs drafting)
+and breadth (which costs rows of the target's forward) apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from headstart.drafters import DraftContext
+from headstart.drafters.growing.ranks import Ranks
+from headstart.drafters.growing.trees import TopK
+from headstart.errors import InvalidOption
+from headstart.options import check_number
+from headstart.theory.trees import Shape, best_tree
+from headstart.types import Step
+
+Tree = Literal["none", "mixed", "top-k", "sampled"]
+"""Chains; or trees, as `trees` says: dynamic ones of likeliest nodes ("top-k"), static ones drawn without replacement
+("sampled"), or the first for greedy requests and the second for others ("mixed"). At temperature 0 both kinds do about
+as well; above it point masses are accepted less often than drawn nodes, and a tree of them may bring less than a drawn
+chain."""
+
+MOST = 64
+"""Nodes of the largest tree."""
+_LEVELS = (
+    *((n, n) for n in range(1, 7)),
+    *((8, 3), (10, 4), (12, 5), (14, 6), (16, 4), (20, 5), (24, 6), (32, 5), (48, 6), (MOST, 7)),
+)
+_NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST)
+
+
+def check_tree(tree: object) -> None:
+    if tree not in get_args(Tree):
+        raise InvalidOption(f"tree={tree!r} does not exist", hint=f"it is one of {', '.join(get_args(Tree))}")
+
+
+class Ways:
+    """Of the drafts of one drafter.
+
+    kind: of trees, so not "none". width: nodes that a dynamic tree expands in a level, and children of each. depth:
+    most levels; None lets the budget say how many.
+    """
+
+    def __init__(self, kind: Tree, *, width: int, depth: int | None) -> None:
+        check_number("width", width, low=1, integer=True)
+        if depth is not None:
+            check_number("depth", depth, low=1, integer=True)
+        self._kind = kind
+        self._width = width
+        self._depth = depth
+        self._shapes = {greedy: _Shapes() for greedy in (True, False)}
+        self._unlearnt = _Shapes()
+        self._greedy: dict[int, bool] = {}
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        """(nodes, levels), as `Drafter.sizes`."""
+        return _LEVELS if self._depth is None else tuple((nodes, self.levels(nodes)) for nodes in _NODES)
+
+    def levels(self, nodes: int) -> int:
+        """Most levels of a tree of so many nodes."""
+        if self._depth is not None:
+            return min(nodes, self._depth)
+        return max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1]
+
+    def way(self, context: DraftContext, nodes: int) -> TopK | Shape:
+        """How to grow a request's tree of at most `nodes` nodes. Where a seed pins its text, the shape is the prior's:
+        what was learnt is from other requests."""
+        nodes = min(nodes, MOST)
+        greedy = context.law.sampling.greedy
+        if self._kind == "top-k" or (self._kind == "mixed" and greedy):
+            return TopK(self._width, self.levels(nodes))
+        self._greedy[context.request] = greedy
+        shapes = self._unlearnt if context.alone else self._shapes[greedy]
+        return shapes.best(nodes, self.levels(nodes))
+
+    def observe(self, step: Step) -> None:
+        greedy = self._greedy.get(step.request)
+        if greedy is not None and len(step.draft):
+            self._shapes[greedy].learn(step)
+
+    def release(self, request: int) -> None:
+        self._greedy.pop(request, None)
+
+
+class _Shapes:
+    """The best static trees for what is known of acceptance by rank, made anew after 16, 32, 64, ... rounds."""
+
+    def __init__(self) -> None:
+        self._ranks = Ranks()
+        self._made: dict[tuple[int, int], Shape] = {}
+        self._due = 16
+
+    def best(self, nodes: int, levels: int) -> Shape:
+        if (nodes, levels) not in self._made:
+            self._made[nodes, levels] = best_tree(self._ranks.acceptance, nodes, levels)
+        return self._made[nodes, levels]
+
+    def learn(self, step: Step) -> None:
+        self._ranks.learn(step.draft, step.path)
+        if self._ranks.rounds >= self._due:
+            self._due += min(self._ranks.rounds, 512)
+            self._made.clear()

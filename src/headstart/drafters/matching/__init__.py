@@ -1,0 +1,1 @@
+"""What drafters that match text share: tries, their store, and transcripts for another tokenizer."""

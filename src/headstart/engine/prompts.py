@@ -1,0 +1,80 @@
+"""From a prompt to a request: encoding, and every check that must come before anything is generated."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from headstart.engine.request import Request
+from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
+from headstart.model.runner import ModelRunner
+from headstart.rule.law import LawState
+from headstart.types import Sampling, Speculation
+
+Prompt = str | Sequence[int]
+"""Text, or token ids."""
+
+
+class Intake:
+    """Makes requests for one target."""
+
+    def __init__(self, target: ModelRunner, tokenizer: Any, eos_token_ids: frozenset[int]) -> None:
+        self._target = target
+        self._tokenizer = tokenizer
+        self._eos = eos_token_ids
+        self._numbers = itertools.count()
+
+    def request(self, prompt: Prompt, sampling: Sampling, speculation: Speculation) -> Request:
+        """Raises `InvalidPrompt`, `ContextExceeded` or `InvalidOption`; nothing has happened then."""
+        target = self._target
+        if sampling.stop and self._tokenizer is None:
+            raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
+        outside = [token for token in sampling.stop_token_ids if token >= target.vocab_size]
+        if outside:
+            raise InvalidOption(
+                f"stop_token_ids names token {outside[0]}",
+                hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}",
+            )
+        ids = self._encode(prompt)
+        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
+        return Request(
+            next(self._numbers),
+            ids,
+            sampling,
+            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+            law=LawState(sampling, ids, target.vocab_size, stop_ids, target.device),
+            stop_ids=stop_ids,
+            limit=target.max_length,
+            speculation=speculation,
+            decode=self._decode,
+        )
+
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            if self._tokenizer is None:
+                raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
+            # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
+            ids = tuple(self._tokenizer(prompt)["input_ids"]) if prompt else ()
+        else:
+            ids = tuple(int(token) for token in prompt)
+        if not ids:
+            raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
+        vocab_size, limit = self._target.vocab_size, self._target.max_length
+        outside = [token for token in ids if not 0 <= token < vocab_size]
+        if outside:
+            raise InvalidPrompt(
+                f"token id {outside[0]} is not in the vocabulary", hint=f"this target has the ids 0 to {vocab_size - 1}"
+            )
+        if len(ids) >= limit:
+            raise ContextExceeded(
+                f"the prompt has {len(ids)} tokens and the context holds {limit}",
+                hint="shorten the prompt, or raise max_length up to what the model was built for",
+            )
+        return ids
+
+    def _decode(self, ids: list[int]) -> str:
+        if self._tokenizer is None or not ids:
+            return ""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))

@@ -1,0 +1,195 @@
+"""A running request: everything about it that changes. Only the engine's commit writes here."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headstart.engine.detokenize import TextStream
+from headstart.errors import HeadstartError
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise
+from headstart.types import (
+    Chunk,
+    FinishReason,
+    Output,
+    Sampling,
+    Seconds,
+    Speculation,
+    Stats,
+    Step,
+    TokenLogprob,
+)
+
+
+class Request:
+    """One prompt on its way to an `Output`.
+
+    tokens holds prompt and output; its last one is x0, the pending token, not yet in the cache. limit is the most
+    tokens the context holds. stop_ids end the request when emitted (EOS and stop_token_ids).
+    """
+
+    def __init__(
+        self,
+        number: int,
+        prompt: tuple[int, ...],
+        sampling: Sampling,
+        *,
+        seed: int,
+        law: LawState,
+        stop_ids: frozenset[int],
+        limit: int,
+        speculation: Speculation,
+        decode: Callable[[list[int]], str],
+    ) -> None:
+        self.number = number
+        self.prompt = prompt
+        self.sampling = sampling
+        self.noise = Noise(seed)
+        self.law = law
+        self.stop_ids = stop_ids
+        self.limit = limit
+        self.speculation = speculation
+        self.tokens = list(prompt)
+        self.slot: int | None = None
+        self.finish_reason: FinishReason | None = None
+        self.error: HeadstartError | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.text = TextStream(decode, prompt, sampling.stop)
+        self._logprobs: list[TokenLogprob] = []
+        self._tally = _Tally()
+        self._submitted = time.perf_counter()
+        self._first: float | None = None
+        self._last = self._submitted
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        return tuple(self.tokens[len(self.prompt) :])
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.prompt)
+
+    @property
+    def room(self) -> int:
+        """The most draft tokens that could still be of use: one less than may still be emitted."""
+        return min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens)) - 1
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the caller chose the seed of a text that depends on it."""
+        return self.sampling.seed is not None and not self.sampling.greedy
+
+    @property
+    def steps(self) -> int:
+        return self._tally.steps
+
+    def extend(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Append the tokens of a verdict up to the first that ends the request; returns those appended.
+
+        A token in `stop_ids` ends it and stays out of the text; then a stop string, max_tokens and the context.
+        """
+        taken = 0
+        for token in tokens:
+            self.tokens.append(token)
+            taken += 1
+            if token in self.stop_ids or self._shows_stop(token):
+                self.finish_reason = "stop"
+            elif self.generated >= self.sampling.max_tokens or len(self.tokens) >= self.limit:
+                self.finish_reason = "length"
+            if self.finish_reason is not None:
+                break
+        if not self.sampling.stop:
+            ended = self.finish_reason == "stop"
+            self.text.push(tokens[: taken - 1] if ended else tokens[:taken])
+        self.law.extend(tokens[:taken])
+        return tuple(tokens[:taken])
+
+    def _shows_stop(self, token: int) -> bool:
+        if not self.sampling.stop:
+            return False  # the text is decoded once per step then, not once per token
+        before = len(self.text.text)
+        self.text.push((token,))
+        return self.generated >= self.sampling.min_tokens and self.text.stopped(before)
+
+    def record(self, step: Step) -> None:
+        """Count a step and turn it into a chunk of the stream."""
+        self._last = time.perf_counter()
+        if self._first is None and step.tokens:
+            self._first = self._last
+        self._tally.add(step)
+        if step.logprobs is not None:
+            self._logprobs += step.logprobs
+        if step.finish_reason is not None:
+            self.text.flush()
+        piece = self.text.take(final=step.finish_reason is not None)
+        if step.tokens or step.finish_reason is not None:
+            self.chunks.append(Chunk(piece, step.tokens, step))
+
+    def explain(self, reason: str) -> None:
+        """Say why this much is being drafted; nothing is said once speculation has ended."""
+        if reason and self.speculation.on and reason != self.speculation.reason:
+            self.speculation = replace(self.speculation, reason=reason)
+
+    def stop_speculating(self, reason: str, error: HeadstartError) -> None:
+        self.speculation = replace(self.speculation, on=False, reason=reason, error=error)
+
+    def finish(self) -> Output:
+        """The result; the request has ended."""
+        assert self.finish_reason is not None, "the request is still running"
+        tally = self._tally
+        first = self._last if self._first is None else self._first
+        stats = Stats(
+            tokens=self.generated,
+            prompt_tokens=len(self.prompt),
+            target_forwards=tally.forwards,
+            prefill_forwards=tally.prefills,
+            drafted=tally.drafted,
+            accepted=tally.accepted,
+            drafted_per_position=tuple(tally.tested),
+            accepted_per_position=tuple(tally.kept),
+            seconds=tally.seconds,
+            seconds_to_first_token=first - self._submitted,
+            total_seconds=self._last - self._submitted,
+            speculation=self.speculation,
+        )
+        return Output(
+            text=self.text.text,
+            tokens=self.output,
+            finish_reason=self.finish_reason,
+            logprobs=None if self.sampling.logprobs is None else tuple(self._logprobs),
+            stats=stats,
+            prompt_tokens=self.prompt,
+            seed=self.noise.seed,
+            error=self.error,
+        )
+
+
+class _Tally:
+    """Running counts behind `Stats`."""
+
+    def __init__(self) -> None:
+        self.steps = self.forwards = self.prefills = self.drafted = self.accepted = 0
+        self.tested: list[int] = []
+        self.kept: list[int] = []
+        self.seconds = Seconds()
+
+    def add(self, step: Step) -> None:
+        self.steps += 1
+        self.seconds += step.seconds
+        if not step.tokens:
+            self.prefills += step.rows > 0
+            return
+        self.forwards += 1
+        self.drafted += len(step.draft)
+        self.accepted += step.accepted
+        # A depth was tested if everything above it was accepted and the draft reached it
+        deepest = max(step.draft.depths, default=0)
+        for depth in range(min(len(step.path) + 1, deepest)):
+            if depth == len(self.tested):
+                self.tested.append(0)
+                self.kept.append(0)
+            self.tested[depth] += 1
+            self.kept[depth] += depth < len(step.path)

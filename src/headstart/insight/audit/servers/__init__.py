@@ -1,0 +1,1 @@
+"""Auditing other people's servers through an OpenAI-compatible endpoint."""

@@ -1,0 +1,1 @@
+"""From names to an engine: checkpoints, drafters, pacing, put together in one place."""

@@ -1,0 +1,123 @@
+"""A model to be loaded: its config and tokenizer read and checked, its memory known, its weights still on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headstart.errors import InvalidOption
+from headstart.model import loading
+from headstart.model.decoders.linears import can_quantize
+from headstart.model.memory import MemoryNeed
+from headstart.model.runner import ModelRunner
+from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
+from headstart.options import check_number
+
+DEFAULT_LENGTH = 4096
+_DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How models are to be loaded; `headstart.load` says what the options mean."""
+
+    dtype: str | torch.dtype
+    device: torch.device
+    slots: int
+    max_length: int | None
+    trust_remote_code: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dtype, torch.dtype) and self.dtype not in _DTYPES:
+            raise InvalidOption(f"dtype={self.dtype!r} is not known", hint=f"it is one of {', '.join(_DTYPES)}")
+        if self.max_length is not None:
+            check_number("max_length", self.max_length, low=2, integer=True)
+
+
+class Checkpoint:
+    """A causal LM of transformers in a directory or on the hub. role: "target" or "draft", for messages."""
+
+    def __init__(self, source: str | Path, role: str, plan: LoadPlan) -> None:
+        self.source = loading.resolve(source, role)
+        self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
+        self.config = loading.load_config(self.source, trust_remote_code=plan.trust_remote_code)
+        self.tokenizer = load_tokenizer(self.source, trust_remote_code=plan.trust_remote_code)
+        self.dtype = loading.choose_dtype(plan.dtype, self.config, plan.device)
+        self.length = self._length(plan.max_length, role)
+        self._plan = plan
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.get_text_config().vocab_size)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every id that ends a text, by generation config, model config or tokenizer."""
+        return loading.eos_token_ids(self.source, self.config, self.tokenizer)
+
+    @property
+    def need(self) -> MemoryNeed:
+        weights = loading.weight_bytes(self.source, self.config, self.dtype)
+        cache = loading.cache_bytes(self.config, self.dtype, slots=self._plan.slots, length=self.length)
+        return MemoryNeed(self.label, weights, cache)
+
+    def runner(self, quantize: str | None) -> ModelRunner:
+        """Read the weights, and run them."""
+        plan = self._plan
+        model = loading.load_weights(
+            self.source, self.config, self.dtype, plan.device, trust_remote_code=plan.trust_remote_code
+        )
+        return ModelRunner(model, max_length=self.length, quantize=quantize)
+
+    def some_text(self) -> list[int]:
+        """A few tokens to begin a text with; which ones hardly matters."""
+        return [0] if self.tokenizer is None else list(self.tokenizer("The first")["input_ids"]) or [0]
+
+    def _length(self, asked: int | None, role: str) -> int:
+        limit = loading.context_limit(self.config)
+        if asked is None:
+            return min(limit, DEFAULT_LENGTH)
+        if asked > limit and role == "target":
+            raise InvalidOption(
+                f"max_length={asked} is above the {limit} positions {self.label} was built for",
+                hint=f"use max_length={limit} or less",
+            )
+        return min(asked, limit)
+
+
+def check_sizes(target: Checkpoint, draft: Checkpoint) -> None:
+    """Refuse a draft whose tokens cannot be told, for want of a tokenizer, and are not as many as the target's."""
+    if target.tokenizer is None or draft.tokenizer is None:
+        check_pair(
+            target.tokenizer,
+            draft.tokenizer,
+            target_vocab=target.vocab_size,
+            draft_vocab=draft.vocab_size,
+            name=f"draft {draft.label}",
+        )
+
+
+def check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
+    """Refuse what cannot be computed with on this device."""
+    if quantize not in (None, "int8"):
+        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None or 'int8'")
+    if quantize is not None and not can_quantize(device):
+        raise InvalidOption(
+            f"{name}='int8' needs a CPU with VNNI instructions, and this is {device}",
+            hint="leave it out; weights run in their dtype",
+        )
+
+
+def find_device(device: str | torch.device) -> torch.device:
+    """The device of that name; "auto" is a GPU if there is one."""
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise InvalidOption(f"device={device!r} is not known", hint="use 'auto', 'cpu' or 'cuda'") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidOption("device='cuda', but this PyTorch sees no CUDA device", hint="use device='cpu' or 'auto'")
+    return place

@@ -1,0 +1,230 @@
+"""Medusa heads: more output layers on the target's last hidden state, each for a token further ahead.
+
+The state h [d] after the final norm gives, by the target's own head, the pending token x0. Head k (from 0) reads the
+same h and scores the token k + 1 places after x0: W_k r(h) with r(x) = x + silu(A x + b), once or several times over.
+No head sees what another guessed, so all of them are one small forward for all requests.
+
+On a CPU the M products with [V, d] are the whole cost, and they are limited by reading the weights: row kernels or
+packed layers take them, in int8 where they can. Rounding a drafter costs acceptance at most. Elsewhere the heads are
+stacked and multiplied at once; that is also the plain twin.
+
+Sources: Medusa (arXiv:2401.10774). Tensors `{i}.{j}.linear.weight`, `{i}.{j}.linear.bias` for block j of head i and
+`{i}.{blocks}.weight` for its output, perhaps after `medusa_head.`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
+from headstart.model import native
+from headstart.model.decoders.fused import pack
+from headstart.model.decoders.linears import Int8Linear, PackedLinear, can_pack, can_quantize
+
+_NAME = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
+_PICKLES = ("*.pt", "*.pth", "*.bin", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights:
+    """One head. blocks: weight [d, d] and bias [d] of each residual block; output: [V, d]."""
+
+    blocks: tuple[tuple[Tensor, Tensor], ...]
+    output: Tensor
+
+
+def read_heads(folder: Path) -> list[HeadWeights]:
+    """The heads of a checkpoint, counted by its tensors: configs have been seen to name fewer than there are.
+
+    Raises:
+        ModelNotFound, PickleCheckpoint: there are no safetensors.
+        UnsupportedModel: they hold no heads, or incomplete ones.
+    """
+    found: dict[tuple[int, int, str], Tensor] = {}
+    for file in _weight_files(folder):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
+                    if match := _NAME.fullmatch(name):
+                        found[int(match[1]), int(match[2]), match[3]] = tensors.get_tensor(name)
+        except SafetensorError as error:
+            raise UnsupportedModel(
+                f"{file} cannot be read: {error}", hint="the file is damaged: copy it again"
+            ) from error
+    numbers = sorted({head for head, _, _ in found})
+    if not numbers:
+        raise UnsupportedModel(
+            f"{folder} holds no Medusa heads", hint="its safetensors should have tensors such as 0.0.linear.weight"
+        )
+    if numbers != list(range(len(numbers))):
+        missing = sorted(set(range(numbers[-1])) - set(numbers))
+        raise UnsupportedModel(
+            f"{folder} has the Medusa heads {numbers}, but not {missing}",
+            hint="heads are numbered from 0 without gaps: a part of the checkpoint is missing",
+        )
+    return [_head(found, number, folder) for number in numbers]
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.safetensors"))
+    if files:
+        return files
+    pickles = [file.name for pattern in _PICKLES for file in sorted(folder.glob(pattern))]
+    if pickles:
+        raise PickleCheckpoint(
+            f"{folder} holds its Medusa heads only as a pickle ({pickles[0]}), which can run code when it is read",
+            hint="convert it once in a sandbox: safetensors.torch.save_file(torch.load(path, weights_only=True), new)",
+        )
+    raise ModelNotFound(f"{folder} has no *.safetensors", hint="copy the weights into the directory")
+
+
+def _head(found: dict[tuple[int, int, str], Tensor], number: int, folder: Path) -> HeadWeights:
+    blocks = 1 + max((j for head, j, kind in found if head == number and kind != "weight"), default=-1)
+    wanted = [(number, j, kind) for j in range(blocks) for kind in ("linear.weight", "linear.bias")]
+    wanted.append((number, blocks, "weight"))
+    lacking = [".".join(map(str, name)) for name in wanted if name not in found]
+    if lacking:
+        raise UnsupportedModel(
+            f"{folder}: Medusa head {number} has no tensor {lacking[0]}",
+            hint="a head is residual blocks 0, 1, ... and then one output without bias",
+        )
+    output = found[wanted[-1]]
+    width = output.shape[-1]
+    for name in wanted:
+        shape = {"linear.weight": (width, width), "linear.bias": (width,), "weight": (len(output), width)}[name[2]]
+        if tuple(found[name].shape) != shape:
+            raise UnsupportedModel(
+                f"{folder}: {'.'.join(map(str, name))} has the shape {tuple(found[name].shape)}, not {shape}",
+                hint="all layers of a head have the target's hidden size",
+            )
+    pairs = ((found[number, j, "linear.weight"], found[number, j, "linear.bias"]) for j in range(blocks))
+    return HeadWeights(tuple(pairs), output)
+
+
+class MedusaHeads:
+    """All heads, ready to run. They must be of one shape.
+
+    quantize: None, "int8", or "auto" for int8 where the row kernels run it. `kind` says which layers were taken.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[HeadWeights],
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        quantize: str | None = "auto",
+    ) -> None:
+        if len({(head.output.shape, len(head.blocks)) for head in heads}) != 1:
+            raise UnsupportedModel(
+                "the Medusa heads differ in shape", hint="all heads have one vocabulary and one number of blocks"
+            )
+        self.count = len(heads)
+        self.vocab_size, self.width = heads[0].output.shape
+        self.dtype, self.device = dtype, device
+        self.kind, make = _choose(self.width, dtype, device, quantize)
+        blocks = zip(*(head.blocks for head in heads), strict=True)
+        self._blocks = [make(self._linears(*zip(*block, strict=True))) for block in blocks]
+        self._output = make(self._linears([head.output for head in heads]))
+
+    def _linears(self, weights: Sequence[Tensor], biases: Sequence[Tensor] | None = None) -> list[nn.Linear]:
+        linears = []
+        for k, weight in enumerate(weights):
+            linear = nn.Linear(1, 1, bias=False, device="meta")
+            linear.out_features, linear.in_features = weight.shape
+            linear.weight = nn.Parameter(weight.to(self.device, self.dtype), requires_grad=False)
+            if biases is not None:
+                linear.bias = nn.Parameter(biases[k].to(self.device, self.dtype), requires_grad=False)
+            linears.append(linear)
+        return linears
+
+    @torch.inference_mode()
+    def logits(self, states: Tensor) -> Tensor:
+        """[M, N, V]: what each of the M heads says to each of the states [N, d]."""
+        x = states.to(self.device, self.dtype).expand(self.count, *states.shape)
+        for block in self._blocks:
+            x = x + F.silu(block(x))
+        return self._output(x)
+
+    def likeliest(self, states: Tensor, count: int) -> list[list[list[int]]]:
+        """For each of the states [N, d] and each head its `count` likeliest tokens, the likeliest first."""
+        top = self.logits(states).topk(count, dim=-1).indices
+        return top.transpose(0, 1).tolist()
+
+
+Layer = Callable[[Tensor], Tensor]
+"""The same place of all heads: [M, N, inputs] to [M, N, outputs]."""
+
+
+def _choose(
+    width: int, dtype: torch.dtype, device: torch.device, quantize: str | None
+) -> tuple[str, Callable[[list[nn.Linear]], Layer]]:
+    """The best layers for these weights here, and what they are called."""
+    if quantize not in (None, "int8", "auto"):
+        raise InvalidOption(f"quantize={quantize!r} does not exist", hint="it is None, 'int8' or 'auto'")
+    rows = device.type == "cpu" and dtype in (torch.float32, torch.bfloat16) and width % native.LANES == 0
+    if rows and native.available():
+        supported = native.kernels().supported
+        if quantize is not None and supported(native.INT8):
+            return "int8 rows", partial(_RowLayers, kind=native.INT8)
+        if quantize != "int8" and dtype == torch.float32:
+            return "float32 rows", partial(_RowLayers, kind=native.FLOAT32)
+        if quantize != "int8":
+            pairs = native.BF16_PAIRS if supported(native.BF16_PAIRS) else native.BF16_WIDE
+            return "bfloat16 rows", partial(_RowLayers, kind=pairs)
+    if quantize == "int8":
+        if not can_quantize(device):
+            raise InvalidOption(
+                f"quantize='int8' needs a CPU with VNNI instructions, and this is {device}",
+                hint="leave it out; the heads run in the target's dtype",
+            )
+        return "int8", partial(_Separate, Int8Linear)
+    if can_pack(dtype, device):
+        return "packed", partial(_Separate, PackedLinear)
+    return "stacked", _Stacked
+
+
+class _Stacked:
+    """One batched product of plain tensors."""
+
+    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+        self._weight = torch.stack([linear.weight for linear in linears]).transpose(1, 2)
+        first = linears[0].bias
+        self._bias = None if first is None else torch.stack([linear.bias for linear in linears])[:, None]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.bmm(x, self._weight) if self._bias is None else torch.baddbmm(self._bias, x, self._weight)
+
+
+class _Separate:
+    """One prepared layer for each head."""
+
+    def __init__(self, layer: Callable[[nn.Linear], nn.Module], linears: Sequence[nn.Linear]) -> None:
+        self._layers = [layer(linear) for linear in linears]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.stack([layer(rows) for layer, rows in zip(self._layers, x, strict=True)])
+
+
+class _RowLayers:
+    """The row kernels' products: float32 rows in and out, and a row's result is the same beside any other rows."""
+
+    def __init__(self, linears: Sequence[nn.Linear], *, kind: int) -> None:
+        self._kept: list[Tensor] = []  # what the structures point to
+        self._products = [pack(linear, kind, self._kept) for linear in linears]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows, kernels = x.float().contiguous(), native.kernels()
+        out = torch.empty(len(rows), rows.shape[1], self._products[0].outputs)
+        for product, mine, y in zip(self._products, rows, out, strict=True):
+            kernels.multiply(product, mine.data_ptr(), len(mine), y.data_ptr(), torch.get_num_threads())
+        return out

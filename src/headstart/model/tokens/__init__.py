@@ -1,0 +1,1 @@
+"""Vocabularies, and translating tokens from one to another."""

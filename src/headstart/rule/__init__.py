@@ -1,0 +1,1 @@
+"""The rule of speculative decoding and what it stands on: laws, noise and verification."""

@@ -1,0 +1,318 @@
+"""The exactness matrix: every drafter x rule x setting x batch shape. docs/exactness-matrix.md is its table.
+
+One test is one drafter under one rule. All its settings are requests of one ragged batch, prompts of five lengths
+mixed; some are repeated one at a time and must give the same tokens. Every emitted token is held against its own law by
+transformers (`matrix_laws`), greedy texts against `generate`. No cell is idle: drafts are accepted and rejected in
+each, and where texts end early, some end within an accepted block. Seeds are fixed, so what passes goes on passing.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.matrix_cells import (
+    ALARM,
+    ENTRIES,
+    PROMPTS,
+    REFUSALS,
+    RULES,
+    SETTINGS,
+    SLOTS,
+    WRITER,
+    Entry,
+    Refusal,
+    Setting,
+    Workshop,
+    table,
+)
+from support.matrix_laws import Evidence, Text, check_end, check_logprobs, generated, laws
+
+import headstart as hs
+from headstart.drafters import cascade
+from headstart.drafters.cascade import merge
+from headstart.engine import judging
+from headstart.engine.request import Request
+from headstart.rule.law import token_logprobs
+from headstart.rule.noise import Noise, Purpose
+from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
+
+SEEDS = 32
+"""Requests of a cell for each prompt."""
+DOCS = Path(__file__).parents[2] / "docs" / "exactness-matrix.md"
+
+
+@pytest.fixture(scope="session")
+def shop(root: Path) -> Workshop:
+    return Workshop(root / "matrix")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request of a run."""
+
+    setting: Setting
+    variant: int
+    prompt: Text
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of it. rounds: its steps that emitted something. free: see `Evidence.add_round`."""
+
+    asked: Asked
+    output: Output
+    rounds: tuple[Step, ...]
+    free: bool
+
+    @property
+    def cut(self) -> bool:
+        """It ended with a draft token."""
+        return self.rounds[-1].accepted == len(self.rounds[-1].tokens)
+
+
+def requests(entry: Entry, settings: Sequence[Setting], seeds: int = SEEDS) -> list[Asked]:
+    """Of a ragged run, in a mixed order; each has a seed of its own."""
+    found = []
+    for setting in settings:
+        for prompt in PROMPTS:
+            turns = len(setting.variants) if setting.greedy else max(round(seeds * entry.share), 2)
+            for turn in range(turns):
+                variant = turn % len(setting.variants)
+                sampling = entry.sampling(setting.variants[variant], seed=len(found))
+                found.append(Asked(setting, variant, prompt, sampling))
+    random.Random(0).shuffle(found)
+    return found
+
+
+def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots: int = SLOTS) -> list[Done]:
+    """Generate all of it in one call, and audit the caches afterwards."""
+    rounds: dict[int, list[Step]] = defaultdict(list)
+    with engine(shop, entry, rule, slots) as made:
+        made.subscribe(lambda step: rounds[step.request].append(step))
+        outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked])
+    assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
+    steps = [tuple(step for step in rounds[number] if step.tokens) for number in sorted(rounds)]
+    free = rule == "exact" or not made.drafting.draws
+    return [Done(*each, free) for each in zip(asked, outs, steps, strict=True)]
+
+
+@contextmanager
+def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int) -> Iterator[hs.Engine]:
+    made = shop.engine(entry, rule, slots)
+    yield made
+    caches = [made.cache]
+    drafter = made.drafting.drafter
+    caches += [member.cache for member in getattr(drafter, "members", (drafter,)) if hasattr(member, "cache")]
+    for slots_ in caches:
+        slots_.check()
+        assert slots_.free_slots == len(slots_.lengths), "a slot was not given back"
+
+
+@cache
+def reference(path: str, tokenizer: Any, prompt: Text, setting: str, variant: int) -> Text:
+    chosen = next(each for each in SETTINGS if each.name == setting)
+    return generated(path, tokenizer, prompt, chosen.variants[variant])
+
+
+def faults(shop: Workshop, entry: Entry, setting: Setting, done: Sequence[Done], whole: Evidence) -> list[str]:
+    """What is wrong with one cell. whole: see `unlawful`."""
+    found = [fault for each in done if (fault := check_end(each.output, each.asked.sampling))]
+    if setting.greedy:
+        for each in done:
+            expected = reference(shop.path, shop.tokenizer, each.asked.prompt, setting.name, each.asked.variant)
+            if each.output.tokens != expected:
+                found.append(f"{each.asked}: {each.output.tokens} where transformers writes {expected}")
+    else:
+        found += unlawful(shop, done, whole)
+    drafted, accepted = (sum(getattr(each.output.stats, name) for each in done) for name in ("drafted", "accepted"))
+    if entry.make is not None and not 0 < accepted < drafted:
+        found.append(f"{accepted} of {drafted} draft tokens accepted: the cell says nothing")
+    if entry.make is not None and setting.stops:
+        stopped = [each for each in done if each.output.finish_reason == "stop"]
+        if not any(each.cut for each in stopped):
+            found.append(f"none of {len(stopped)} early ends came in an accepted block")
+    return found
+
+
+def unlawful(shop: Workshop, done: Sequence[Done], whole: Evidence) -> list[str]:
+    """Faults of sampled texts, and of the log-probabilities that came with them. whole: evidence of all cells, which
+    gains by theirs."""
+    groups: dict[tuple[Text, int], list[Done]] = defaultdict(list)
+    for each in done:
+        groups[each.asked.prompt, each.asked.variant].append(each)
+    evidence = Evidence()
+    found = []
+    for (prompt, variant), members in groups.items():
+        sampling = members[0].asked.sampling
+        known = laws(shop.path, prompt, sampling, (each.output.tokens for each in members))
+        for each in members:
+            p = known.p[each.output.tokens]
+            evidence.add(prompt, each.output.tokens, p, (each.asked.setting.name, variant))
+            for step in each.rounds:
+                evidence.add_round(step, p[step.position - len(prompt) :], free=each.free)
+            found += [fault] if (fault := check_logprobs(each.output, sampling, known)) else []
+    if evidence.impossible:
+        found.append(f"{evidence.impossible} tokens of probability 0")
+    whole += evidence
+    return found + improbable(evidence)
+
+
+def improbable(evidence: Evidence) -> list[str]:
+    return [f"{way}: p = {p:.1e} of {evidence.tokens} tokens" for way, p in evidence.p_values().items() if p < ALARM]
+
+
+CELLS = [(entry, rule) for entry in ENTRIES for rule in RULES]
+
+
+@pytest.mark.parametrize(("entry", "rule"), CELLS, ids=lambda each: getattr(each, "name", each))
+def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
+    asked = requests(entry, SETTINGS)
+    done = run(shop, entry, rule, asked)
+    wrong = {}
+    whole = Evidence()
+    for setting in SETTINGS:
+        members = [each for each in done if each.asked.setting is setting]
+        if found := faults(shop, entry, setting, members, whole):
+            wrong[setting.name] = found[:3]
+    assert not wrong
+    assert not improbable(whole)
+    one_by_one(shop, entry, rule, done)
+
+
+def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -> None:
+    """Batch 1: the same seeds give the same tokens, so what was found of the batch's law holds here, too."""
+    chosen: dict[tuple[str, int], list[Done]] = defaultdict(list)
+    for each in done:
+        same = chosen[each.asked.setting.name, each.asked.variant]
+        if len(same) < 2 and all(each.asked.prompt != other.asked.prompt for other in same):
+            same.append(each)
+    again = [each for members in chosen.values() for each in members]
+    alone = run(shop, entry, rule, [each.asked for each in again], slots=1)
+    assert [each.output.tokens for each in alone] == [each.output.tokens for each in again]
+
+
+@pytest.mark.parametrize("name", ["list, best of", "list, grafted"])
+def test_all_members_of_a_list_are_accepted(name: str, shop: Workshop) -> None:
+    """Copies and drawn tokens, in one batch or in one tree: their laws are one-hot, or not."""
+    entry = next(each for each in ENTRIES if each.name == name)
+    chosen = next(each for each in SETTINGS if each.name == "T=1")
+    kinds = set()
+    for done in run(shop, entry, "exact", requests(entry, [chosen])):
+        for step in done.rounds:
+            hot = [step.draft.q is None or bool(step.draft.q[node].max() == 1) for node in step.path]
+            kinds |= {(step.draft.q is None, each) for each in hot}
+    assert kinds >= ({(True, True), (False, False)} if name == "list, best of" else {(False, True), (False, False)})
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.what)
+def test_what_cannot_be_exact_is_refused(refusal: Refusal, shop: Workshop) -> None:
+    with pytest.raises(refusal.error, match=re.escape(refusal.reason)):
+        refusal.attempt(shop)
+
+
+def test_the_committed_table_is_what_is_declared() -> None:
+    assert DOCS.read_text(encoding="utf-8") == table(), f"write it anew: {WRITER}"
+
+
+# -- the test is tested: wrong rules that other engines have had -------------------------------------------------------
+
+
+def found(shop: Workshop, name: str, *settings: str) -> list[str]:
+    """The faults of some cells of a drafter, and of all of them together."""
+    entry = next(each for each in ENTRIES if each.name == name)
+    chosen = [each for each in SETTINGS if each.name in settings]
+    assert len(chosen) == len(settings)
+    done = run(shop, entry, "exact", requests(entry, chosen))
+    whole = Evidence()
+    by_cell = [
+        faults(shop, entry, setting, [each for each in done if each.asked.setting is setting], whole)
+        for setting in chosen
+    ]
+    return [fault for cell in by_cell for fault in cell] + improbable(whole)
+
+
+def _resampling(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Rule) -> Verdict:
+    """Accepts rightly, but draws from p after a rejection, not from what is left of it."""
+    path: list[int] = []
+    while True:
+        node, place = path[-1] if path else -1, position + len(path)
+        law = p[node + 1]
+        for child in draft.children[node + 1]:
+            token = draft.tokens[child]
+            chance = law[token] / (1 if q is None else q[child][token])
+            if noise.uniform(place, Purpose.ACCEPT, lane=position, index=child) < chance:
+                path.append(child)
+                break
+        else:
+            return Verdict(tuple(path), noise.draw(law, place, Purpose.TOKEN))
+
+
+def _typical(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Rule) -> Verdict:
+    """Typical acceptance: what is likely enough is accepted."""
+    path: list[int] = []
+    while True:
+        node = path[-1] if path else -1
+        law = p[node + 1]
+        likely = [child for child in draft.children[node + 1] if law[draft.tokens[child]] > 0.2]
+        if not likely:
+            return Verdict(tuple(path), noise.draw(law, position + len(path), Purpose.TOKEN))
+        path.append(likely[0])
+
+
+@pytest.mark.parametrize("verify", [_resampling, _typical])
+@pytest.mark.parametrize("name", ["n-gram", "draft LM, chain", "EAGLE-2, dynamic tree", "draft LM, tree sampled"])
+def test_a_wrong_rule_is_found(name: str, verify: Any, shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "verify", verify)
+    assert any("p = " in fault for fault in found(shop, name, "T=1", "min-p", "logit bias"))
+
+
+def test_a_graft_that_says_too_little_of_its_law_is_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point masses are said to be drawn from all tokens alike."""
+
+    def merged(draft: Draft, points: Draft, most: int) -> Draft:
+        grown = merge(draft, points, most)
+        if grown.q is None:
+            return grown
+        q = grown.q.clone()
+        q[len(draft) :] = 1 / q.shape[1]
+        return replace(grown, q=q)
+
+    monkeypatch.setattr(cascade, "merge", merged)
+    assert any("p = " in fault for fault in found(shop, "list, grafted", "T=1", "min-p"))
+
+
+def test_penalties_that_do_not_see_the_draft_are_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "_above", lambda draft: [()] * (len(draft) + 1))
+    assert any("p = " in fault for fault in found(shop, "draft LM, chain", "penalties"))
+    assert not found(shop, "draft LM, chain", "T=1")
+
+
+def test_an_end_overlooked_within_a_block_is_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    extend = Request.extend
+
+    def overlooking(self: Request, tokens: Sequence[int]) -> tuple[int, ...]:
+        held, self.stop_ids = self.stop_ids, frozenset()
+        first = extend(self, tokens[:-1]) if len(tokens) > 1 else ()
+        self.stop_ids = held
+        return (*first, *(extend(self, tokens[-1:]) if self.finish_reason is None else ()))
+
+    monkeypatch.setattr(Request, "extend", overlooking)
+    assert any("ends as" in fault for fault in found(shop, "draft LM, chain", "EOS in a block"))
+
+
+def test_log_probabilities_of_the_other_kind_are_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exchanged(*args: Any, mode: str, **options: Any) -> Any:
+        return token_logprobs(*args, mode="raw" if mode == "processed" else "processed", **options)
+
+    monkeypatch.setattr(judging, "token_logprobs", exchanged)
+    assert any("where the law says" in fault for fault in found(shop, "draft LM, chain", "logprobs"))

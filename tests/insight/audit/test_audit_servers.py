@@ -1,0 +1,205 @@
+"""Whole audits of servers: correct ones are cleared however they tell their tokens, planted bugs are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.serving import MODEL, Ways, ignores_temperature, serving
+
+import headstart as hs
+from headstart.drafters.ngram import NgramDrafter
+from headstart.insight.audit.certificate import Certificate
+from headstart.insight.audit.engines import EngineReference
+from headstart.insight.audit.rounding import Logits, transformers_logits
+from headstart.insight.audit.run import AuditPlan, audit_against, audit_endpoint, audit_engine
+from headstart.insight.audit.servers.endpoint import EndpointSubject
+from headstart.model import loading
+from headstart.model.runner import ModelRunner
+
+TEXTS = ("class Stack:\n    def push", "import os\n\ndef read(")
+PLAN = AuditPlan(
+    sampling=hs.Sampling(temperature=0.8),
+    effect=0.3,
+    level=0.01,
+    power=0.8,
+    max_samples=300,
+    batch=60,
+    sample_tokens=6,
+    greedy_tokens=24,
+    k=3,
+)
+
+
+@pytest.fixture(scope="module")
+def server_engine() -> hs.Engine:
+    return hs.load("bundled", "ngram", dtype="float32", max_length=128, pacing="fixed", num_speculative_tokens=3)
+
+
+@pytest.fixture(scope="module")
+def reference() -> hs.Engine:
+    return hs.load("bundled", "none", dtype="float32", max_length=128)
+
+
+def audit(
+    server: hs.Engine, reference: hs.Engine, ways: Ways, *, other: Logits | None = None, **options: Any
+) -> Certificate:
+    prompts = [reference.tokenizer(text)["input_ids"] for text in TEXTS]
+    facts: dict[str, Any] = {"vocab_size": reference.target.vocab_size, "ends": reference.eos_token_ids}
+    plan = replace(PLAN, **options)
+    with (
+        serving(server, ways) as url,
+        EndpointSubject(url, tokenizer=reference.tokenizer, model=MODEL, **facts) as subject,
+    ):
+        return audit_endpoint(subject, reference, prompts, plan, other=other)
+
+
+@pytest.mark.parametrize("tell", ["ids", "strings", "text"])
+def test_a_correct_server_is_cleared(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    made = audit(server_engine, reference, Ways(tell=tell))
+    assert made.verdict == "lossless", made.reasons
+    sampled = "comparison" if tell == "text" else "sampling"
+    assert set(made.parts) == {sampled, "greedy", "behaviour"}
+    assert made.exit_code == 0
+    assert bool(made.notes) == (tell == "text"), made.notes
+    record = made.record()
+    assert record["parts"]["greedy"]["bugs"] == 0
+    checks = {check["name"]: check["status"] for check in record["parts"]["behaviour"]["checks"]}
+    assert checks["stop strings"] == checks["max_tokens"] == "passed"
+    assert "failed" not in checks.values()
+    assert checks["logprobs"] == ("not tested" if tell == "text" else "passed")
+
+
+def test_no_logprobs_is_said_and_does_no_harm(server_engine: hs.Engine, reference: hs.Engine) -> None:
+    made = audit(server_engine, reference, Ways(logprobs=False), sampled=False)
+    assert made.verdict == "lossless", made.reasons
+    assert any("no log-probabilities" in note for note in made.notes)
+    checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
+    assert checks["logprobs"]["status"] == "not tested"
+
+
+def test_a_field_that_is_refused_is_not_tested_and_the_rest_is(server_engine: hs.Engine, reference: hs.Engine) -> None:
+    made = audit(server_engine, reference, Ways(refused=frozenset({"logit_bias", "stop"})), sampled=False)
+    checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
+    for name in ("end of text", "min_tokens", "stop strings"):
+        assert checks[name]["status"] == "not tested"
+        assert "is not supported with speculative decoding" in checks[name]["detail"]
+    assert checks["max_tokens"]["status"] == checks["stop tokens"]["status"] == "passed"
+
+
+@pytest.mark.parametrize("tell", ["ids", "text"])
+def test_a_server_that_ignores_the_temperature(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    cold = hs.Sampling(temperature=0.4)
+    ways = Ways(tell=tell, sampling=ignores_temperature)
+    made = audit(server_engine, reference, ways, sampling=cold, greedy=False, behaviour=False, max_samples=900)
+    assert made.verdict == "not lossless"
+    assert made.exit_code == 1
+
+
+def swaps_a_token(reference: hs.Engine) -> Callable[..., tuple[tuple[int, ...], str]]:
+    """A greedy text in which the token at position 4 is the runner-up; it goes on greedily from there."""
+    laws = EngineReference.of(reference)
+
+    def after(engine: hs.Engine, ids: list[int], out: hs.Output, sampling: hs.Sampling) -> tuple[tuple[int, ...], str]:
+        if not sampling.greedy or len(out.tokens) < 8:
+            return out.tokens, out.finish_reason
+        before = out.tokens[:4]
+        row = laws.laws(ids, before, hs.Sampling(temperature=1.0))[-1]
+        second = int(np.argsort(row)[-2])
+        rest = replace(sampling, max_tokens=sampling.max_tokens - 5)
+        went_on = engine.generate([*ids, *before, second], rest)
+        return (*before, second, *went_on.tokens), went_on.finish_reason
+
+    return after
+
+
+@pytest.mark.parametrize("tell", ["ids", "strings", "text"])
+def test_one_greedy_token_that_is_not_the_likeliest(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    ways = Ways(tell=tell, after=swaps_a_token(reference))
+    made = audit(server_engine, reference, ways, sampled=False, behaviour=False)
+    assert made.verdict == "not lossless", made.reasons
+    where = made.record()["parts"]["greedy"]["where"]
+    assert {(d["position"], d["verdict"]) for d in where} == {(4, "bug")}
+    assert {d["prompt"] for d in where} == {0, 1}
+
+
+def test_past_the_end_of_a_text(server_engine: hs.Engine, reference: hs.Engine) -> None:
+    """The rest of the block is emitted behind the end: transformers#47912."""
+
+    def after(engine: hs.Engine, ids: list[int], out: hs.Output, sampling: hs.Sampling) -> tuple[tuple[int, ...], str]:
+        if out.tokens and out.tokens[-1] in engine.eos_token_ids:
+            return (*out.tokens, 17, 18), "length"
+        return out.tokens, out.finish_reason
+
+    made = audit(server_engine, reference, Ways(after=after), sampled=False)
+    assert made.verdict == "not lossless"
+    checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
+    assert checks["end of text"]["status"] == "failed"
+    assert "2 tokens after the end" in checks["end of text"]["detail"]
+
+
+def test_other_kernels_in_bf16_are_not_accused() -> None:
+    """transformers' modules serve the weights, our row kernels are the reference: their logits differ by rounding."""
+    reference = hs.load("bundled", "none", dtype="bfloat16", device="cpu", max_length=128)
+    source = loading.resolve("bundled", "target")
+    config = loading.load_config(source, trust_remote_code=False)
+    weights = loading.load_weights(source, config, torch.bfloat16, torch.device("cpu"), trust_remote_code=False)
+    runner = ModelRunner(weights, max_length=128, decoder="modules")
+    ends, k = reference.eos_token_ids, PLAN.k
+    theirs = hs.Engine(runner, reference.tokenizer, NgramDrafter(), num_speculative_tokens=k, eos_token_ids=ends)
+    other = transformers_logits("bundled", torch.bfloat16, reference.target.device)
+    made = audit(theirs, reference, Ways(), other=other)
+    assert made.verdict == "lossless", made.reasons
+    rounding = made.record()["parts"]["greedy"]["rounding"]
+    assert 0 < rounding["variation"] < 0.03
+    assert 0 < rounding["margin"] < 1
+    assert made.record()["parts"]["sampling"]["settings"]["tolerance"] == rounding["variation"]
+
+
+# -- two servers, and our own engine ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair() -> Callable[..., Certificate]:
+    """pair(engine, ways, engine, ways, plan): one server against the other."""
+
+    def make(a: hs.Engine, a_ways: Ways, b: hs.Engine, b_ways: Ways, plan: AuditPlan) -> Certificate:
+        prompts = [[ord(char) for char in text] for text in TEXTS]
+        with (
+            serving(a, a_ways) as first,
+            serving(b, b_ways) as second,
+            EndpointSubject(first, seed=1) as one,
+            EndpointSubject(second, seed=2) as other,
+        ):
+            return audit_against(one, other, prompts, plan)
+
+    return make
+
+
+@pytest.mark.parametrize("tell", ["ids", "text"])
+def test_two_servers(tell: str, pair: Any, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    ways = Ways(tell=tell)
+    plan = replace(PLAN, max_samples=400, effect=0.5, behaviour=False)
+    made = pair(server_engine, ways, reference, ways, plan)
+    assert made.verdict == "lossless", made.reasons
+    warmer = pair(
+        server_engine, Ways(tell=tell, sampling=ignores_temperature), reference, ways,
+        replace(plan, sampling=hs.Sampling(temperature=0.3), greedy=False, behaviour=False, max_samples=1200),
+    )  # fmt: skip
+    assert warmer.verdict == "not lossless", warmer.reasons
+
+
+def test_our_own_engine(server_engine: hs.Engine) -> None:
+    prompts = [server_engine.tokenizer(text)["input_ids"] for text in TEXTS]
+    told: list[str] = []
+    made = audit_engine(server_engine, prompts, PLAN, lambda part, done, most, words="": told.append(part))
+    assert made.verdict == "lossless", made.reasons
+    assert {"rounding", "sampling", "greedy", "behaviour"} <= set(told)
+    record = made.record()
+    assert record["parts"]["greedy"]["plain"]["equal"] == len(TEXTS)
+    assert record["parts"]["sampling"]["e_value_by_completions"]
+    assert record["subject"]["drafter"] == "ngram"

@@ -1,0 +1,114 @@
+"""Who could draft: named, found, always; and whether tokens fit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from support.eagle_heads import target as eagle_target
+from support.eagle_heads import write
+from support.tiny import byte_tokenizer
+
+from headstart.errors import IncompatibleTokenizer, InvalidOption
+from headstart.insight.doctor.candidates import Candidate, candidates, scan, standing
+from headstart.insight.doctor.compatibility import compare
+from headstart.loading.checkpoint import Checkpoint, LoadPlan
+
+PLAN = LoadPlan("float32", torch.device("cpu"), 2, 64, trust_remote_code=False)
+
+
+def model(path: Path, *, layers: int, tokenizer: bool = True, extra: str = "") -> Path:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=259 if extra else 258, hidden_size=32, intermediate_size=64, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    if tokenizer:
+        made = byte_tokenizer()
+        if extra:
+            made.add_tokens([extra])
+        made.save_pretrained(path)
+    return path
+
+
+def names(found: list[Candidate]) -> list[str]:
+    return [candidate.name for candidate in found]
+
+
+def test_who_is_looked_at(tmp_path: Path) -> None:
+    assert names(candidates("hub/target", [])) == ["ngram", "suffix", "early-exit"]
+    assert names(candidates("bundled", [])) == ["bundled", "medusa", "eagle3", "ngram", "suffix", "early-exit"]
+    local = tmp_path / "draft"
+    local.mkdir()
+    found = candidates("hub/target", ["suffix", f"ngram,{local}"], [str(local)])
+    assert [each.drafters for each in found] == [
+        ("suffix",), ("ngram", str(local)), (str(local),), ("ngram",), ("early-exit",),
+    ]  # fmt: skip
+    assert found[1].name == "ngram + draft"
+    assert [each.origin for each in found] == ["given", "given", "found", "always", "always"]
+
+
+@pytest.mark.parametrize("name", ["auto", "none", ",", "ngram,none"])
+def test_what_is_no_drafter(name: str) -> None:
+    with pytest.raises(InvalidOption, match="no drafter to look at"):
+        candidates("hub/target", [name])
+
+
+def test_a_local_path_stays_right_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "ngram").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert standing("draft") == str(tmp_path / "draft")
+    assert standing("ngram") == "ngram"
+    assert standing("hub/draft") == "hub/draft"
+
+
+def test_a_directory_is_searched(tmp_path: Path) -> None:
+    ours = model(tmp_path / "target", layers=8)
+    small = model(tmp_path / "deep" / "small", layers=1)
+    model(tmp_path / "large", layers=7)
+    model(tmp_path / "other", layers=1, extra="<extra>")
+    model(tmp_path / ".hidden", layers=1)
+    shutil.copytree(small, tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").unlink()
+    found = scan(tmp_path, Checkpoint(str(ours), "target", PLAN), PLAN)
+    assert found.drafters == (str(small),)
+    reasons = {Path(path).name: why for path, why in found.passed_over.items()}
+    assert reasons.keys() == {"target", "large", "other", "broken"}
+    assert reasons["target"] == "it is the target"
+    assert "of the target's weights" in reasons["large"]
+    assert "the target knows 258 tokens, the draft 259" in reasons["other"]
+    assert "safetensors" in reasons["broken"]
+
+
+def test_heads_are_found_too(tmp_path: Path) -> None:
+    ours = eagle_target(tmp_path)
+    head = write(tmp_path / "head", "eagle3")
+    assert str(Path(head).resolve()) in scan(tmp_path, Checkpoint(ours, "target", PLAN), PLAN).drafters
+
+
+def test_there_must_be_a_directory(tmp_path: Path, tiny: Callable[..., str]) -> None:
+    with pytest.raises(InvalidOption, match="no such directory"):
+        scan(tmp_path / "nowhere", Checkpoint(tiny("llama"), "target", PLAN), PLAN)
+
+
+def test_tokenizers_are_compared(tmp_path: Path) -> None:
+    ours = Checkpoint(str(model(tmp_path / "a", layers=1)), "target", PLAN)
+    same = compare(ours, Checkpoint(str(model(tmp_path / "b", layers=1)), "draft", PLAN))
+    assert (same.how, same.differences) == ("same", ())
+    other = compare(ours, Checkpoint(str(model(tmp_path / "c", layers=1, extra="<extra>")), "draft", PLAN))
+    assert other.how == "ids"
+    assert "renumbered" in other.words
+    assert any("'<extra>'" in words for words in other.differences)
+
+
+def test_without_tokenizers_sizes_must_do(tmp_path: Path, tiny: Callable[..., str]) -> None:
+    ours = Checkpoint(tiny("llama"), "target", PLAN)
+    assert compare(ours, Checkpoint(tiny("qwen3"), "draft", PLAN)).how == "sizes"
+    with pytest.raises(IncompatibleTokenizer, match="97 and 258"):
+        compare(ours, Checkpoint(str(model(tmp_path / "a", layers=1, tokenizer=False)), "draft", PLAN))

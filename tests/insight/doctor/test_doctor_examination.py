@@ -1,0 +1,180 @@
+"""Whole examinations of tiny models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import headstart as hs
+from headstart.drafters.ngram import NgramDrafter
+from headstart.errors import InvalidPrompt, ModelNotFound, NotEnoughMemory
+from headstart.insight.doctor import measuring, workshop
+from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.examination import Examination, Question, examine
+from headstart.insight.doctor.facts import not_measured, target_facts, warning
+from headstart.insight.doctor.lines import markdown
+from headstart.insight.doctor.measuring import Failure, Sample, affordable, measure_candidate, spread
+from headstart.insight.doctor.record import record
+from headstart.insight.doctor.verdict import decide
+from headstart.insight.doctor.workshop import Setup, Workshop
+from headstart.loading import advice
+from headstart.loading import pacing as making
+from headstart.prompt_sets import PromptItem
+from headstart.types import Sampling
+
+SAMPLING = Sampling(max_tokens=24, ignore_eos=True)
+ITEMS = tuple(PromptItem([5 + i, 6, 7, 5 + i, 6, 7], f"kind {i % 2}", f"prompt {i}") for i in range(4))
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def question(target: str, **options: object) -> Question:
+    setup = Setup(target=target, dtype="float32", max_length=96, max_batch_size=2)
+    return replace(Question(setup, ITEMS, SAMPLING, seconds=3.0), **options)  # type: ignore[arg-type]
+
+
+def quiet(what: str, share: float) -> None:
+    assert what
+    assert 0 <= share <= 1
+
+
+def by_name(examination: Examination) -> dict[str, object]:
+    return {one.candidate.name: one.result for one in examination.looked}
+
+
+def test_an_examination(tiny: Callable[..., str]) -> None:
+    draft = tiny("llama", noise=0.02)
+    found = examine(question(tiny("llama"), given=(draft, "/no/such/draft"), check=True, seconds=6.0), quiet)
+    results = by_name(found)
+    assert {"ngram", "suffix", "early-exit", Path(draft).name, "/no/such/draft"} <= results.keys()
+    failed = results["/no/such/draft"]
+    assert isinstance(failed, Failure)
+    assert isinstance(failed.error, ModelNotFound)
+    names = [one.candidate.name for one in found.judged]
+    assert Path(draft).name in names
+    assert len(found.verdict.reasons) == len(names)
+    one = next(each for each in found.judged if each.candidate.name == Path(draft).name)
+    assert [p.k for p in one.predictions] == list(range(1, measuring.LONGEST + 1))
+    member = one.best.members[draft]
+    assert 0 < member.alpha <= 1
+    assert member.share > 0.9
+    checked = [each.checked for each in found.judged if each.checked is not None]
+    assert checked, "in twice the time something was checked"
+    assert all(each.prompts <= 2 and not each.same for each in checked), "on the other half of the prompts"
+    assert sum(each.adaptive is not None for each in checked) == 1
+    written = json.loads(json.dumps(record(found), allow_nan=False))
+    assert written["headstart_doctor"] == 1
+    assert written["candidates"][1]["error"]["type"] == "ModelNotFound"
+    assert written["costs"]["v"]["1"] == 1
+    assert "| drafter |" in markdown(found)
+    assert "ModelNotFound" in dict(not_measured(found))["/no/such/draft"]
+    assert target_facts(found)["memory"].startswith("fits")
+    assert isinstance(warning(found), str)
+
+
+def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is its own draft, judged as if it paid: what is recommended can be read, and its costs are known
+    to the next load."""
+    target = tiny("llama")
+    monkeypatch.setattr(
+        "headstart.insight.doctor.examination.decide",
+        lambda judged: replace(decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))),
+    )
+    found = examine(question(target, given=(target,)), quiet)
+    assert found.advice is not None
+    shop = Workshop(found.question.setup)
+    read = advice.read(shop.ours.source, shop.ours.config.to_dict(), shop.ours.dtype, shop.device, None)
+    assert read is not None
+    assert read.drafters == (target,)
+    assert read.acceptance
+    assert "doctor predicted" in read.reason
+
+    def measured_again(*_: object, **__: object) -> None:
+        raise AssertionError("the costs should have been known")
+
+    monkeypatch.setattr(making, "measure", measured_again)
+    monkeypatch.setattr(making, "one_row", lambda *_: 1e9)
+    hs.load(target, list(read.drafters), dtype="float32", max_length=96, max_batch_size=2)
+
+
+def test_nothing_is_kept_where_nothing_is_to_be(tiny: Callable[..., str], tmp_path: Path) -> None:
+    assert examine(question(tiny("llama"), keep=False, seconds=0.5), quiet).advice is None
+    assert not (tmp_path / "headstart" / "advice").exists()
+
+
+def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: NgramDrafter, contexts: object) -> None:
+        raise RuntimeError("out of ideas")
+
+    monkeypatch.setattr(NgramDrafter, "propose", broken)
+    results = by_name(examine(question(tiny("llama"), seconds=20.0), quiet))
+    failed = results["ngram"]
+    assert isinstance(failed, Failure)
+    assert "out of ideas" in failed.error.message
+    assert isinstance(results["suffix"], Sample)
+
+
+def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
+    failed = by_name(examine(question(tiny("gpt2")), quiet))["early-exit"]
+    assert isinstance(failed, Failure)
+    assert "cannot be left early" in failed.error.message
+
+
+def test_a_target_that_does_not_load(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound):
+        examine(question(str(tmp_path / "nowhere")), quiet)
+
+
+def test_prompts_are_checked_before_anything_is_measured(tiny: Callable[..., str]) -> None:
+    wrong = (*ITEMS, PromptItem([1, 2, 97], name="the last"))
+    with pytest.raises(InvalidPrompt, match="the last: token id 97"):
+        examine(question(tiny("llama"), items=wrong), quiet)
+
+
+def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny("llama")
+    need = Workshop(question(target).setup).memory.needs[0]
+    monkeypatch.setattr(workshop, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
+    shop = Workshop(question(target).setup)
+    assert not shop.memory.fits
+    assert shop.plan.max_length == 72, "three quarters of 96, and it goes on with that"
+    monkeypatch.setattr(workshop, "free_bytes", lambda device: need.weights // 2)
+    with pytest.raises(NotEnoughMemory, match="does not fit"):
+        Workshop(question(target).setup)
+
+
+def test_a_draft_that_does_not_fit_is_reported(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Workshop(question(tiny("llama")).setup)
+    monkeypatch.setattr(workshop, "free_bytes", lambda device: 1000)
+    with pytest.raises(NotEnoughMemory, match="does not fit"):
+        shop.look(Candidate((tiny("llama", noise=0.02),), "given"))
+    assert shop.look(Candidate(("ngram",), "always"))[1] is None
+
+
+def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
+    setup = replace(question(tiny("llama")).setup, draft_tree="top-k")
+    sample = measure_candidate(
+        Workshop(setup), Candidate((tiny("llama", noise=0.02),), "given"), ITEMS, SAMPLING, seconds=2.0
+    )
+    assert [setting.k for setting in sample.settings][:1] == [6]
+    assert all(setting.tree and len(setting.rounds) >= 1 for setting in sample.settings)
+    assert max(one.drafted for prompt in sample.settings[-1].rounds for one in prompt) <= sample.settings[-1].k
+
+
+def test_prompts_of_all_kinds_come_first() -> None:
+    items = [PromptItem("x", kind, name) for kind, name in (("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"))]
+    assert [item.name for item in spread(items)] == ["1", "4", "2", "3"]
+
+
+def test_fewer_tokens_where_there_is_no_time() -> None:
+    assert affordable(10.0, 0.001, 128) == 128
+    assert affordable(10.0, 0.02, 128) == 62
+    assert affordable(1.0, 0.1, 128) == measuring.SHORT
+    assert affordable(1.0, 0.1, 16) == 16

@@ -1,0 +1,275 @@
+"""`load`: what it accepts, and how it says no. Each refusal is typed, gives a reason and a hint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from support.tiny import byte_tokenizer, random_model
+
+import headstart as hs
+from headstart.drafters.translated import TranslatedDraft
+from headstart.errors import (
+    HeadstartError,
+    IncompatibleTokenizer,
+    InvalidOption,
+    ModelNotFound,
+    NotEnoughMemory,
+    PickleCheckpoint,
+    RemoteCodeRequired,
+    UnsupportedModel,
+)
+from headstart.model import memory
+
+OPTIONS = [
+    ({"drafer": "ngram"}, "did you mean 'drafter'"),
+    ({"temperature": 1}, "the options are"),
+    ({"num_speculative_tokens": -1}, "at least 0"),
+    ({"num_speculative_tokens": 2.5}, "whole number"),
+    ({"max_batch_size": 0}, "at least 1"),
+    ({"max_length": 1}, "at least 2"),
+    ({"max_length": 10_000}, "max_length=128 or less"),
+    ({"dtype": "int4"}, "bfloat16"),
+    ({"device": "abacus"}, "'cpu'"),
+    ({"quantize": "int3"}, "'int8'"),
+    ({"draft_quantize": 8}, "'int8'"),
+    ({"rule": "typical"}, "'exact' or 'coupled'"),
+    ({"suffix_store": "past.safetensors"}, "SuffixStore.load(path)"),
+    ({"drafter": ["ngram", "none"]}, "name each drafter"),
+    ({"drafter": ["ngram", "ngram"]}, "once"),
+    ({"drafter": []}, "once"),
+]
+
+
+@pytest.mark.parametrize(("options", "hint"), OPTIONS, ids=lambda value: str(value))
+def test_options_are_checked(options: dict[str, Any], hint: str, tiny: Callable[..., str]) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        hs.load(tiny("llama"), **{"drafter": "none", "dtype": "float32", **options})
+    assert any(part in caught.value.hint for part in hint.split("|"))
+
+
+SAMPLINGS = [
+    {"temprature": 1},
+    {"temperature": -0.1},
+    {"temperature": float("nan")},
+    {"temperature": "hot"},
+    {"temperature": True},
+    {"top_p": 0},
+    {"top_p": 1.01},
+    {"top_k": -1},
+    {"min_p": 1.5},
+    {"repetition_penalty": 0},
+    {"presence_penalty": float("inf")},
+    {"max_tokens": 0},
+    {"max_tokens": 4, "min_tokens": 5},
+    {"seed": -1},
+    {"logprobs": -1},
+    {"logprobs_mode": "cooked"},
+    {"stop": [""]},
+    {"stop": 7},
+    {"stop_token_ids": [-3]},
+    {"stop_token_ids": "ab"},
+    {"logit_bias": [1]},
+    {"logit_bias": {3: float("nan")}},
+    {"ignore_eos": 1},
+]
+
+
+@pytest.mark.parametrize("options", SAMPLINGS, ids=str)
+def test_sampling_is_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        hs.Sampling(**options)
+    assert caught.value.hint
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_path_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"no config\.json"):
+        hs.load(tmp_path)
+    with pytest.raises(ModelNotFound, match="no model could be read"):
+        hs.load(str(tmp_path / "nowhere"))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ModelNotFound, match="is a file"):
+        hs.load(tmp_path / "file")
+    (tmp_path / "config.json").write_text("{not json")
+    with pytest.raises(ModelNotFound, match="not valid JSON"):
+        hs.load(tmp_path)
+
+
+def copy(source: str, to: Path) -> Path:
+    shutil.copytree(source, to)
+    return to
+
+
+def test_a_pickle_is_never_opened(tiny: Callable[..., str], tmp_path: Path) -> None:
+    path = copy(tiny("llama"), tmp_path / "pickled")
+    (path / "model.safetensors").unlink()
+    with pytest.raises(ModelNotFound, match=r"no \*\.safetensors"):
+        hs.load(path, "none")
+    (path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'touch /tmp/owned'\ntR.")
+    with pytest.raises(PickleCheckpoint, match=r"pytorch_model\.bin"):
+        hs.load(path, "none")
+
+
+def test_remote_code_is_not_run(tiny: Callable[..., str], tmp_path: Path) -> None:
+    path = copy(tiny("llama"), tmp_path / "remote")
+    config = json.loads((path / "config.json").read_text())
+    config |= {"model_type": "mystery", "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "code.py").write_text("raise SystemExit('remote code was run')")
+    with pytest.raises(RemoteCodeRequired) as caught:
+        hs.load(path, "none")
+    assert "trust_remote_code=True" in caught.value.hint
+
+
+def test_an_unknown_model_type(tiny: Callable[..., str], tmp_path: Path) -> None:
+    path = copy(tiny("llama"), tmp_path / "unknown")
+    config = json.loads((path / "config.json").read_text()) | {"model_type": "mystery"}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModel, match="mystery"):
+        hs.load(path, "none")
+
+
+REFUSED = {
+    "mamba": (lambda: tf.MambaConfig(), "recurrent state|rolled back"),
+    "rwkv": (lambda: tf.RwkvConfig(), "recurrent state"),
+    "jamba": (lambda: tf.JambaConfig(), "recurrent state|rolled back"),
+    "recurrent_gemma": (lambda: tf.RecurrentGemmaConfig(), "recurrent state|rolled back"),
+    "qwen3_next": (lambda: tf.Qwen3NextConfig(), "linear_attention"),
+    "t5": (lambda: tf.T5Config(), "encoder-decoder"),
+    "bert": (lambda: tf.ViTConfig(), "not a causal language model"),
+    "falcon": (lambda: tf.FalconConfig(), "in its own code"),
+    "bloom": (lambda: tf.BloomConfig(), "in its own code"),
+    "llama4": (lambda: tf.Llama4TextConfig(), "chunked_attention"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_cannot_be_exact_are_refused_before_any_weight_is_read(name: str, tmp_path: Path) -> None:
+    config, reason = REFUSED[name]
+    config().save_pretrained(tmp_path)  # there are no weights at all
+    with pytest.raises(UnsupportedModel) as caught:
+        hs.load(tmp_path, "none")
+    assert any(part in caught.value.message for part in reason.split("|"))
+    assert caught.value.hint
+
+
+def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny("llama")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2**21)
+    with pytest.raises(NotEnoughMemory, match=r"weights .* GiB \+ KV cache .* GiB") as caught:
+        hs.load(path, tiny("llama", seed=9), dtype="float32", max_batch_size=64)
+    assert "max_length" in caught.value.hint
+    assert isinstance(caught.value, MemoryError)
+    hs.load(path, "none", dtype="float32", max_batch_size=1)
+
+
+def test_free_memory_is_a_sensible_number() -> None:
+    assert 2**20 < memory.free_bytes(torch.device("cpu")) < 2**50
+
+
+@pytest.fixture
+def with_tokenizer(tmp_path: Path) -> Callable[..., Path]:
+    """A model whose embedding is padded beyond the tokenizer, as published models are."""
+
+    def make(name: str, *, vocab: int = 258, extra: tuple[str, ...] = (), seed: int = 0) -> Path:
+        config = tf.LlamaConfig(
+            vocab_size=vocab, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=1, max_position_embeddings=64, eos_token_id=256, pad_token_id=257, bos_token_id=None,
+        )  # fmt: skip
+        torch.manual_seed(seed)
+        model = tf.AutoModelForCausalLM.from_config(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.normal_(0, 0.2)
+        path = tmp_path / name
+        model.save_pretrained(path)
+        tokenizer = byte_tokenizer()
+        tokenizer.add_tokens(list(extra))
+        tokenizer.save_pretrained(path)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(("target_vocab", "draft_vocab"), [(258, 300), (300, 258), (320, 300)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_vocabularies_that_differ_by_padding_work(
+    target_vocab: int, draft_vocab: int, temperature: float, with_tokenizer: Callable[..., Path], load: Any
+) -> None:
+    target = str(with_tokenizer("target", vocab=target_vocab))
+    draft = str(with_tokenizer("draft", vocab=draft_vocab))
+    engine = load(target, draft, max_length=64, rule="coupled")
+    sampling = hs.Sampling(max_tokens=20, temperature=temperature, seed=1, ignore_eos=True)
+    out = engine.generate("hello", sampling)
+    assert out.stats.speculation.on
+    assert out.stats.drafted > 0
+    # a random target emits ids of its own padding now and then, which the draft cannot read
+    assert out.tokens == load(target, "none", max_length=64, rule="coupled").generate("hello", sampling).tokens
+
+
+def test_another_tokenizer_is_translated_and_what_differs_is_said(
+    with_tokenizer: Callable[..., Path], load: Callable[..., hs.Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    target = str(with_tokenizer("target", vocab=300, extra=("<a>", "<b>")))
+    draft = str(with_tokenizer("draft", vocab=300, extra=("<b>", "<c>", "<a>")))
+    engine = load(target, draft, max_length=64)
+    assert isinstance(engine.drafting.drafter, TranslatedDraft)
+    assert "has another tokenizer" in caplog.text
+    assert str(engine.drafting.drafter.translation) in caplog.text
+    sampling = hs.Sampling(max_tokens=20, ignore_eos=True)
+    out = engine.generate("hello", sampling)
+    assert out.stats.speculation.error is None
+    assert out.tokens == load(target, "none", max_length=64).generate("hello", sampling).tokens
+
+
+def test_without_tokenizers_the_sizes_decide(tiny: Callable[..., str], with_tokenizer: Callable[..., Path]) -> None:
+    with pytest.raises(IncompatibleTokenizer, match="97 and 258"):
+        hs.load(tiny("llama"), with_tokenizer("draft"), dtype="float32", max_length=64)
+
+
+def test_every_error_is_in_the_tree_and_has_a_hint() -> None:
+    from headstart import errors
+
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, HeadstartError)
+        extra = {"differences": ()} if kind is IncompatibleTokenizer else {}
+        error = kind("what", hint="how", **extra)
+        assert str(error) == "what\nhint: how"
+    with pytest.raises(TypeError):
+        HeadstartError("no hint")  # type: ignore[call-arg]
+
+
+def test_the_public_face() -> None:
+    for name in hs.__all__:
+        assert getattr(hs, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        _ = hs.lod
+
+
+def test_describe_and_plain(load: Any, tiny: Callable[..., str]) -> None:
+    engine = load("llama", tiny("llama", noise=0.02))
+    facts = engine.describe()
+    assert facts["dtype"] == "float32"
+    assert facts["rule"] == "exact"
+    plain = engine.plain()
+    assert plain.drafter_name == "none"
+    out = plain.generate([5, 6], hs.Sampling(max_tokens=8))
+    assert out.tokens == engine.generate([5, 6], hs.Sampling(max_tokens=8)).tokens
+    assert not out.stats.speculation.on
+    assert out.stats.speculation.reason
+
+
+def test_bf16_loads_packed_and_runs(tmp_path: Path) -> None:
+    """The packed path end to end; on a processor without it, the same test runs the plain one."""
+    random_model("llama").to(torch.bfloat16).save_pretrained(tmp_path)
+    out = hs.load(tmp_path, "ngram", dtype="bfloat16").generate([5, 6, 7], hs.Sampling(max_tokens=12, ignore_eos=True))
+    assert len(out.tokens) == 12

@@ -1,0 +1,283 @@
+"""Decisions of the adaptive pacing, with made-up costs and made-up guesses: no model is run here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pacing_simulation as simulation
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.errors import InvalidOption
+from headstart.pacing import FixedPacing, PacingRow
+from headstart.pacing.adaptive import AdaptivePacing
+from headstart.pacing.choice import MARGIN, Offer, choose_for_one
+from headstart.pacing.costs import Costs, DraftCost, Prices
+from headstart.pacing.grid import choose_for_many
+from headstart.pacing.group import Source
+from headstart.pacing.stepwise import StepwisePacing
+from headstart.types import Budget, Draft, Seconds, Speculation, Step
+
+FLAT = tuple((n, 0.01 * (1 + 0.01 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
+STEEP = tuple((n, 0.01 * n) for n in (1, 2, 4, 8, 16, 32, 64))
+
+
+class Life:
+    """Steps of an engine that does not exist: who drafts, and how many of its guesses hold, is told."""
+
+    def __init__(self, sources: dict[str, float], rows: Any = FLAT, limit: int = 12, batch: int = 1) -> None:
+        """sources: seconds of a drafted token, in the order in which they are asked."""
+        self.costs = Costs(rows, 0.0, {name: DraftCost(0.0, token, 0.0, 0.1) for name, token in sources.items()})
+        self.names = list(sources)
+        self.prices = Prices(self.costs, self.names)
+        self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs)
+        self.positions = [10] * batch
+        self.index = 0
+        self.spent = self.plain = 0.0
+        self.rng = np.random.default_rng(0)
+
+    def step(self, acceptance: dict[str, float], room: int = 500) -> list[Budget]:
+        """One engine step in which the first source with a cap drafts, and each guess holds with its acceptance."""
+        rows = [PacingRow(r, at, room) for r, at in enumerate(self.positions)]
+        budgets = list(self.pacing.plan(rows))
+        drafts = [self._draft(budget) for budget in budgets]
+        nodes = sum(len(draft) for draft in drafts)
+        batch = len(rows)
+        verify = self.prices.forward(batch, batch + nodes)
+        drafting = sum(self.prices.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
+        for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):
+            right = self.rng.random(len(draft)) < acceptance.get(draft.source, 0.0)
+            accepted = len(draft) if right.all() else int(right.argmin())
+            self.pacing.observe(event(r, self.positions[r], budget, draft, accepted, batch, drafting, verify))
+            self.positions[r] += accepted + 1
+            self.plain += (accepted + 1) * self.prices.forward(batch, batch) / batch
+        self.spent += verify + drafting
+        self.index += 1
+        return budgets
+
+    def _draft(self, budget: Budget) -> Draft:
+        for name in self.names:
+            if budget.caps.get(name):
+                return Draft((0,) * budget.caps[name], tuple(range(-1, budget.caps[name] - 1)), source=name)
+        return Draft()
+
+    def run(self, steps: int, acceptance: dict[str, float]) -> list[int]:
+        """Nodes of each step, of all rows."""
+        return [sum(b.nodes for b in self.step(acceptance)) for _ in range(steps)]
+
+
+def event(
+    request: int, position: int, budget: Budget, draft: Draft, accepted: int, batch: int, draft_s: float, verify: float
+) -> Step:
+    return Step(
+        request, 0, position, draft, tuple(range(accepted)), (0,) * (accepted + 1), None, 1 + len(draft), batch,
+        Seconds(draft_s, verify), None, Speculation(True, "x"), budget,
+    )  # fmt: skip
+
+
+# -- what is decided ---------------------------------------------------------------------------------------------------
+
+
+def test_a_perfect_draft_gets_long() -> None:
+    life = Life({"draft": 0.001})
+    life.run(10, {"draft": 1.0})
+    assert life.step({"draft": 1.0})[0].nodes == 12
+
+
+def test_a_useless_draft_is_stopped_and_probed_within_two_percent() -> None:
+    life = Life({"draft": 0.0013})
+    life.run(20, {"draft": 0.0})
+    assert life.plain / life.spent > 0.9  # what learning it cost
+    life.spent = life.plain = 0.0
+    nodes = life.run(1000, {"draft": 0.0})
+    assert 1 - life.plain / life.spent < 0.02
+    assert set(nodes) == {0, 1}
+    assert sum(nodes) > 5, "it must be tried now and then"
+    reasons = [life.step({"draft": 0.0})[0].reason for _ in range(400)]
+    assert any("costs more than it gives; probing every" in reason for reason in reasons)
+    assert any(reason.startswith("K=1: probing draft") for reason in reasons)
+
+
+def test_a_draft_slower_than_the_target_is_never_asked() -> None:
+    life = Life({"draft": 0.012})
+    assert set(life.run(1000, {"draft": 1.0})) == {0}
+    reason = life.step({"draft": 1.0})[0].reason
+    assert reason.startswith("K=0: drafting a token costs 1.19 of a target step")
+
+
+def test_more_rows_draft_less_where_rows_cost_time() -> None:
+    lengths = []
+    for batch in (1, 4, 16):
+        life = Life({"draft": 0.001}, rows=((1, 0.01), (8, 0.0105), (16, 0.012), (32, 0.022), (64, 0.044)), batch=batch)
+        life.run(60, {"draft": 0.85})
+        lengths.append(np.mean([b.nodes for b in life.step({"draft": 0.85})]))
+    assert lengths[0] > lengths[1] > lengths[2]
+
+
+def test_sources_are_paced_apart() -> None:
+    """A source that guesses badly is passed over for the one behind it, and comes back when the text changes."""
+    life = Life({"ngram": 0.0, "lm": 0.001})
+    life.run(60, {"ngram": 0.05, "lm": 0.9})
+    caps = [life.step({"ngram": 0.05, "lm": 0.9})[0].caps for _ in range(100)]
+    assert np.mean([each["ngram"] == 0 and each["lm"] >= 4 for each in caps]) > 0.8
+    assert any(each["ngram"] == 1 for each in caps), "it must be tried now and then"
+    assert any("ngram off" in life.step({"ngram": 0.05, "lm": 0.9})[0].reason for _ in range(20))
+    life.run(100, {"ngram": 0.99, "lm": 0.9})
+    caps = [life.step({"ngram": 0.99, "lm": 0.9})[0].caps for _ in range(20)]
+    assert np.mean([each["ngram"] >= 8 for each in caps]) > 0.8
+
+
+def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been_right() -> None:
+    """Probing it would displace the better one's draft; what it would have said costs nothing to know."""
+    life = Life({"free": 0.0, "dear": 0.0003}, limit=16)
+    for _ in range(80):
+        life.step({"free": 0.02, "dear": 0.85})
+    assert life.step({"free": 0.02, "dear": 0.85})[0].caps["free"] == 0
+    caps = []
+    for _ in range(8):  # now the text repeats itself
+        (budget,) = life.pacing.plan([PacingRow(0, life.positions[0], 500)])
+        caps.append(budget.caps["free"])
+        if caps[-1]:
+            break
+        draft = Draft((0,) * budget.nodes, tuple(range(-1, budget.nodes - 1)), source="dear")
+        draft = replace(draft, passed_over=(replace(Draft.chain([0] * 8), source="free"),))
+        life.pacing.observe(event(0, life.positions[0], budget, draft, budget.nodes, 1, 0.003, 0.011))
+        life.positions[0] += budget.nodes + 1
+    assert caps[-1] > 8
+
+
+def test_a_change_of_text_is_followed() -> None:
+    life = Life({"draft": 0.0013})
+    life.run(30, {"draft": 0.97})
+    falling = life.run(6, {"draft": 0.0})
+    assert falling[0] >= 8
+    assert falling[-1] <= 1
+    life.run(100, {"draft": 0.0})
+    back = life.run(60, {"draft": 0.97})
+    first = next(i for i, nodes in enumerate(back) if nodes)
+    assert first < 40
+    assert max(back[first : first + 5]) >= 6, "one probe that holds is believed"
+
+
+def test_a_machine_unlike_its_profile_is_found_out() -> None:
+    """The profile calls a forward of many rows expensive; it is not. And the other way round."""
+    dear = tuple((n, 0.01 * (1 + 0.3 * (n - 1))) for n, _ in FLAT)
+    for profile, truth, long in ((dear, FLAT, True), (FLAT, STEEP, False)):
+        life = Life({"draft": 0.0005}, rows=profile)
+        life.prices = Prices(Costs(truth, 0.0, life.costs.drafts), life.names)
+        life.run(300, {"draft": 0.9})
+        mean = np.mean(life.run(50, {"draft": 0.9}))
+        assert mean > 4 if long else mean < 1, mean
+
+
+# -- the bounds of a budget --------------------------------------------------------------------------------------------
+
+numbers = st.floats(0.0, 1.0)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
+    limits = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
+    names = [f"source {i}" for i in range(len(limits))]
+    costs = Costs(
+        data.draw(st.sampled_from([FLAT, STEEP])),
+        data.draw(st.floats(0, 0.01)),
+        {n: DraftCost(*data.draw(st.tuples(*[st.floats(0, 0.02)] * 3)), 0.3) for n in names},
+    )
+    pacing = AdaptivePacing([Source(n, limit) for n, limit in zip(names, limits, strict=True)], costs)
+    positions = dict.fromkeys(range(data.draw(st.integers(1, 4))), 5)
+    for _ in range(data.draw(st.integers(1, 12))):
+        rows = [
+            PacingRow(r, at, data.draw(st.integers(0, 20)), pinned=bool(r % 2)) for r, at in positions.items()
+        ]  # fmt: skip
+        budgets = pacing.plan(rows)
+        assert len(budgets) == len(rows)
+        for row, budget in zip(rows, budgets, strict=True):
+            assert 0 <= budget.nodes <= row.room
+            assert all(budget.caps[n] <= limit for n, limit in zip(names, limits, strict=True) if budget.caps)
+            assert budget.nodes == max(budget.caps.values(), default=0)
+            assert bool(budget.reason) == (row.room > 0)
+            k = data.draw(st.integers(0, budget.nodes))
+            source = next((n for n, cap in budget.caps.items() if cap >= k > 0), "")
+            draft = Draft((0,) * k, tuple(range(-1, k - 1)), source=source) if source else Draft()
+            accepted = data.draw(st.integers(0, len(draft)))
+            pacing.observe(
+                event(
+                    row.request, row.tokens, budget, draft, accepted, len(rows), data.draw(numbers), data.draw(numbers)
+                )
+            )
+            positions[row.request] += accepted + 1
+
+
+@given(
+    st.lists(numbers, min_size=1, max_size=8), st.floats(0, 0.01), st.floats(0, 0.005), st.sampled_from([FLAT, STEEP])
+)
+@settings(max_examples=100, deadline=None)
+def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start: float, rows: Any) -> None:
+    """Against every length in turn; and the search for several rows is not far from it for one."""
+    survival = list(itertools.accumulate(kept, lambda a, b: a * b))
+    prices = Prices(Costs(rows, 0.0, {"s": DraftCost(start, token)}), ["s"])
+    choice = choose_for_one([Offer(0, 1.0, survival)], prices, others=0, extra=0, rate=0.0)
+
+    def rate(k: int) -> float:
+        return (1 + sum(survival[:k])) / (prices.forward(1, 1 + k) + (start + token * k if k else 0))
+
+    best = max(rate(k) for k in range(len(survival) + 1))
+    assert rate(choice.caps[0][0]) >= best / (1 + MARGIN) - 1e-9
+    several = choose_for_many([[Offer(0, 1.0, survival)]], prices, 1, extra=0, rate=0.0)
+    assert rate(several.caps[0][0]) >= 0.93 * best
+
+
+# -- the other pacings -------------------------------------------------------------------------------------------------
+
+
+def test_fixed_and_stepwise() -> None:
+    row = PacingRow(3, 10, 5)
+    assert FixedPacing(4).plan([row, row]) == [Budget(4, "K=4, fixed")] * 2
+    with pytest.raises(InvalidOption, match="num_speculative_tokens"):
+        FixedPacing(-1)
+    pacing = StepwisePacing()
+    for accepted, reached in ((True, 10), (False, 2)):
+        for _ in range(30):
+            (budget,) = pacing.plan([row])
+            k = budget.nodes
+            draft = Draft.chain([0] * k)
+            pacing.observe(event(3, 10, budget, draft, k if accepted else 0, 1, 0.1, 0.1))
+        assert pacing.plan([row])[0].nodes == reached
+    pacing.release(3)
+    assert pacing.plan([row])[0].nodes == 5
+
+
+def test_costs_are_checked() -> None:
+    with pytest.raises(ValueError, match="one row"):
+        Costs(((2, 0.1),))
+    with pytest.raises(ValueError, match="positive"):
+        Costs(((1, float("nan")),))
+    with pytest.raises(ValueError, match="at least 0"):
+        Costs(FLAT, 0.0, {"x": DraftCost(-1.0)})
+    with pytest.raises(ValueError, match="draft nothing"):
+        AdaptivePacing([Source("x", 0)], Costs(FLAT))
+
+
+# -- the simulator -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world", [simulation.WORLDS[0], simulation.WORLDS[2]], ids=lambda world: world.name)
+def test_simulated_text_that_switches(world: simulation.World) -> None:
+    """Within 15% of an oracle that knows the best K of each stretch, on 1,000 tokens; the benchmark asks for more."""
+    process = simulation.switching(0.95, 0.05)
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        alphas = [process(rng, 2100)]
+        found = simulation.contenders(world, alphas)
+        ours, oracle, simple = (
+            simulation.speed(world, found[name], alphas, 1000, seed) for name in ("adaptive", "oracle", "stepwise")
+        )
+        assert ours > 0.85 * oracle
+        assert ours > simple

@@ -1,0 +1,153 @@
+"""Measuring at load, and the file that keeps the figures: every way in which it can be of no use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.tiny import random_model
+
+import headstart as hs
+from headstart.drafters import DraftContext, Drafter
+from headstart.drafters.ngram import NgramDrafter
+from headstart.errors import InvalidOption
+from headstart.model.loading import adopt
+from headstart.model.runner import ModelRunner
+from headstart.pacing import profile
+from headstart.pacing.adaptive import AdaptivePacing
+from headstart.pacing.costs import Costs, DraftCost
+from headstart.pacing.measuring import measure
+from headstart.types import Draft
+
+COSTS = Costs(((1, 0.5), (4, 0.75)), 0.01, {"a draft": DraftCost(0.1, 0.2, 0.003, 0.4)})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "headstart" / "profiles"
+
+
+class Counted:
+    """Measures the same each time, and counts how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> Costs:
+        self.times += 1
+        return COSTS
+
+
+def test_a_profile_is_measured_once_for_each_set_of_facts(home: Path) -> None:
+    measured = Counted()
+    for _ in range(2):
+        assert profile.profiled({"pair": 1}, measured, lambda: 0.5) == COSTS
+    assert measured.times == 1
+    profile.profiled({"pair": 2}, measured, lambda: 0.5)
+    assert measured.times == 2
+    assert len(list(home.iterdir())) == 2
+
+
+def test_a_profile_of_a_busy_machine_is_replaced(home: Path) -> None:
+    measured = Counted()
+    profile.profiled({}, measured, lambda: 0.5)
+    profile.profiled({}, measured, lambda: 5.0)  # busy now: the profile is right
+    assert measured.times == 1
+    profile.profiled({}, measured, lambda: 0.1)
+    assert measured.times == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", "null", '{"costs": {}}', '{"costs": {"rows": [[1, -2]], "request": 0, "drafts": {}}}',
+     '{"costs": {"rows": [[1, 1]], "request": 0, "drafts": {"x": {"speed": 1}}}}',
+     '{"costs": {"rows": [[2, 1], [1, 1]], "request": 0, "drafts": {}}}', "\udcff"],
+)  # fmt: skip
+def test_a_damaged_profile_is_measured_again(damage: str, home: Path) -> None:
+    measured = Counted()
+    profile.profiled({}, measured, lambda: 0.5)
+    (path,) = home.iterdir()
+    path.write_bytes(damage.encode("utf-8", "surrogateescape"))
+    assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+    assert measured.times == 2
+    assert profile.read(path) == COSTS, "and mended"
+
+
+def test_a_profile_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file stands where the directory should be; then there is no home at all."""
+    (tmp_path / "headstart").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    measured = Counted()
+    for _ in range(2):
+        assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+    assert measured.times == 2
+
+    def nobody(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+
+
+def test_the_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert profile.directory() == tmp_path / "headstart" / "profiles"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert profile.directory() == Path("/somewhere/.cache/headstart/profiles")
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+class Stubborn(Drafter):
+    """Cannot be measured."""
+
+    name = "stubborn"
+    default_budget = 3
+
+    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+        raise RuntimeError("not now")
+
+    def release(self, request: int) -> None:
+        raise RuntimeError("nor then")
+
+
+def test_measuring_leaves_no_trace() -> None:
+    target = ModelRunner(adopt(random_model("llama")), max_length=64)
+    cache = target.new_cache(3)
+    ngram = NgramDrafter()
+    costs = measure(target, cache, [ngram, Stubborn()], batch=2, seconds=0.01)
+    assert [n for n, _ in costs.rows][:5] == [1, 2, 4, 8, 16]
+    assert 0 <= costs.drafts["ngram"].token < costs.rows[0][1]
+    assert costs.drafts["stubborn"].token > 0
+    assert cache.free_slots == 3
+    cache.check()
+    assert not ngram._indexes
+
+
+def test_load_measures_where_there_is_something_to_decide(
+    tiny: Callable[..., str], load: Callable[..., hs.Engine], home: Path
+) -> None:
+    for options in ({"drafter": "none"}, {"pacing": "fixed"}, {"num_speculative_tokens": 0}):
+        engine = load("llama", **{"drafter": "ngram", "pacing": "adaptive", **options})
+        assert engine.describe()["pacing"] == "fixed"
+        assert not home.exists()
+    engine = load("llama", ["ngram", tiny("llama", noise=0.02)], pacing="adaptive")
+    assert engine.describe()["pacing"] == "adaptive"
+    (path,) = home.iterdir()
+    assert set(json.loads(path.read_text())["costs"]["drafts"]) == {"ngram", tiny("llama", noise=0.02)}
+    assert isinstance(engine.pacing, AdaptivePacing)
+    assert engine.plain().describe()["pacing"] == "fixed"
+
+
+@pytest.mark.parametrize("pacing", ["quick", None, 3])
+def test_an_unknown_pacing_is_refused(pacing: Any, tiny: Callable[..., str]) -> None:
+    with pytest.raises(InvalidOption, match="pacing") as caught:
+        hs.load(tiny("llama"), "ngram", pacing=pacing)
+    assert "'adaptive' or 'fixed'" in caught.value.hint

@@ -1,0 +1,170 @@
+"""Pacing of a source that drafts trees: depth costs drafting, breadth costs rows, and both are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from headstart.drafters.growing.policy import Ways
+from headstart.pacing import PacingRow
+from headstart.pacing.adaptive import AdaptivePacing
+from headstart.pacing.beliefs import Belief, Pool
+from headstart.pacing.choice import Offer, choose_for_one
+from headstart.pacing.costs import Costs, DraftCost, Prices
+from headstart.pacing.grid import choose_for_many
+from headstart.pacing.group import Source
+from headstart.theory.trees import Shape, best_tree, expected_tokens
+from headstart.types import Budget, Draft, Seconds, Speculation, Step
+
+SIZES = tuple(Ways("sampled", width=8, depth=None).sizes)
+FLAT = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
+STEEP = tuple((n, 0.01 * (1 + 0.5 * (n - 1))) for n in (1, 2, 4, 8, 16, 32, 64))
+SURE, BROAD, USELESS = (0.93, 0.02, 0.01), (0.5, 0.2, 0.1, 0.05, 0.03, 0.02), (1e-9, 1e-10)
+
+
+class Life:
+    """Steps of an engine that does not exist. At each node that is tested, the child of rank b is right with
+    acceptance[b - 1]; trees are the best ones for that."""
+
+    def __init__(self, acceptance: Sequence[float], level: float, rows: Sequence[tuple[int, float]]) -> None:
+        self.acceptance, self.level = acceptance, level
+        self.costs = Costs(tuple(rows), 0.0, {"tree": DraftCost(0.0, level, 0.0, 0.1)})
+        self.prices = Prices(self.costs, ["tree"])
+        self.pacing = AdaptivePacing([Source("tree", SIZES[-1][0], SIZES)], self.costs)
+        self.rng = np.random.default_rng(0)
+        self.shapes = {nodes: best_tree(acceptance, nodes, depth) for nodes, depth in SIZES}
+
+    def shape(self, nodes: int) -> Shape:
+        return self.shapes[max((n for n in self.shapes if n <= nodes), default=0)] if nodes else Shape()
+
+    def step(self, positions: list[int], room: int = 500) -> list[Budget]:
+        rows = [PacingRow(r, at, room) for r, at in enumerate(positions)]
+        budgets = list(self.pacing.plan(rows))
+        shapes = [self.shape(budget.nodes) for budget in budgets]
+        batch = len(rows)
+        verify = self.prices.forward(batch, batch + sum(len(shape) for shape in shapes))
+        drafting = self.prices.draft(0, max(self.levels(b.nodes) for b in budgets), batch)
+        for r, (budget, shape) in enumerate(zip(budgets, shapes, strict=True)):
+            path = self.path(shape)
+            draft = Draft((0,) * len(shape), shape.parents, source="tree") if len(shape) else Draft()
+            step = Step(
+                r, 0, positions[r], draft, path, (0,) * (len(path) + 1), None, 1 + len(shape), batch,
+                Seconds(drafting, verify), None, Speculation(True, "tree"), budget,
+            )  # fmt: skip
+            self.pacing.observe(step)
+            positions[r] += len(path) + 1
+        return budgets
+
+    def path(self, shape: Shape) -> tuple[int, ...]:
+        path: list[int] = []
+        while True:
+            children = shape.children[path[-1] + 1 if path else 0]
+            chances = [*self.acceptance, *[0.0] * len(children)][: len(children)]
+            accepted = int(self.rng.choice(len(chances) + 1, p=[*chances, 1 - sum(chances)]))
+            if accepted >= len(children):
+                return tuple(path)
+            path.append(children[accepted])
+
+    def levels(self, nodes: int) -> int:
+        return max((size for size in SIZES if size[0] <= nodes), default=(0, 0))[1]
+
+    def rate(self, nodes: int) -> float:
+        """Tokens per second of one row that always drafts so much."""
+        tokens = expected_tokens(self.acceptance, self.shape(nodes))
+        return tokens / (self.prices.forward(1, 1 + len(self.shape(nodes))) + self.level * self.levels(nodes))
+
+    def run(self, steps: int, batch: int = 1) -> list[list[int]]:
+        positions = [10] * batch
+        return [[budget.nodes for budget in self.step(positions)] for _ in range(steps)]
+
+
+@pytest.mark.parametrize("rows", [FLAT, STEEP], ids=["rows are nearly free", "rows are dear"])
+@pytest.mark.parametrize("level", [0.0002, 0.0015, 0.006])
+@pytest.mark.parametrize("acceptance", [SURE, BROAD, (0.65, 0.12, 0.05, 0.03)], ids=str)
+def test_one_row_gets_nearly_the_best_size(
+    acceptance: tuple[float, ...], level: float, rows: tuple[tuple[int, float], ...]
+) -> None:
+    life = Life(acceptance, level, rows)
+    life.run(150)
+    chosen = [nodes for (nodes,) in life.run(100)]
+    rates = [life.rate(nodes) for nodes in (0, *(n for n, _ in SIZES))]
+    mean = float(np.mean([life.rate(nodes) for nodes in chosen]))
+    assert mean >= 0.93 * max(rates)
+    assert mean >= 0.97 * rates[0]
+
+
+def test_breadth_where_rows_are_free_and_depth_where_the_eldest_is_sure() -> None:
+    broad, sure, dear = (Life(*each) for each in ((BROAD, 0.002, FLAT), (SURE, 0.0005, FLAT), (SURE, 0.0005, STEEP)))
+    chosen = [float(np.median(life.run(200)[100:])) for life in (broad, sure, dear)]
+    assert chosen[0] >= 2 * broad.levels(int(chosen[0]))
+    assert broad.levels(int(chosen[0])) <= 5
+    assert sure.levels(int(chosen[1])) >= 6
+    assert chosen[2] <= 6  # a chain
+
+
+def test_a_useless_tree_is_stopped_and_probed_with_one_node() -> None:
+    life = Life(USELESS, 0.0013, FLAT)
+    life.run(60)
+    nodes = [n for (n,) in life.run(1000)]
+    assert set(nodes) == {0, 1}
+    assert 5 < sum(nodes) < 100
+
+
+def test_levels_are_paid_for_not_nodes() -> None:
+    """A level is one forward of the drafter: 32 nodes in five levels cost drafting like a chain of 5."""
+    costs = Costs(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002)})
+    gains = [float(depth) for _, depth in SIZES]
+    choice = choose_for_one(
+        [Offer(0, 1.0, [0.5], sizes=SIZES, gains=gains)], Prices(costs, ["tree"]), others=0, extra=0, rate=0.0
+    )
+    best = max(
+        (1 + gain) / (0.01 * (1 + 0.002 * (1 + nodes)) + 0.001 + 0.002 * depth)
+        for gain, (nodes, depth) in zip(gains, SIZES, strict=True)
+    )
+    assert choice.rate == pytest.approx(best, rel=1e-3)
+
+
+def test_rows_of_a_batch_are_cut_together_where_rows_are_dear() -> None:
+    kinked = ((1, 0.01), (16, 0.0105), (32, 0.02), (64, 0.05))
+    nodes = []
+    for batch in (1, 4, 16):
+        life = Life(BROAD, 0.001, kinked)
+        nodes.append(float(np.mean(life.run(120, batch)[60:])))
+    assert nodes[0] > nodes[1] > nodes[2]
+
+
+def test_a_row_near_its_end_has_only_the_sizes_that_fit() -> None:
+    gains = [0.1 * nodes for nodes, _ in SIZES]
+    prices = Prices(Costs(FLAT, 0.0, {"tree": DraftCost(0.0, 0.0001)}), ["tree"])
+    rows = [[Offer(0, 1.0, [0.5], sizes=SIZES[:n], gains=gains[:n])] for n in (len(SIZES), 3, 0)]
+    caps = choose_for_many(rows, prices, 3, extra=0, rate=0.0).caps
+    assert caps[0][0] > SIZES[2][0]
+    assert caps[1][0] <= SIZES[2][0]
+    assert caps[2] == [0]
+    life = Life(SURE, 0.0005, FLAT)
+    life.run(50)
+    for room in (1, 3, 7, 20):
+        assert life.step([500], room)[0].nodes <= room
+
+
+def test_ranks_tell_what_breadth_brings() -> None:
+    """After rounds of one shape, the tokens that another would bring are predicted."""
+    for acceptance in (BROAD, (0.65, 0.12, 0.05, 0.03)):
+        life = Life(acceptance, 0.001, FLAT)
+        pool = Pool(7, SIZES)
+        belief = Belief(pool)
+        seen = life.shape(16)
+        for _ in range(1500):
+            belief.learn_tree(Draft((0,) * len(seen), seen.parents), life.path(seen), 16)
+            belief.drift(3)
+        predicted = dict(zip([nodes for nodes, _ in SIZES], belief.gains(), strict=True))
+        for nodes in (3, 8, 16, 32, 64):
+            assert predicted[nodes] == pytest.approx(expected_tokens(acceptance, life.shape(nodes)) - 1, rel=0.2)
+
+
+def test_one_size_is_judged_as_a_whole() -> None:
+    """The nodes of a lookahead window are in no order; what is learnt is how deep it holds."""
+    pool = Pool(3, ((30, 3),))
+    assert pool.trees is None

@@ -1,0 +1,450 @@
+"""The exactness matrix: its rows (drafters) and columns (settings), and the table in docs/exactness-matrix.md.
+
+A drafter is one entry: a name, a function that builds it for the tiny target, and how much it drafts. What a drafter
+or an engine does not support is refused, and stands in the table with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers as tf
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+import headstart as hs
+from headstart.drafters import Drafter
+from headstart.drafters.cascade import Cascade
+from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.eagle import EagleDrafter
+from headstart.drafters.early_exit import EarlyExitDrafter
+from headstart.drafters.lookahead import LookaheadDrafter
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.drafters.medusa import MedusaDrafter
+from headstart.drafters.ngram import NgramDrafter
+from headstart.drafters.suffix import SuffixDrafter
+from headstart.drafters.translated import TranslatedDraft
+from headstart.model.loading import adopt
+from headstart.model.runner import ModelRunner
+from headstart.types import Rule, Sampling
+from support.matrix_laws import EOS, LETTERS, VOCAB, Text
+
+CONTEXT, WIDTH, LAYERS, HEADS = 48, 16, 2, 2
+SLOTS = 40
+"""Requests at a time, in the ragged batch."""
+ALARM = 3e-7
+"""p-values below this are faults. A run without any makes about 2,600: one of them is below it once in 1,300 runs."""
+RULES: tuple[Rule, ...] = ("exact", "coupled")
+PROMPTS: tuple[Text, ...] = (
+    (4, 7, 4),
+    (1, 3, 2, 1, 3),
+    (0, 5, 6, 0, 5, 6, 0),
+    (1, 3, 7, 3, 2, 1, 3, 7, 6, 3),
+    (2, 2, 4, 1, 7, 4, 1, 6, 0, 4, 1, 7, 5, 4, 1),
+)
+"""Of five lengths; they repeat themselves, so that those who copy have something to say."""
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column. variants: requests take turns with them. stops: texts may end early here, so some must end within an
+    accepted block."""
+
+    name: str
+    variants: tuple[Sampling, ...]
+    stops: bool = False
+
+    @property
+    def greedy(self) -> bool:
+        return all(sampling.greedy for sampling in self.variants)
+
+
+def _warm(**options: Any) -> Sampling:
+    return Sampling(**{"max_tokens": 6, "temperature": 1.0, "ignore_eos": True, **options})
+
+
+def _greedy(**options: Any) -> Sampling:
+    return Sampling(**{"max_tokens": 14, "ignore_eos": True, **options})
+
+
+_BIAS = {1: 1.0, 4: -1.5, 6: -100.0}
+
+SETTINGS = (
+    Setting(
+        "greedy",
+        (
+            _greedy(),
+            _greedy(repetition_penalty=1.3),
+            _greedy(frequency_penalty=0.8, presence_penalty=0.4),
+            _greedy(logit_bias=_BIAS),
+            _greedy(stop=("ca", "f")),
+            _greedy(ignore_eos=False, min_tokens=2, frequency_penalty=0.8),
+        ),
+    ),
+    Setting("T=1", (_warm(),)),
+    Setting("T=0.7, top-p 0.9", (_warm(temperature=0.7, top_p=0.9),)),
+    Setting("min-p", (_warm(temperature=1.2, min_p=0.08),)),
+    Setting("penalties", (_warm(repetition_penalty=1.4, presence_penalty=0.9, frequency_penalty=0.6),)),
+    Setting("logit bias", (_warm(logit_bias=_BIAS),)),
+    Setting("stop strings", (_warm(stop=("ca", "f")),), stops=True),
+    Setting(
+        "logprobs",
+        (
+            _warm(temperature=0.8, top_k=5, logprobs=2, logprobs_mode="raw"),
+            _warm(temperature=0.8, top_k=5, logprobs=8, logprobs_mode="processed"),
+        ),
+    ),
+    Setting(
+        "EOS in a block",
+        (_warm(ignore_eos=False, logit_bias={EOS: 0.5}), _warm(ignore_eos=False, logit_bias={EOS: 1.0}, min_tokens=2)),
+        stops=True,
+    ),
+)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+class Workshop:
+    """The tiny target and what drafters for it are made of, in a directory.
+
+    target: its runner, shared by all engines. path: its checkpoint.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.path = self.checkpoint()
+        plain = hs.load(self.path, "none", dtype="float32", max_length=CONTEXT, max_batch_size=1)
+        self.target, self.tokenizer, self.eos = plain.target, plain.tokenizer, plain.eos_token_ids
+        assert self.eos == {EOS}, "the target's config names its EOS"
+        self.slots = 1
+
+    def engine(self, entry: Entry, rule: Rule, slots: int) -> hs.Engine:
+        """A new engine for so many requests at a time, which drafts what the entry says in every step."""
+        self.slots = slots
+        return hs.Engine(
+            self.target,
+            self.tokenizer,
+            entry.make(self) if entry.make is not None else None,
+            rule=rule,
+            num_speculative_tokens=entry.nodes,
+            max_batch_size=slots,
+            eos_token_ids=self.eos,
+        )
+
+    def checkpoint(self, *, noise: float = 0.0) -> str:
+        """The target, or one that is slightly off."""
+        path = self._root / f"llama-{noise}"
+        if not path.exists():
+            torch.manual_seed(0)
+            config = tf.LlamaConfig(
+                vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=LAYERS,
+                num_attention_heads=HEADS, num_key_value_heads=1, max_position_embeddings=CONTEXT,
+                bos_token_id=None, eos_token_id=EOS, pad_token_id=None,
+            )  # fmt: skip
+            made = AutoModelForCausalLM.from_config(config)
+            matrices = [parameter.data for parameter in made.parameters() if parameter.dim() > 1]
+            for matrix in matrices:
+                matrix.normal_(0, 0.35)
+            for matrix in matrices:
+                matrix += noise * torch.randn_like(matrix)
+            made.save_pretrained(path)
+            tokenizer(tuple(LETTERS)).save_pretrained(path)
+        return str(path)
+
+    @cache  # noqa: B019 -- a workshop lives as long as the tests
+    def runner(self, path: str) -> ModelRunner:
+        made = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        return ModelRunner(adopt(made), max_length=CONTEXT)
+
+    def draft(self, **options: Any) -> DraftModel:
+        """A draft LM that is nearly the target."""
+        runner = self.runner(self.checkpoint(noise=0.12))
+        return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
+
+    def translated(self, way: Any) -> TranslatedDraft:
+        """The same of ten tokens, of which eight write what the target's do, in another order."""
+        words = (*reversed(LETTERS), "ab", "ca")
+        path = self._root / "other-tokenizer"
+        if not path.exists():
+            near = AutoModelForCausalLM.from_pretrained(self.checkpoint(noise=0.12))
+            last = torch.tensor([LETTERS.index(word[-1]) for word in words])
+            for part in (near.get_input_embeddings(), near.get_output_embeddings()):
+                part.weight.data = part.weight.data[last]
+            near.config.vocab_size = len(words)
+            near.save_pretrained(path)
+            tokenizer(words).save_pretrained(path)
+        return TranslatedDraft(
+            self.runner(str(path)), name="other tokenizer", vocab_size=VOCAB, slots=self.slots,
+            target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), way=way,
+        )  # fmt: skip
+
+    def medusa(self) -> MedusaDrafter:
+        folder = self._root / "medusa"
+        if not folder.exists():
+            generator = torch.Generator().manual_seed(4)
+            tensors = {}
+            for head in range(3):
+                tensors[f"{head}.0.linear.weight"] = 0.3 * torch.randn(WIDTH, WIDTH, generator=generator)
+                tensors[f"{head}.0.linear.bias"] = 0.3 * torch.randn(WIDTH, generator=generator)
+                tensors[f"{head}.1.weight"] = 0.5 * torch.randn(VOCAB, WIDTH, generator=generator)
+            self.folder("medusa", tensors, {"medusa_num_heads": 3, "medusa_num_layers": 1})
+        return MedusaDrafter.load(folder, self.target)
+
+    def eagle(self, version: int, tree: Any) -> EagleDrafter:
+        folder = self._root / f"eagle-{version}"
+        if not folder.exists():
+            self.folder(folder.name, *_eagle(version))
+        return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
+
+    def folder(self, name: str, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> Path:
+        """A checkpoint of a head."""
+        folder = self._root / name
+        folder.mkdir()
+        save_file(dict(tensors), folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def listed(self, *, graft: bool) -> Cascade:
+        return Cascade([NgramDrafter(shortest=1 if graft else 2), self.draft()], graft=graft)
+
+
+def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A random EAGLE head; that of version 3 knows six of the eight tokens."""
+    generator = torch.Generator().manual_seed(version)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return 0.35 * torch.randn(*shape, generator=generator)
+
+    third = version == 3
+    into, prefix = (2 * WIDTH, "midlayer.") if third else (WIDTH, "layers.0.")
+    tensors = {"fc.weight": normal(WIDTH, (3 if third else 2) * WIDTH)}
+    for name, shape in {
+        "self_attn.q_proj": (WIDTH, into), "self_attn.k_proj": (WIDTH // 2, into),
+        "self_attn.v_proj": (WIDTH // 2, into), "self_attn.o_proj": (WIDTH, WIDTH),
+        "mlp.gate_proj": (2 * WIDTH, WIDTH), "mlp.up_proj": (2 * WIDTH, WIDTH), "mlp.down_proj": (WIDTH, 2 * WIDTH),
+    }.items():  # fmt: skip
+        tensors[f"{prefix}{name}.weight"] = normal(*shape)
+    tensors[f"{prefix}post_attention_layernorm.weight"] = torch.ones(WIDTH)
+    config: dict[str, Any] = {
+        "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": 1,
+        "num_key_value_heads": 1, "vocab_size": VOCAB, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-6,
+        "architectures": ["LlamaForCausalLMEagle3" if third else "LlamaForCausalLMEagle"],
+    }  # fmt: skip
+    if third:
+        tensors |= {f"{prefix}{name}.weight": torch.ones(WIDTH) for name in ("hidden_norm", "input_layernorm")}
+        known = torch.tensor([0, 1, 2, 4, 5, 7])
+        marked = torch.zeros(VOCAB, dtype=torch.bool)
+        marked[known] = True
+        tensors |= {
+            "norm.weight": torch.ones(WIDTH), "lm_head.weight": normal(len(known), WIDTH),
+            "d2t": known - torch.arange(len(known)), "t2d": marked,
+        }  # fmt: skip
+        config["draft_vocab_size"] = len(known)
+    return tensors, config
+
+
+def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
+    """One token for each of these words, of which the longer ones are merged from letters."""
+    merges = [(word[0], word[1:]) for word in words if len(word) > 1]
+    made = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row. make: builds the drafter; None is plain decoding. nodes: of its drafts. longer: tokens by which its
+    sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
+    `share`."""
+
+    name: str
+    make: Callable[[Workshop], Drafter] | None
+    nodes: int = 3
+    longer: int = 0
+    share: float = 1.0
+
+    def sampling(self, sampling: Sampling, seed: int) -> Sampling:
+        more = 0 if sampling.greedy else self.longer
+        return replace(sampling, seed=seed, max_tokens=sampling.max_tokens + more)
+
+
+ENTRIES = (
+    Entry("none", None),
+    Entry("n-gram", lambda _: NgramDrafter()),
+    Entry("suffix, chain", lambda _: SuffixDrafter()),
+    Entry("suffix, tree", lambda _: SuffixDrafter(tree=True), nodes=6),
+    Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore())),
+    Entry("suffix, tree, past outputs", lambda _: SuffixDrafter(store=SuffixStore(), tree=True), nodes=6),
+    Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
+    Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6),
+    Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6),
+    Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
+    Entry("draft LM, chain", lambda shop: shop.draft()),
+    Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6),
+    Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
+    Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection")),
+    Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
+    Entry("Medusa", lambda shop: shop.medusa(), nodes=8),
+    Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none")),
+    Entry("EAGLE-1, static tree", lambda shop: shop.eagle(1, "static"), nodes=8),
+    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8),
+    Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none")),
+    Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
+    Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8),
+    Entry("list, best of", lambda shop: shop.listed(graft=False)),
+    Entry("list, grafted", lambda shop: shop.listed(graft=True), nodes=6),
+)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something that would not be exact, or cannot be done. attempt: must raise `error`, and its message hold
+    `reason`."""
+
+    what: str
+    error: type[hs.errors.HeadstartError]
+    reason: str
+    attempt: Callable[[Workshop], object]
+
+
+def _lossy_head(shop: Workshop) -> object:
+    tensors, config = _eagle(3)
+    method = {"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 3}
+    folder = shop.folder("lossy", tensors, {**config, "speculators_config": {"proposal_methods": [method]}})
+    return EagleDrafter.load(folder, shop.target, target_folder=shop.path, slots=1)
+
+
+def _head_of_another(shop: Workshop) -> object:
+    tensors, config = _eagle(1)
+    folder = shop.folder("another", tensors, {**config, "vocab_size": 2 * VOCAB})
+    return EagleDrafter.load(folder, shop.target, target_folder=shop.path, slots=1)
+
+
+def _left_early(shop: Workshop) -> object:
+    config = tf.GPT2Config(vocab_size=VOCAB, n_embd=WIDTH, n_layer=2, n_head=2, n_positions=CONTEXT)
+    runner = ModelRunner(adopt(AutoModelForCausalLM.from_config(config)), max_length=CONTEXT)
+    return hs.Engine(runner, drafter=EarlyExitDrafter(layer=1))
+
+
+def _spelled_otherwise(shop: Workshop) -> object:
+    wordpiece = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
+    wordpiece.decoder = decoders.WordPiece()
+    return TranslatedDraft(
+        shop.target, name="wordpiece", vocab_size=VOCAB, slots=1,
+        target_tokenizer=shop.tokenizer, draft_tokenizer=PreTrainedTokenizerFast(tokenizer_object=wordpiece),
+    )  # fmt: skip
+
+
+REFUSALS = (
+    Refusal(
+        'rule="typical", or any other that is not exact',
+        hs.errors.InvalidOption,
+        "rule='typical' does not exist",
+        lambda shop: hs.Engine(shop.target, rule="typical"),  # type: ignore[arg-type]
+    ),
+    Refusal(
+        "a head whose checkpoint asks for lossy acceptance",
+        hs.errors.UnsupportedModel,
+        "lossy verification",
+        _lossy_head,
+    ),
+    Refusal("a head of another target", hs.errors.UnsupportedModel, "made for another target", _head_of_another),
+    Refusal(
+        "early exit from an architecture that runs through transformers' own modules",
+        hs.errors.UnsupportedModel,
+        "cannot be left early",
+        _left_early,
+    ),
+    Refusal(
+        "a draft LM whose tokens cannot be told as bytes",
+        hs.errors.IncompatibleTokenizer,
+        "cannot be told as bytes",
+        _spelled_otherwise,
+    ),
+    Refusal(
+        "stop strings for a model without tokenizer",
+        hs.errors.InvalidOption,
+        "stop strings need a tokenizer",
+        lambda shop: hs.Engine(shop.target).generate([1], Sampling(stop=("a",))),
+    ),
+)
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+COMMAND = "python -m pytest -n 2 tests/test_matrix.py"
+WRITER = "python tools/exactness_matrix.py"
+
+_PAGE = """\
+# The exactness matrix
+
+Every drafter, under both rules, with every sampling parameter, in both batch shapes: what comes out is what the target
+alone would have said. Each cell is a test, run in float32 with
+
+    {command}
+
+This page is written by `{writer}` from what `tests/matrix_cells.py` declares; a test fails if it
+is not up to date.
+
+- **identity**: greedy texts equal those of transformers' `generate`, token for token: plain, and with penalties, bias,
+  stop strings, EOS and `min_tokens`.
+- **law**: every sampled token is held against its own law: transformers' forward and transformers' processors for just
+  the text before it (presence and frequency penalties, which transformers does not have, are written out). Chi-square
+  tests look at tokens by context, by rank, by what a copy of the text would say, by what was said just before, and by
+  what the drafter was in favour of. A cell fails at p < 3·10⁻⁷; no token of probability 0 may ever come.
+- **ends**: besides, each text ends just where it must, with the right reason and the right text, also in the middle of
+  an accepted block, which has to happen.
+- **values**: besides, log-probabilities, raw and processed, are those of transformers.
+
+A cell holds for a ragged batch of up to {slots} requests, prompts of {lengths} tokens and all settings mixed,
+and for batch 1, where the same seeds must give the same tokens. In each cell of a drafter some of its guesses were
+accepted and some rejected. The tests are tested, too: wrong rules that engines have had (resampling from p, typical
+acceptance, penalties that do not see the draft, ends overlooked in a block, ...) are planted, and must be found.
+
+{tables}## Refused
+
+No cell is empty: what does not stand above, because it would not be exact or cannot be done, raises a typed error that
+says why. These are tested as well.
+
+| | error | reason |
+| --- | --- | --- |
+{refusals}
+"""
+
+
+def table() -> str:
+    """The page."""
+    lengths = ", ".join(str(len(prompt)) for prompt in PROMPTS[:-1]) + f" and {len(PROMPTS[-1])}"
+    tables = ""
+    for rule in RULES:
+        header = " | ".join(("drafter", *(setting.name for setting in SETTINGS)))
+        tables += f'## Rule "{rule}"\n\n| {header} |\n| --- |{" :---: |" * len(SETTINGS)}\n'
+        for entry in ENTRIES:
+            cells = " | ".join(f"✓ {_how(setting)}" for setting in SETTINGS)
+            tables += f"| {entry.name} | {cells} |\n"
+        tables += "\n"
+    refusals = "\n".join(f"| {each.what} | `{each.error.__name__}` | ... {each.reason} ... |" for each in REFUSALS)
+    return _PAGE.format(command=COMMAND, writer=WRITER, slots=SLOTS, lengths=lengths, tables=tables, refusals=refusals)
+
+
+def _how(setting: Setting) -> str:
+    if setting.greedy:
+        return "identity"
+    if setting.stops:
+        return "law, ends"
+    return "law, values" if any(sampling.logprobs for sampling in setting.variants) else "law"
