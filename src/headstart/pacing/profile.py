@@ -69,7 +69,7 @@ def read(path: Path) -> Costs | None:
     try:
         found = json.loads(path.read_text())["costs"]
         rows = tuple((int(n), float(seconds)) for n, seconds in found["rows"])
-        drafts = {str(name): DraftCost(**{k: float(v) for k, v in d.items()}) for name, d in found["drafts"].items()}
+        drafts = {str(name): DraftCost(**d) for name, d in found["drafts"].items()}
         return Costs(rows, float(found["request"]), drafts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
