@@ -21,8 +21,7 @@ def measure_costs(engine: Engine, *, seconds: float = 1.0) -> StepCosts:
     """Seconds of target forwards by rows, and of each source's draft, for one request. The engine must be idle."""
     from headstart.pacing.measuring import measure
 
-    drafter = engine.drafting.drafter
-    return measure(engine.target, engine.cache, drafter.parts if drafter else (), batch=1, seconds=seconds)
+    return measure(engine.target, engine.cache, engine.drafter.parts, batch=1, seconds=seconds)
 
 
 def least(first: StepCosts, second: StepCosts) -> StepCosts:
@@ -45,8 +44,8 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     found: dict[str, int | None] = {
         "target_cache": _bytes(engine.cache, seen),
         "target_weights": _bytes(engine.target, seen),
-        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafting.drafter)),
-        "drafter_weights": _bytes(engine.drafting.drafter, seen),
+        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafter)),
+        "drafter_weights": _bytes(engine.drafter, seen),
         "peak_process": _peak(),
         "peak_gpu": None,
     }

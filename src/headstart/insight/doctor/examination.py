@@ -124,7 +124,7 @@ class _Examiner:
         shop = self._shop = Workshop(question.setup)
         found = Found()
         if question.scan is not None:
-            found = scan(question.scan, shop.ours, shop.wish)
+            found = scan(question.scan, shop.target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
         self._refuse_bad_prompts()
         self._sampling = question.sampling
@@ -134,14 +134,14 @@ class _Examiner:
             self._check_default_pacing()
         verdict = decide(self._judged)
         if verdict.best is not None:
-            shop.adaptive(verdict.best.candidate)  # its costs are then known to the next load
+            shop.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
             question=question,
             provenance=self._provenance,
             described=described(shop),
             memory=shop.memory,
             costs=self._with_overhead(costs),
-            read=bytes_read(shop.ours.config, shop.ours.need.weights, shop.ours.dtype, question.setup.quantize),
+            read=bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
             looked=tuple(self._looked),
             judged=tuple(self._judged),
@@ -159,7 +159,7 @@ class _Examiner:
         seconds = min(_COSTS, question.seconds / 10)
         plain = shop.plain
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(shop.runner, plain.cache, (), batch=batch, seconds=seconds)
+        costs = measure(shop.target.runner, plain.cache, (), batch=batch, seconds=seconds)
         token = seconds_of_token(shop, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
@@ -279,7 +279,7 @@ class _Examiner:
         if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
             return None  # these have their recommendation
         return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, shop.device, self._question.setup.quantize, found
+            ours.source, ours.config.to_dict(), ours.dtype, shop.target.device, self._question.setup.quantize, found
         )
 
     # -- around -------------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class _Examiner:
         engine = self._shop.plain
         for item in self._items:
             try:
-                engine.cancel(engine.submit(item.prompt, self._question.sampling))
+                engine.encode(item.prompt)
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise
