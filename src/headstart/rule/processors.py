@@ -20,7 +20,7 @@ from torch import Tensor
 from headstart.types import Sampling
 
 A = TypeVar("A", NDArray[np.float32], Tensor)
-Terms = tuple[NDArray[np.float32] | np.float32, ...]
+Terms = tuple[Any, ...]
 
 
 class Processor(Protocol):
@@ -61,7 +61,7 @@ class TokenEdit(Processor):
 
     @staticmethod
     @abstractmethod
-    def change(score: A, *terms: A) -> A:
+    def change(score: A, *terms: Any) -> A:
         """The new logits of the ids, from the present ones and the terms. The only arithmetic, for host and device."""
 
     def edit(self, x: NDArray[np.float32]) -> None:
@@ -99,8 +99,9 @@ class LogitBias(TokenEdit):
         return self.ids, (self.bias,)
 
     @staticmethod
-    def change(score: A, *terms: A) -> A:
-        return score + terms[0]
+    def change(score: A, *terms: Any) -> A:
+        added: A = score + terms[0]
+        return added
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,8 +124,9 @@ class MinTokens(TokenEdit):
         return self.stop_ids if self.missing > 0 else self.stop_ids[:0], (np.float32(-np.inf),)
 
     @staticmethod
-    def change(score: A, *terms: A) -> A:
-        return score + terms[0]
+    def change(score: A, *terms: Any) -> A:
+        added: A = score + terms[0]
+        return added
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -145,7 +147,7 @@ class RepetitionPenalty(TokenEdit):
         return self.seen, (self.penalty,)
 
     @staticmethod
-    def change(score: A, *terms: A) -> A:
+    def change(score: A, *terms: Any) -> A:
         (penalty,) = terms
         where: Any = torch.where if isinstance(score, Tensor) else np.where
         changed: A = where(score < 0, score * penalty, score / penalty)
@@ -176,9 +178,10 @@ class CountPenalty(TokenEdit):
         return ids, (np.fromiter(self.counts.values(), np.float32, number) * self.frequency, self.presence)
 
     @staticmethod
-    def change(score: A, *terms: A) -> A:
+    def change(score: A, *terms: Any) -> A:
         by_count, presence = terms
-        return score - by_count - presence
+        lowered: A = score - by_count - presence
+        return lowered
 
 
 def processors_of(
