@@ -22,6 +22,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
     needs = ", ".join(
         f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.looked if one.memory is not None
     )
+    prompts = examination.forms or str(len(examination.question.items))
     batches = dict.fromkeys((1, examination.question.setup.max_batch_size))
     return {
         "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
@@ -32,7 +33,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
         "nearly free": f"up to {costs.free_rows} rows",
         "bound by": "; ".join(costs.words(batch) for batch in batches),
         **tokenizers,
-        "prompts": f"{len(examination.question.items)}, up to {examination.tokens} new tokens each",
+        "prompts": f"{prompts}, up to {examination.tokens} new tokens each",
     }
 
 
