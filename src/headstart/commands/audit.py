@@ -248,18 +248,13 @@ def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
     """Token ids, checked by the engine that will read them; of conversations the first turn."""
     from headstart.engine.prompts import templated
 
-    found = []
-    for item in items:
-        request = engine.submit(templated(engine.tokenizer, item).prompt, Sampling(max_tokens=1))
-        engine.cancel(request)
-        found.append(list(request.prompt))
-    return found
+    return [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
     from headstart.insight.audit.run import audit_engine
 
-    longest = engine.drafting.default_budget if k is None else k
+    longest = engine.drafter.default_budget if k is None else k
     with _progress(console) as told:
         return audit_engine(engine, prompts, replace(plan, k=longest), told)
 

@@ -30,8 +30,8 @@ SWEEP_UNITS = 2
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What to run. limit: prompts of each category at most (a conversation is one, with all its turns). batch_size: prompts that run at once, of one category.
-    warm_up: rounds before the count. ks: draft lengths of the sweep."""
+    """What to run. limit: prompts of each category at most; a conversation is one, with all its turns. batch_size:
+    prompts that run at once, of one category. warm_up: rounds before the count. ks: draft lengths of the sweep."""
 
     sampling: Sampling = field(default_factory=Sampling)
     repetitions: int = 3
@@ -155,18 +155,16 @@ class Session:
             self.on_round("sweep of K")
 
     def _prompt(self, item: PromptItem) -> PromptRecord:
-        sampling = self.settings.sampling
         try:
-            request = self.engine.submit(item.prompt, sampling)
+            tokens = self.engine.encode(item.prompt)
         except HeadstartError as error:
             error.message = f"prompt {item.name or item.category}: {error.message}"
             raise
-        self.engine.cancel(request)
         written = item.prompt if isinstance(item.prompt, str) else json.dumps(item.prompt)
         return PromptRecord(
             name=item.name,
             category=item.category,
-            tokens=len(request.prompt),
+            tokens=len(tokens),
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             text=item.prompt if self.settings.keep_texts else None,
             form=item.form,
