@@ -81,7 +81,8 @@ class AdaptivePacing(Pacing):
 
     def observe(self, step: Step) -> None:
         if self._dozing:  # one plain step is much like the next, and listening takes time as well
-            self._slept[step.request] = self._slept.get(step.request, 0) + len(step.tokens)
+            if step.request in self._rows:  # else it ends before it was ever planned: cancelled while it waited
+                self._slept[step.request] = self._slept.get(step.request, 0) + len(step.tokens)
             return
         state = self._rows.get(step.request)
         if state is None or not step.rows:

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from headstart.errors import InvalidFile
 from headstart.files import write_text
 from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Record, Trial
+from headstart.prompt_sets import words_of_forms
 from headstart.theory import StepCosts
 
 VERSION = 1
@@ -49,6 +50,11 @@ class BenchResult:
     def category(self, unit: int) -> str:
         """Of a unit's prompts, which are all of one category."""
         return self.prompts[self.units[unit][0]].category
+
+    @property
+    def forms(self) -> str:
+        """How the prompts were sent, in words; nothing in older files."""
+        return words_of_forms(prompt.form for prompt in self.prompts)
 
     def record(self, summary: Sequence[Record] = ()) -> Record:
         """As JSON values."""

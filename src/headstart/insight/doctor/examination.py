@@ -16,7 +16,9 @@ from statistics import median
 import torch
 
 from headstart.engine.engine import Engine
+from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
+from headstart.insight.conversations import every_turn
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
@@ -42,12 +44,14 @@ from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
 from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.measuring import measure, measured_batch
-from headstart.prompt_sets import PromptItem
+from headstart.prompt_sets import PromptItem, words_of_forms
 from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 _LISTS = 2
 _COSTS = 1.5
+_TURNS = 0.1
+"""The share of the time in which first turns are answered, so that later ones can be measured."""
 _LEAST = 0.5
 
 Progress = Callable[[str, float], None]
@@ -88,6 +92,8 @@ class Examination:
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     advice: Path | None = None
+    forms: str = ""
+    """How the prompts were sent, in words."""
 
     @property
     def unsteady(self) -> float | None:
@@ -130,9 +136,11 @@ class _Examiner:
             found = scan(question.scan, target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
         self._plain = question.setup.engine(target)
+        self._items = [templated(target.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()
         self._sampling = question.sampling
         costs = self._target_costs()
+        self._ask_later_turns()
         self._measure_all(wanted)
         if question.check:
             self._check_default_pacing()
@@ -153,6 +161,7 @@ class _Examiner:
             seconds=time.monotonic() - self._begin,
             passed_over=dict(found.passed_over),
             advice=self._keep(verdict) if question.keep else None,
+            forms=words_of_forms(item.form for item in self._items),
         )
 
     # -- costs and rounds ---------------------------------------------------------------------------------------------
@@ -178,6 +187,17 @@ class _Examiner:
         further = [each.row_overhead for timing in self._timings.values() for each in timing.sources.values()]
         plain = median(timing.plain.overhead for timing in self._timings.values())
         return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
+
+    def _ask_later_turns(self) -> None:
+        """Later turns of conversations are prompts too, as many as can be had in a small share of the time. They come
+        last, so that a check finds first and later turns in both of its halves."""
+        until = time.monotonic() + _TURNS * self._question.seconds
+        later: list[PromptItem] = []
+        for item in self._items:
+            if item.chat is not None and item.chat.later and time.monotonic() < until:
+                self._tell("asking first turns")
+                later += every_turn(self._plain, [item], self._sampling)[1:]
+        self._items += spread(later)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
         looks = [self._look(candidate) for candidate in wanted]
