@@ -180,7 +180,7 @@ def is_the_law_of_transformers(module: Any) -> None:
             assert torch.equal(found.isneginf(), expected.isneginf())
 
 
-def bad_rows_are_told(module: Any) -> None:
+def bad_rows_are_reported(module: Any) -> None:
     rows = [module.LawRow(module.LawState(s, PROMPT, V, STOPS)) for s in GREEDY.values()]
     for bad in (math.nan, math.inf):
         x = random_logits(len(rows), seed=4)
@@ -210,9 +210,9 @@ LAW = [
     (law, "draft tokens are not seen", "self.state.after(self.drafted).processors", "self.state.processors",
      is_the_law_of_transformers),
     (law, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",
-     bad_rows_are_told),
+     bad_rows_are_reported),
     (law, "a NaN row is one-hot", "nothing = highest - highest", "nothing = torch.zeros_like(highest)",
-     bad_rows_are_told),
+     bad_rows_are_reported),
     (processors, "min_tokens holds one token too long", "self.stop_ids if self.missing > 0 else",
      "self.stop_ids if self.missing >= 0 else", is_the_law_of_transformers),
     (processors, "min_tokens ends one token early", "self.stop_ids if self.missing > 0 else",
@@ -347,7 +347,7 @@ def the_engine_gives_the_plain_text(target: ModelRunner, plain: tuple[int, ...])
     engine.cache.check()
 
 
-def a_broken_model_is_told(target: ModelRunner) -> None:
+def a_broken_model_is_reported(target: ModelRunner) -> None:
     broken = Sampling(max_tokens=4, logit_bias=dict.fromkeys(range(97), 3e38), repetition_penalty=1e-3)
     out = Engine(target).generate([5, 17, 40], broken)
     assert isinstance(out.error, NonFiniteLogits)
@@ -385,6 +385,6 @@ def test_a_fault_in_judging_is_caught(
 
 
 def test_a_judge_that_ignores_nan_is_caught(target: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_broken_model_is_told(target)
+    a_broken_model_is_reported(target)
     monkeypatch.setattr(judging, "greedy", lambda x, rows: [max(token, 0) for token in law.greedy(x, rows)])
-    assert caught(a_broken_model_is_told, target)
+    assert caught(a_broken_model_is_reported, target)
