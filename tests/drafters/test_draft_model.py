@@ -103,7 +103,7 @@ def test_a_batch_of_different_budgets_equals_each_alone(drafter: DraftModel) -> 
     for each, draft in zip(contexts, together, strict=True):
         alone = DraftModel(drafter.runner, name="alone", vocab_size=VOCAB, slots=1).propose([each])[0]
         assert alone.tokens == draft.tokens
-        assert len(draft) == each.budget
+        assert len(draft) == each.budget.nodes
 
 
 def test_at_the_end_of_its_context_it_proposes_less_and_then_nothing(drafter: DraftModel) -> None:

@@ -497,5 +497,5 @@ def test_a_retokenised_transcript_is_what_such_a_pair_gets() -> None:
     target, draft = byte_level(), pieces()
     drafter = drafter_of(random_lm(len(draft)), target, draft)
     drafter.propose([context(target("The quick")["input_ids"], len(target), 1)])
-    assert isinstance(drafter._rows[0]._transcript, Retokenised)
-    assert drafter._rows[0].ids == draft("The quick")["input_ids"]
+    assert isinstance(drafter._memories[0]._transcript, Retokenised)
+    assert drafter._memories[0].ids == draft("The quick")["input_ids"]
