@@ -107,7 +107,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, prompts: Path) ->
     monkeypatch.setattr(headstart, "load", load, raising=False)
     monkeypatch.setattr("headstart.insight.bench.session.Session", make)
     arguments = (
-        f"--target T --drafter D --prompts {prompts} --limit 2 --repetitions 4 --warm-up 0 --batch-size 3 "
+        f"--target T --drafter D --prompts {prompts} --split --limit 2 --repetitions 4 --warm-up 0 --batch-size 3 "
         "--k-sweep 1,2 --device cuda:1 --dtype float32 --quantize int8 --rule coupled --k 3 --pacing fixed "
         "--tree top-k --max-length 99 --trust-remote-code --max-tokens 4 --min-tokens 2 --temperature 0.8 --top-k 5 "
         "--top-p 0.9 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.3 --frequency-penalty 0.4 "

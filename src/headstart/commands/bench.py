@@ -172,6 +172,8 @@ def run(
             "pacing": pacing, "tree": tree, "rule": rule, "device": device, "dtype": dtype, "quantize": quantize,
             "max_length": max_length, "suffix_store": None if suffix_store is None else str(suffix_store),
         }  # fmt: skip
+        if split:
+            asked["split"] = True
         engine = cli.load_engine(
             messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
             pacing=pacing, tree=tree, max_batch_size=batch_size, max_length=max_length,
