@@ -185,7 +185,7 @@ def test_an_interrupt_reports_what_was_finished(
     real = Session.run
 
     def run_a_little(self: Session) -> BenchResult:
-        advance, calls = self.on_round, []
+        advance, calls = self.on_trial, []
 
         def count(words: str) -> None:
             advance(words)
@@ -193,7 +193,7 @@ def test_an_interrupt_reports_what_was_finished(
             if len(calls) == 2 + 6:
                 raise KeyboardInterrupt
 
-        self.on_round = count
+        self.on_trial = count
         return real(self)
 
     monkeypatch.setattr(Session, "run", run_a_little)
@@ -202,7 +202,7 @@ def test_an_interrupt_reports_what_was_finished(
     assert "interrupted" in result.stdout
     read = BenchResult.read(tmp_path / "r.json")
     assert not read.complete
-    assert len(read.rounds) == 6
+    assert len(read.trials) == 6
 
 
 def test_an_interrupt_before_anything_was_finished(

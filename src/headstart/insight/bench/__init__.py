@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from headstart.insight.bench.compare import Comparison, compare
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round, RunRecord
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, summarise
 from headstart.insight.bench.sweep import SweepPoint, sweep_points
@@ -19,9 +19,9 @@ __all__ = [
     "Comparison",
     "Figures",
     "PromptRecord",
-    "Round",
     "RunRecord",
     "SweepPoint",
+    "Trial",
     "compare",
     "summarise",
     "sweep_points",
