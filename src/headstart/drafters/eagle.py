@@ -29,7 +29,7 @@ from headstart.drafters.growing.policy import Ways
 from headstart.drafters.growing.trees import Guess as TreeGuess
 from headstart.drafters.growing.trees import TopK, grow
 from headstart.errors import InvalidOption
-from headstart.model.heads.eagle import Head, Spoken, complete
+from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle, read, read_target
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.loading import fetch
@@ -258,7 +258,7 @@ class EagleDrafter(Drafter):
         given = states[0] if len(states) == 1 else torch.cat(tuple(states))
         return self._take(live, self._run(segments, given, own=True), [segment.judged for segment in segments])
 
-    def _take(self, live: _Live, spoken: Spoken, counts: Sequence[int]) -> Tensor:
+    def _take(self, live: _Live, spoken: HeadOutput, counts: Sequence[int]) -> Tensor:
         """Give each the states to go on from; returns the logits [R, draft V]."""
         parts = [spoken.states] if len(live) == 1 else torch.split(spoken.states, list(counts))
         for each, states in zip(live, parts, strict=True):
@@ -274,7 +274,7 @@ class EagleDrafter(Drafter):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, rows: Sequence[_Row], count: int) -> Spoken:
+    def _read(self, rows: Sequence[_Row], count: int) -> HeadOutput:
         """Read up to `count` of each request's rows, and keep them; what the last of each says."""
         parts = [row.pop(count) for row in rows]
         given = parts[0][1] if len(parts) == 1 else torch.cat([states for _, states in parts])
@@ -284,7 +284,7 @@ class EagleDrafter(Drafter):
             self.cache.keep(segment.slot, len(segment))
         return spoken
 
-    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> Spoken:
+    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> HeadOutput:
         return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
 
     def _seat(self, row: _Row) -> int:
