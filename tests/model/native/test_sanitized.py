@@ -21,7 +21,6 @@ PLANTS = {
         "s.capacity + token) * s.dim;\n}\n\n// Who sees whom",
         "s.capacity + token + s.capacity) * s.dim;\n}\n\n// Who sees whom",
     ),
-    "a buffer one thread short": ("decoder.cpp", "std::max(threads, int64_t(1)) * numbers()", "numbers()"),
     "an overflow of whole numbers": (
         "decoder.cpp",
         "const int64_t all = s.heads + 2 * s.kv_heads",

@@ -88,6 +88,7 @@ class FusedDecoder:
             packed,
             self._windows,
             shapes=self._shapes,
+            dtype=self._dtype,
             vocabulary=self._vocabulary,
             positions=self._length,
             outputs=model.head.outputs,

@@ -31,7 +31,7 @@ class TiledCache(Slots):
 
     def __init__(self, layers: Mapping[int, LayerShape], *, slots: int, capacity: int, dtype: torch.dtype) -> None:
         super().__init__(slots, capacity)
-        self.shapes = layers
+        self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
@@ -51,7 +51,7 @@ class TiledCache(Slots):
         nodes = np.array(path, dtype=np.int64)
         for layer, keys in self.keys.items():
             _, heads, _, dim, _ = keys.shape
-            places = (keys.dtype == torch.bfloat16, heads, dim, self.padded, slot, base, nodes.ctypes.data, len(path))
+            places = (self.dtype == torch.bfloat16, heads, dim, self.padded, slot, base, nodes.ctypes.data, len(path))
             native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
 
 
@@ -79,12 +79,13 @@ class TiledBatch:
         windows: Sequence[int | None],
         *,
         shapes: Mapping[int, LayerShape],
+        dtype: torch.dtype,
         vocabulary: int,
         positions: int,
         outputs: int,
     ) -> None:
         cache = packed.cache
-        if not isinstance(cache, TiledCache) or (cache.shapes is not shapes and cache.shapes != shapes):
+        if not isinstance(cache, TiledCache) or cache.dtype != dtype or cache.shapes != shapes:
             raise InvalidBatch("the row kernels run on caches of their own model", hint=_HINT)
         slots: list[int] = []
         places: list[int] = []

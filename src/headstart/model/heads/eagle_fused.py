@@ -110,6 +110,7 @@ class FusedHead(Head):
             packed,
             (self.config.window,),
             shapes=self.shapes,
+            dtype=self.dtype,
             vocabulary=self._vocabulary,
             positions=self.length,
             outputs=self._model.head.outputs,

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <new>
+#include <exception>
 #include <string>
 
 #include "attention.h"
@@ -339,7 +339,7 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
     }
 }
 
-// All memory of a forward. Throws std::bad_alloc.
+// All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
     const int64_t padded = round_up(batch.count, 32), heads = model.heads * model.dim;
     int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0;
@@ -362,11 +362,13 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity);
 }
 
-// How the structures of this file and of products.h lie in memory, one a line: name, size, each field and its offset.
+// How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
+// size.
 std::string layout() {
     std::string text;
 #define STRUCT(type) text += "\n" #type " " + std::to_string(sizeof(type))
-#define FIELD(type, field) text += " " #field " " + std::to_string(offsetof(type, field))
+#define FIELD(type, field) \
+    text += " " #field " " + std::to_string(offsetof(type, field)) + "+" + std::to_string(sizeof(type::field))
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind);
@@ -426,7 +428,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
         Buffers::grow(b.rows, round_up(count, 32) * row_stride(p->kind, p->inputs));
         Buffers::grow(b.scale, round_up(count, 32));
         b.grow_scratch(count, threads, 0, 0);
-    } catch (const std::bad_alloc &) {
+    } catch (const std::exception &) {
         return 1;
     }
     uint8_t *rows = b.rows.data();
@@ -451,7 +453,7 @@ int headstart_forward(const Model *model, const Batch *batch) {
     static thread_local Buffers b;
     try {
         grow(*model, *batch, b);
-    } catch (const std::bad_alloc &) {
+    } catch (const std::exception &) {
         return 1;
     }
     if (model->bf16)

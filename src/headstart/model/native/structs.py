@@ -81,7 +81,7 @@ MIRRORS: tuple[type[ctypes.Structure], ...] = (Product, Layer, Model, Visible, D
 def difference(library: str) -> str | None:
     """Where a library's own layout (see `headstart_layout`) differs from the mirrors', in words; None if nowhere.
 
-    library: a line for each structure, "Name bytes field offset field offset ...".
+    library: a line for each structure, "Name bytes field offset+bytes ...".
     """
     theirs = {line.split()[0]: line for line in library.splitlines()}
     ours = {mirror.__name__: _layout(mirror) for mirror in MIRRORS}
@@ -92,5 +92,5 @@ def difference(library: str) -> str | None:
 
 
 def _layout(mirror: type[ctypes.Structure]) -> str:
-    fields = (f"{name} {getattr(mirror, name).offset}" for name, *_ in mirror._fields_)
+    fields = (f"{name} {at.offset}+{at.size}" for name, *_ in mirror._fields_ if (at := getattr(mirror, name)))
     return " ".join((mirror.__name__, str(ctypes.sizeof(mirror)), *fields))
