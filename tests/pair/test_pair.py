@@ -13,7 +13,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 import headstart as hs
-from headstart.commands.demo import BUNDLED_PENALTY
+from headstart.commands.loading import BUNDLED_PENALTY
 from headstart.commands.demo import PROMPTS as DEMO_PROMPTS
 
 PAIR = Path(str(resources.files("headstart") / "pair"))

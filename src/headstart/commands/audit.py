@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from headstart.commands import options as cli
+from headstart.commands import loading as cli
+from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
-from headstart.commands.terminal import Traceback, harmless, messages, note, output, reported
+from headstart.commands.terminal import harmless, messages, note, output
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
+from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import check_number
 from headstart.prompt_sets import Prompt, read_prompt_set
 from headstart.types import Sampling
@@ -29,30 +31,22 @@ if TYPE_CHECKING:
     from headstart.insight.audit.run import AuditPlan, Told
 
 _SERVER, _AUDIT, _OUT = "Server", "Audit", "Output"
+_SAMPLING = Sampling(temperature=1.0)
+_SAMPLING_FIELDS = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "logit_bias",
+)  # fmt: skip
 _COLOURS = {"lossless": "green", "not lossless": "red", "undecided": "yellow"}
 
 
+@command
 def audit(
+    *,
     target: cli.Target = "bundled",
+    loading: TargetOptions,
     drafter: cli.Drafter = cli.AUTO,
-    k: cli.K = None,
-    pacing: cli.Pacing = "adaptive",
-    tree: cli.Tree = "auto",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    quantize: cli.Quantize = None,
-    max_length: cli.MaxLength = None,
-    max_batch_size: cli.MaxBatchSize = 8,
-    trust_remote_code: cli.TrustRemoteCode = False,
-    temperature: cli.Temperature = 1.0,
-    top_k: cli.TopK = cli.DEFAULT.top_k,
-    top_p: cli.TopP = cli.DEFAULT.top_p,
-    min_p: cli.MinP = cli.DEFAULT.min_p,
-    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
-    presence_penalty: cli.PresencePenalty = cli.DEFAULT.presence_penalty,
-    frequency_penalty: cli.FrequencyPenalty = cli.DEFAULT.frequency_penalty,
-    logit_bias: cli.LogitBias = None,
+    options: EngineOptions,
+    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
     endpoint: Annotated[
         str | None,
         typer.Option(
@@ -168,7 +162,6 @@ def audit(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write it as a page.")
     ] = None,
-    traceback: Traceback = False,
 ) -> None:
     """Does this engine say what the model says? Tests sampled and greedy text, stops, ends and limits.
 
@@ -182,55 +175,43 @@ def audit(
         headstart audit --endpoint http://localhost:8000/v1 --target path/to/target --dtype bfloat16
         headstart audit --endpoint http://localhost:8000/v1 --against http://localhost:8001/v1
     """
-    with reported(traceback):
-        from headstart.insight.audit.run import AuditPlan
+    from headstart.insight.audit.run import AuditPlan
 
-        if against is not None and endpoint is None:
-            raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
-        check_number("--limit", limit, low=1, integer=True)
-        check_outputs(out, html)
-        items = [item.prompt for item in (sample_prompts() if prompts is None else read_prompt_set(prompts))][:limit]
-        plan = AuditPlan(
-            sampling=Sampling(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-                presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-                logit_bias=cli.parse_logit_bias(logit_bias),
-            ),
-            greedy=not sampling_only,
-            sampled=not greedy_only,
-            behaviour=behaviour,
-            level=level,
-            effect=effect,
-            power=power,
-            max_samples=max_samples,
-            sample_tokens=sample_tokens,
-            greedy_tokens=greedy_tokens,
-            near_tie=near_tie,
-            k=8 if k is None else k,
-            seed=seed,
-        )
-        console = messages()
-        server = {"api_key": _key(api_key_env), "timeout": timeout, "concurrency": concurrency, "seed": seed}
-        if endpoint is not None and against is not None:
-            certificate = _against(endpoint, against, model, against_model, items, plan, server, console)
+    k = options.num_speculative_tokens
+    if against is not None and endpoint is None:
+        raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
+    check_number("--limit", limit, low=1, integer=True)
+    check_outputs(out, html)
+    items = [item.prompt for item in (sample_prompts() if prompts is None else read_prompt_set(prompts))][:limit]
+    plan = AuditPlan(
+        sampling=sampling,
+        greedy=not sampling_only,
+        sampled=not greedy_only,
+        behaviour=behaviour,
+        level=level,
+        effect=effect,
+        power=power,
+        max_samples=max_samples,
+        sample_tokens=sample_tokens,
+        greedy_tokens=greedy_tokens,
+        near_tie=near_tie,
+        k=8 if k is None else k,
+        seed=seed,
+    )
+    console = messages()
+    server = {"api_key": _key(api_key_env), "timeout": timeout, "concurrency": concurrency, "seed": seed}
+    if endpoint is not None and against is not None:
+        certificate = _against(endpoint, against, model, against_model, items, plan, server, console)
+    else:
+        drafters = drafter if endpoint is None else ["none"]
+        engine = cli.load_engine(console, target, drafters, loading, options)
+        ids = _encoded(engine, items)
+        if endpoint is None:
+            certificate = _own(engine, ids, plan, k, console)
         else:
-            engine = cli.load_engine(
-                console, target=target, drafter=drafter if endpoint is None else ["none"], device=device, dtype=dtype,
-                quantize=quantize, rule=rule, k=k, pacing=pacing, tree=tree, max_batch_size=max_batch_size,
-                max_length=max_length, trust_remote_code=trust_remote_code,
-            )  # fmt: skip
-            ids = _encoded(engine, items)
-            if endpoint is None:
-                certificate = _own(engine, ids, plan, k, console)
-            else:
-                certificate = _server(endpoint, model, engine, ids, plan, server, target, console)
-        _print(certificate)
-        _write(certificate, out, html, console)
+            certificate = _server(endpoint, model, engine, ids, plan, server, target, console)
+    _print(certificate)
+    _write(certificate, out, html, console)
     raise typer.Exit(certificate.exit_code)
 
 
