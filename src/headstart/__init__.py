@@ -18,7 +18,7 @@ from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.engine.engine import Engine
-    from headstart.loading.load import load
+    from headstart.loading.load import Target, load
 
 __version__ = version("headstart")
 
@@ -34,6 +34,7 @@ __all__ = [
     "Stats",
     "Step",
     "SuffixStore",
+    "Target",
     "TokenLogprob",
     "Verdict",
     "__version__",
@@ -42,5 +43,10 @@ __all__ = [
 ]
 
 __getattr__ = lazily(
-    __name__, **{"engine.engine": "Engine", "drafters.matching.suffix_store": "SuffixStore", "loading.load": "load"}
+    __name__,
+    **{
+        "engine.engine": "Engine",
+        "drafters.matching.suffix_store": "SuffixStore",
+        "loading.load": "Target load",
+    },
 )

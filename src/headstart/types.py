@@ -53,15 +53,19 @@ class Sampling:
     """
 
     max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
-    temperature: float = _option(0.0, "0 always takes the likeliest token; 1 draws from the model's law.", "-T", low=0)
+    temperature: float = _option(
+        0.0, "0 always takes the likeliest token; 1 draws from the model's distribution.", "-T", low=0
+    )
     top_k: int = _option(0, "Keep only the N likeliest tokens; 0 keeps all.", low=0)
     top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach probability X.", above=0, high=1)
     min_p: float = _option(0.0, "Keep only tokens at least X times as likely as the likeliest.", low=0, high=1)
     repetition_penalty: float = _option(
         1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", above=0
     )
-    presence_penalty: float = _option(0.0, "Subtracted from the logit of every token that the text contains.")
-    frequency_penalty: float = _option(0.0, "Subtracted from a token's logit for each time the text contains it.")
+    presence_penalty: float = _option(0.0, "Subtracted from the logit of every token in the text so far.")
+    frequency_penalty: float = _option(
+        0.0, "Subtracted from a token's logit for each time the text so far contains it."
+    )
     logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
     seed: int | None = _option(
         None, "The same seed gives the same text. Without one, a seed is drawn.", low=0, high=2**63 - 1
@@ -188,22 +192,22 @@ def children_of(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many nodes one request may draft in one step, and why, in plain words.
-
-    caps: the most nodes by source (a drafter's name), where a drafter has several; a source with 0 is not asked,
-    one that is not named may use them all, as far as its own default goes. worth: by source, the accepted tokens a
-    draft of it should bring, less what the time it takes to draft is worth.
-    """
+    """How many nodes one request may draft in one step."""
 
     nodes: int = 0
     reason: str = ""
-    caps: Mapping[str, int] = field(default_factory=dict)
-    worth: Mapping[str, float] = field(default_factory=dict)
+    """Why so many, in plain words."""
+    max_nodes: Mapping[str, int] = field(default_factory=dict)
+    """By source (a drafter's name), where a drafter has several, the most nodes: one with 0 is not asked, one that is
+    not named may use them all, as far as its own default goes."""
+    expected_gain: Mapping[str, float] = field(default_factory=dict)
+    """By source, the accepted tokens that a draft of it should bring, less the tokens that plain decoding would make in
+    the time it takes to draft."""
 
     def within(self, room: int) -> Budget:
         """The same, with at most `room` nodes and never less than none."""
         nodes = max(0, min(self.nodes, room))
-        return self if nodes == self.nodes else Budget(nodes, self.reason, self.caps, self.worth)
+        return self if nodes == self.nodes else Budget(nodes, self.reason, self.max_nodes, self.expected_gain)
 
 
 @dataclass(frozen=True, slots=True)

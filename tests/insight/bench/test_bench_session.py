@@ -188,7 +188,7 @@ def test_texts_are_kept_only_if_asked(engine: hs.Engine) -> None:
 
 def test_a_drafter_that_fails_is_said(engine: hs.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = session(engine, repetitions=1)
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
 
     def fail(_: Any) -> Any:

@@ -20,8 +20,8 @@ def measure_costs(engine: Engine, *, seconds: float = 1.0) -> Costs:
     """Seconds of target forwards by rows, and of each source's draft, for one request. The engine must be idle."""
     from headstart.pacing.measuring import measure
 
-    drafter = engine.drafting.drafter
-    found = measure(engine.target, engine.cache, drafter.parts if drafter else (), batch=1, seconds=seconds)
+    drafter = engine.drafter
+    found = measure(engine.target, engine.cache, drafter.parts, batch=1, seconds=seconds)
     drafts = {name: DraftCost(cost.start, cost.token, cost.read) for name, cost in found.drafts.items()}
     return Costs(found.rows, drafts)
 
@@ -46,8 +46,8 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     found: dict[str, int | None] = {
         "target_cache": _bytes(engine.cache, seen),
         "target_weights": _bytes(engine.target, seen),
-        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafting.drafter)),
-        "drafter_weights": _bytes(engine.drafting.drafter, seen),
+        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafter)),
+        "drafter_weights": _bytes(engine.drafter, seen),
         "peak_process": _peak(),
         "peak_gpu": None,
     }

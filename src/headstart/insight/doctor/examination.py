@@ -119,7 +119,7 @@ class _Examiner:
         shop = self._shop = Workshop(question.setup)
         found = Found()
         if question.scan is not None:
-            found = scan(question.scan, shop.ours, shop.wish)
+            found = scan(question.scan, shop.target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
         self._refuse_bad_prompts()
         self._sampling = question.sampling
@@ -129,7 +129,7 @@ class _Examiner:
             self._check_default_pacing()
         verdict = decide(self._judged)
         if verdict.best is not None:
-            shop.adaptive(verdict.best.candidate)  # its costs are then known to the next load
+            shop.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
             question=question,
             provenance=self._provenance,
@@ -153,14 +153,14 @@ class _Examiner:
         seconds = min(_COSTS, question.seconds / 10)
         plain = shop.plain
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(shop.runner, plain.cache, (), batch=batch, seconds=seconds)
+        costs = measure(shop.target.runner, plain.cache, (), batch=batch, seconds=seconds)
         token = seconds_of_token(shop, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
         self._sampling = replace(
             question.sampling, max_tokens=tokens, min_tokens=min(question.sampling.min_tokens, tokens)
         )
-        read = bytes_read(shop.ours.config, shop.ours.need.weights, shop.ours.dtype, question.setup.quantize)
+        read = bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize)
         return TargetCosts(costs, read)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
@@ -266,7 +266,7 @@ class _Examiner:
         if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
             return None  # these have their recommendation
         return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, shop.device, self._question.setup.quantize, found
+            ours.source, ours.config.to_dict(), ours.dtype, shop.target.device, self._question.setup.quantize, found
         )
 
     # -- around -------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class _Examiner:
         engine = self._shop.plain
         for item in self._items:
             try:
-                engine.cancel(engine.submit(item.prompt, self._question.sampling))
+                engine.encode(item.prompt)
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise
