@@ -14,7 +14,7 @@ from headstart.types import Sampling
 _option = partial(option, panel="What to run")
 
 
-def _parse_lengths(text: str) -> tuple[int, ...]:
+def parse_lengths(text: str) -> tuple[int, ...]:
     """ "1,2,3" as numbers."""
     try:
         return tuple(int(part) for part in text.split(","))
@@ -37,7 +37,7 @@ class BenchSettings:
     )
     ks: tuple[int, ...] = _option(
         (), "Also measure these fixed draft lengths, on two batches of each category: '1,2,3,5,8'.",
-        "--k-sweep", metavar="K,K,...", kind=str, parse=_parse_lengths, low=1,
+        "--k-sweep", metavar="K,K,...", kind=str, parse=parse_lengths, low=1,
     )  # fmt: skip
     keep_texts: bool = option(False, "Write prompts and texts into the result too.", panel="Output")
 
