@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -18,7 +19,7 @@ from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
-from headstart.insight.doctor.costs import TargetCosts, bytes_read
+from headstart.insight.doctor.costs import bytes_read
 from headstart.insight.doctor.lists import worth_trying
 from headstart.insight.doctor.measuring import (
     Failure,
@@ -40,6 +41,7 @@ from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem
+from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 _LISTS = 2
@@ -73,7 +75,10 @@ class Examination:
     provenance: Provenance
     described: dict[str, object]
     memory: Memory
-    costs: TargetCosts
+    costs: StepCosts
+    """Of the target: forwards as measured alone, and the rest of a step as its rounds showed it."""
+    read: int | None
+    """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
     tokens: int
     looked: tuple[Looked, ...]
     judged: tuple[Judged, ...]
@@ -135,7 +140,8 @@ class _Examiner:
             provenance=self._provenance,
             described=described(shop),
             memory=shop.memory,
-            costs=costs,
+            costs=self._with_overhead(costs),
+            read=bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
             looked=tuple(self._looked),
             judged=tuple(self._judged),
@@ -147,7 +153,7 @@ class _Examiner:
 
     # -- costs and rounds ---------------------------------------------------------------------------------------------
 
-    def _target_costs(self) -> TargetCosts:
+    def _target_costs(self) -> StepCosts:
         self._tell("measuring the target")
         shop, question = self._shop, self._question
         seconds = min(_COSTS, question.seconds / 10)
@@ -160,8 +166,15 @@ class _Examiner:
         self._sampling = replace(
             question.sampling, max_tokens=tokens, min_tokens=min(question.sampling.min_tokens, tokens)
         )
-        read = bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize)
-        return TargetCosts(costs, read)
+        return costs
+
+    def _with_overhead(self, costs: StepCosts) -> StepCosts:
+        """The costs with what steps took outside their forward, as the candidates' rounds showed it."""
+        if not self._timings:
+            return costs
+        further = [each.row_overhead for timing in self._timings.values() for each in timing.sources.values()]
+        plain = median(timing.plain.overhead for timing in self._timings.values())
+        return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
         looks = [self._look(candidate) for candidate in wanted]

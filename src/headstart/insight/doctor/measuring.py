@@ -18,9 +18,9 @@ from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.workshop import Workshop
 from headstart.insight.measure import Run, in_turn, run_once
 from headstart.pacing import FixedPacing
-from headstart.pacing.costs import Costs
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, by_category
+from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 LONGEST = 8
@@ -56,7 +56,7 @@ class Sample:
     sources."""
 
     candidate: Candidate
-    costs: Costs
+    costs: StepCosts
     names: tuple[str, ...]
     plain: tuple[tuple[Round, ...], ...]
     settings: tuple[Setting, ...]

@@ -11,7 +11,7 @@ from headstart.insight.what_if.options import Question
 from headstart.lazy import lazily
 
 if TYPE_CHECKING:
-    from headstart.insight.what_if.answers import Answer, Costs, Maps, answer, maps
+    from headstart.insight.what_if.answers import Answer, Maps, answer, maps
     from headstart.insight.what_if.as_json import record
     from headstart.insight.what_if.machines import Batches, BatchRow, Deployment, batches
     from headstart.insight.what_if.question import WhatIf, ask, what_if
@@ -21,7 +21,6 @@ __all__ = [
     "Answer",
     "BatchRow",
     "Batches",
-    "Costs",
     "Deployment",
     "Maps",
     "Question",
@@ -39,7 +38,7 @@ __all__ = [
 
 __getattr__ = lazily(
     __name__,
-    answers="Answer Costs Maps answer maps",
+    answers="Answer Maps answer maps",
     machines="Batches BatchRow Deployment batches",
     question="WhatIf ask what_if",
     as_json="record",

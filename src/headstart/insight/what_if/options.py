@@ -9,7 +9,9 @@ from functools import partial
 from headstart.errors import InvalidOption
 from headstart.options import check_fields, option, strict
 
-DEFAULT_ALPHA, DEFAULT_C, DEFAULT_MOST = 0.7, 0.1, 16
+DEFAULT_ALPHA, DEFAULT_C = 0.7, 0.1
+MOST = 16
+"""The longest draft considered by default."""
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -71,7 +73,7 @@ class Question:
         "Default: always the same.",
         metavar="ROWS:COST,...", kind=str, parse=_parse_cost,
     )  # fmt: skip
-    most: int | None = _pair(None, f"The longest draft considered. Default: {DEFAULT_MOST}.")
+    most: int | None = _pair(None, f"The longest draft considered. Default: {MOST}.")
     temperature: Sequence[float] = _pair(
         (), "What this temperature would make of alpha, shown on a toy pair with --alpha at temperature 1.",
         "-T", metavar="T",

@@ -6,36 +6,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.errors import InvalidOption
-from headstart.insight.what_if.answers import Answer, Costs, Maps, answer, maps
+from headstart.insight.what_if.answers import Answer, Maps, answer, maps
 from headstart.insight.what_if.machines import Batches, Deployment, batches
-from headstart.insight.what_if.options import DEFAULT_ALPHA, DEFAULT_C, DEFAULT_MOST, Question
+from headstart.insight.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question
 from headstart.insight.what_if.temperature import Temperatures, temperatures
-from headstart.theory import Machine, Model
+from headstart.theory import Machine, Model, StepCosts
 
 _MACHINE = ("bandwidth", "flops", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """One answer per acceptance asked about; the rest where it was asked for. costs: of the first batch size.
+    """One answer per acceptance asked about; the rest where it was asked for."""
 
-    batch: that size, where there is a machine. batches, temperatures: one for each alpha.
-    """
-
-    costs: Costs
+    costs: StepCosts
+    """Of the first batch size."""
+    most: int
+    """The longest draft considered."""
     answers: tuple[Answer, ...]
     maps: Maps
     batch: int | None = None
+    """The first batch size, where there is a machine."""
     batches: tuple[Batches, ...] = ()
+    """One for each alpha."""
     temperatures: tuple[Temperatures, ...] = ()
+    """One for each alpha."""
 
 
 def what_if(
     acceptances: Sequence[Sequence[float]],
-    costs: Costs | Deployment,
+    costs: StepCosts | Deployment,
     *,
     k: int | None = None,
-    most: int = 16,
+    most: int = MOST,
     sizes: Sequence[int] = (),
     heat: Sequence[float] = (),
 ) -> WhatIf:
@@ -43,9 +46,9 @@ def what_if(
 
     Args:
         acceptances: each one alpha, or conditional acceptances by position.
-        costs: c and v(n), or a machine and models to get them from, at the first of `sizes` (1 without any).
+        costs: what a step costs, or a machine and models to get them from, at the first of `sizes` (1 without any).
         k: the draft length; the best one by default.
-        most: the longest draft considered (with a Deployment; `Costs` says it itself).
+        most: the longest draft considered.
         sizes: batch sizes to compare; they need a Deployment.
         heat: temperatures to compare, on a toy.
 
@@ -54,11 +57,11 @@ def what_if(
     """
     if not acceptances:
         raise InvalidOption("no acceptance was given", hint="give at least one alpha")
-    if sizes and isinstance(costs, Costs):
+    if sizes and isinstance(costs, StepCosts):
         raise InvalidOption("batch sizes need a machine", hint="give a Deployment: bandwidth, FLOP/s and models")
     first = sizes[0] if sizes else 1
-    here = costs if isinstance(costs, Costs) else costs.costs(first, most)
-    answers = tuple(answer(acceptance, k, here) for acceptance in acceptances)
+    here = costs if isinstance(costs, StepCosts) else costs.costs(first)
+    answers = tuple(answer(acceptance, k, here, most) for acceptance in acceptances)
     alphas = [(a.alpha, a.k) for a in answers if a.alpha is not None]
     compared = (
         tuple(batches(costs, alpha, length, sizes or (1,), most) for alpha, length in alphas)
@@ -67,11 +70,12 @@ def what_if(
     )
     return WhatIf(
         here,
+        most,
         answers,
         maps(answers[0], [alpha for alpha, _ in alphas], here),
-        None if isinstance(costs, Costs) else first,
+        None if isinstance(costs, StepCosts) else first,
         compared,
-        tuple(temperatures(alpha, heat, here) for alpha, _ in alphas) if heat else (),
+        tuple(temperatures(alpha, heat, here, most) for alpha, _ in alphas) if heat else (),
     )
 
 
@@ -81,10 +85,10 @@ def ask(question: Question) -> WhatIf:
     Raises:
         InvalidOption: options contradict each other or lack their companions; or as `what_if`.
     """
-    most = DEFAULT_MOST if question.most is None else question.most
+    most = MOST if question.most is None else question.most
     return what_if(
         _acceptances(question),
-        _costs(question, most),
+        _costs(question),
         k=question.k,
         most=most,
         sizes=question.batch,
@@ -104,12 +108,12 @@ def _acceptances(question: Question) -> list[tuple[float, ...]]:
     return [tuple(question.by_position)]
 
 
-def _costs(question: Question, most: int) -> Costs | Deployment:
+def _costs(question: Question) -> StepCosts | Deployment:
     c = DEFAULT_C if question.c is None else question.c
     extra = ("draft_parameters", "bytes_per_weight", "kv_bytes_per_token", "context", "batch")
     given = [name for name in (*_MACHINE, *extra) if name in question.given]
     if not given:
-        return Costs(c, question.verify_cost, most)
+        return StepCosts.in_plain_steps(c, question.verify_cost)
     missing = [_flag(name) for name in _MACHINE if name not in given]
     if missing:
         raise InvalidOption(
