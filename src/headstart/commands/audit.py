@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from headstart.commands import options as cli
@@ -26,7 +26,8 @@ from headstart.types import Sampling
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.insight.audit.certificate import Certificate
-    from headstart.insight.audit.run import AuditPlan, Told
+    from headstart.insight.audit.plan import AuditPlan
+    from headstart.insight.audit.subject import Progress
 
 _SERVER, _AUDIT, _OUT = "Server", "Audit", "Output"
 _COLOURS = {"lossless": "green", "not lossless": "red", "undecided": "yellow"}
@@ -170,7 +171,7 @@ def audit(
     ] = None,
     traceback: Traceback = False,
 ) -> None:
-    """Does this engine say what the model says? Tests sampled and greedy text, stops, ends and limits.
+    """Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and limits.
 
     Exit codes: 0 lossless within the stated power, 1 not lossless, 2 could not decide (too few samples, or the audit
     could not run).
@@ -183,7 +184,7 @@ def audit(
         headstart audit --endpoint http://localhost:8000/v1 --against http://localhost:8001/v1
     """
     with reported(traceback):
-        from headstart.insight.audit.run import AuditPlan
+        from headstart.insight.audit.plan import AuditPlan
 
         if against is not None and endpoint is None:
             raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
@@ -256,8 +257,8 @@ def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | Non
     from headstart.insight.audit.run import audit_engine
 
     longest = engine.drafting.default_budget if k is None else k
-    with _progress(console) as told:
-        return audit_engine(engine, prompts, replace(plan, k=longest), told)
+    with _progress(console) as progress:
+        return audit_engine(engine, prompts, replace(plan, k=longest), progress)
 
 
 def _server(
@@ -271,20 +272,20 @@ def _server(
     console: Console,
 ) -> Certificate:
     from headstart.insight.audit.rounding import transformers_logits
-    from headstart.insight.audit.run import audit_endpoint
     from headstart.insight.audit.servers.endpoint import EndpointSubject
+    from headstart.insight.audit.servers.run import audit_endpoint
 
     if engine.tokenizer is None:
         raise InvalidOption(f"{target} has no tokenizer", hint="put the tokenizer's files beside the reference weights")
     tokens: dict[str, Any] = {"vocab_size": engine.target.vocab_size, "ends": engine.eos_token_ids}
     with EndpointSubject(url, model=model, tokenizer=engine.tokenizer, **tokens, **server) as subject:
-        subject.meet(prompts[0])  # before weights are read a second time
+        subject.probe(prompts[0])  # before weights are read a second time
         other = None
         if engine.target.quantize is None:
             with note(console, "loading the weights a second time, as transformers runs them …"):
                 other = transformers_logits(target, engine.target.dtype, engine.target.device)
-        with _progress(console) as told:
-            return audit_endpoint(subject, engine, prompts, plan, other=other, told=told)
+        with _progress(console) as progress:
+            return audit_endpoint(subject, engine, prompts, plan, progress, other=other)
 
 
 def _against(
@@ -297,34 +298,35 @@ def _against(
     server: dict[str, Any],
     console: Console,
 ) -> Certificate:
-    from headstart.insight.audit.run import audit_against
     from headstart.insight.audit.servers.endpoint import EndpointSubject
+    from headstart.insight.audit.servers.run import audit_against
 
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     if len(texts) < len(prompts):
         raise InvalidOption("without reference weights prompts are text", hint="leave token ids out of --prompts")
     a = EndpointSubject(url, model=model, **server)
     b = EndpointSubject(against, model=against_model, **(server | {"seed": server["seed"] + 1}))
-    with a, b, _progress(console) as told:
-        return audit_against(a, b, [[ord(char) for char in text] for text in texts], plan, told)
+    with a, b, _progress(console) as progress:
+        return audit_against(a, b, [[ord(char) for char in text] for text in texts], plan, progress)
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Told]:
+def _progress(console: Console) -> Iterator[Progress]:
     """A bar for each part, on a terminal."""
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn(),
+    bar = bars.Progress(
+        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TextColumn("{task.fields[words]}"),
+        bars.TimeElapsedColumn(),
         console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False,
     )  # fmt: skip
     tasks: dict[str, Any] = {}
 
-    def told(part: str, done: int, most: int, words: str = "") -> None:
+    def progress(part: str, done: int, most: int, words: str = "") -> None:
         if part not in tasks:
             tasks[part] = bar.add_task(part, total=most, words="")
         bar.update(tasks[part], completed=done, total=most, words=words)
 
     with bar:
-        yield told
+        yield progress
 
 
 def _write(certificate: Certificate, out: Path | None, html: Path | None, console: Console) -> None:
@@ -342,5 +344,5 @@ def _print(certificate: Certificate) -> None:
     console = output()
     verdict = certificate.verdict
     console.print(Text(HEADLINES[verdict], style=f"bold {_COLOURS[verdict]}"))
-    for line in (*certificate.reasons, *(f"note: {said}" for said in certificate.notes)):
+    for line in (*certificate.reasons, *(f"note: {words}" for words in certificate.notes)):
         console.print(Text(f"  {harmless(line)}"), soft_wrap=True)

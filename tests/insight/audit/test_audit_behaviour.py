@@ -176,7 +176,7 @@ def test_a_text_that_changes_from_call_to_call_accuses_nobody(engine: hs.Engine,
 
 
 def test_what_cannot_be_tested_says_why(engine: hs.Engine, prompts: Any, tmp_path: Path) -> None:
-    result = audit_behaviour(EngineSubject(engine), None, prompts, None, k=K, tells_tokens=False)
+    result = audit_behaviour(EngineSubject(engine), None, prompts, None, k=K, gives_tokens=False)
     details = {check.name: check.detail for check in result.checks if check.status == "not tested"}
     assert details["logprobs"] == "there are no reference weights"
     assert details["stop tokens"] == "the server tells no tokens"

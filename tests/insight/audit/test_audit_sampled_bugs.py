@@ -13,9 +13,10 @@ from support import planted_bugs as bugs
 
 import headstart as hs
 from headstart.errors import ContextExceeded
-from headstart.insight.audit.engines import EngineReference, EngineSubject, numeric_noise
-from headstart.insight.audit.sampled import SampledResult, SampledSettings, audit_sampling
-from headstart.insight.audit.subject import Ask
+from headstart.insight.audit.engines import EngineReference, EngineSubject
+from headstart.insight.audit.findings import SampledResult
+from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.sampled import audit_sampling
 from headstart.types import Sampling
 
 Load = Callable[..., hs.Engine]
@@ -32,14 +33,15 @@ MANY = (
 )
 
 
-def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **settings: Any) -> SampledResult:
-    settings = {"effect": 0.1, "replicates": 20, "max_samples": 1500, "batch": 48, **settings}
+def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **options: Any) -> SampledResult:
+    plan = AuditPlan(**{"effect": 0.1, "replicates": 20, "max_samples": 1500, "batch": 48, **options})
+    each = [replace(plan, sampling=sampling) for sampling in samplings]
     return audit_sampling(
         EngineSubject(engine, seed=3),
         EngineReference.of(engine),
-        PROMPTS,
-        SampledSettings(samplings=samplings, **settings),
-        suspect=EngineReference.of_draft(engine) if knows_draft else None,
+        [ask for prompt in PROMPTS for one in each for ask in one.asks([prompt])],
+        plan,
+        draft=EngineReference.of_draft(engine) if knows_draft else None,
     )
 
 
@@ -157,20 +159,6 @@ def test_a_prompt_is_read_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> N
     assert rows == [2, 3, 3, 1, 2]
     assert np.array_equal(first, again)
     assert np.array_equal(other, fresh)
-
-
-def test_the_noise_of_arithmetic_is_what_changes_with_the_width(load: Load, tiny: Tiny) -> None:
-    """None where rows do not see the width; small in float32 otherwise; more than that between two models."""
-    text = [(Ask((5, 6, 7), WARM), (1, 2, 3, 4))]
-    engine = load("llama")
-    assert engine.target.width_invariant
-    alone = EngineReference.of(engine, rows=1)
-    assert numeric_noise(EngineReference.of(engine), alone, text) == 0
-    other = load("gpt2")
-    assert not other.target.width_invariant
-    noise = numeric_noise(EngineReference.of(other), EngineReference.of(other, rows=1), text)
-    assert noise < 1e-4
-    assert numeric_noise(alone, EngineReference.of(load(tiny("llama", noise=0.03))), text) > 0.01
 
 
 def test_completions_have_seeds_of_their_own(load: Load) -> None:

@@ -15,25 +15,20 @@ from urllib.parse import urlsplit
 import httpx2
 
 from headstart.errors import EndpointFailed, InvalidOption
+from headstart.insight.audit.subject import Refused
 
 _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.CloseError, httpx2.RemoteProtocolError)
 _SHOWN = 300
 """Characters of an answer that are quoted in a message."""
 
 
-class Refused(EndpointFailed):
-    """The server answered with an HTTP error. status: its number."""
+class Client:
+    """The connection to a server, safe to use from several threads.
 
-    def __init__(self, message: str, *, hint: str, status: int) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-
-class Wire:
-    """A server. url: of the server, of its API ("http://host:8000/v1") or of the completions themselves.
-
-    timeout: seconds to wait for an answer. retries: how often a request is sent again when the connection breaks.
-    Safe to use from several threads.
+    Args:
+        url: of the server, of its API ("http://host:8000/v1") or of the completions themselves.
+        timeout: seconds to wait for an answer.
+        retries: how often a request is sent again when the connection breaks.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 120.0, retries: int = 3) -> None:
