@@ -13,15 +13,16 @@ Sources: token-level intersection and string-level exact match (Timor et al. 202
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import BuildContext, Drafter, Row, Weights
 from headstart.drafters.growing.chains import Guess, draw
 from headstart.drafters.matching.transcript import respaced, transcript
 from headstart.model.packed import Segment
@@ -30,8 +31,13 @@ from headstart.model.tokens.translation import Translation, Way
 from headstart.rule.law import LawRow, LawState, greedy
 from headstart.types import Draft, Sampling
 
+WEIGHTS: Weights = "model"
+log = logging.getLogger(__name__)
+
 TAIL = 8
 """Committed tokens before what the draft wrote that the target's tokenizer reads with it."""
+_UNSETTLED = 8
+"""Draft tokens at the end of the committed text that may still change, as a rule; more cost a rebuilt law."""
 
 
 class TranslatedDraft(Drafter):
@@ -84,7 +90,7 @@ class TranslatedDraft(Drafter):
         self._pairs = torch.tensor(pairs, dtype=torch.long, device=runner.device).reshape(-1, 2)
         self._plain = LawState(Sampling(), (), runner.vocab_size, frozenset())
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         guesses: list[_Drawn | _Written] = [self._guess(context, self._row(context)) for context in contexts]
         self._catch_up([guess.row for guess in guesses if guess.budget > 0])
         draw([guess for guess in guesses if isinstance(guess, _Drawn)], self._shared)
@@ -96,7 +102,7 @@ class TranslatedDraft(Drafter):
         if row is not None:
             self.cache.release(row.slot)
 
-    def _row(self, context: DraftContext) -> _Row:
+    def _row(self, context: Row) -> _Row:
         if context.request not in self._rows:
             self._rows[context.request] = _Row(self.cache.acquire(), self.translation)
         row = self._rows[context.request]
@@ -104,26 +110,23 @@ class TranslatedDraft(Drafter):
         self.cache.rewind(row.slot, len(row.cached))
         return row
 
-    def _guess(self, context: DraftContext, row: _Row) -> _Drawn | _Written:
+    def _guess(self, context: Row, row: _Row) -> _Drawn | _Written:
         """A draft still to be made; an empty one beyond the draft's own context, and where it can read nothing."""
         room = self.runner.max_length - len(row.ids)
         if not row.ids or any(token >= self.runner.vocab_size for token in row.feed):
             room = 0
         way = self.translation.way
-        if way == "ids" or (way == "intersection" and not context.law.sampling.greedy):
-            return _Drawn(context, row, min(context.budget, room))
-        state = self._plain if context.law.unedited else self._edited(context, row)
-        return _Written(context, row, self.translation, state, context.budget if room > 0 else 0, room)
+        if way == "ids" or (way == "intersection" and not context.sampling.greedy):
+            return _Drawn(context, row, min(context.budget.nodes, room))
+        state = self._plain if context.law.unedited else row.law(lambda prompt: self._edited(context.law, prompt))
+        return _Written(context, row, self.translation, state, context.budget.nodes if room > 0 else 0, room)
 
-    def _edited(self, context: DraftContext, row: _Row) -> LawState:
-        """The request's processors, acting on the draft's own tokens of the same text."""
-        sampling, to_draft = context.law.sampling, self.translation.to_draft
-        bias = {to_draft[token]: value for token, value in sampling.logit_bias.items() if token in to_draft}
-        stops = frozenset(to_draft[token] for token in context.law.stop_ids if token in to_draft)
-        own = replace(sampling, logit_bias=bias)
-        state = LawState(own, row.ids[: row.prompt], self.runner.vocab_size, stops, self.runner.device)
-        state.extend(row.ids[row.prompt :])
-        return state
+    def _edited(self, law: LawState, prompt: Sequence[int]) -> LawState:
+        """The request's processors, acting on the draft's own tokens of the prompt."""
+        to_draft = self.translation.to_draft
+        bias = {to_draft[token]: value for token, value in law.sampling.logit_bias.items() if token in to_draft}
+        stops = frozenset(to_draft[token] for token in law.stop_ids if token in to_draft)
+        return LawState(replace(law.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
 
     def _catch_up(self, rows: Sequence[_Row]) -> None:
         """Read long unread stretches (a prompt) in chunks, so that a forward's size is bounded."""
@@ -160,6 +163,21 @@ class TranslatedDraft(Drafter):
             live = [guess for guess, token in zip(live, said, strict=True) if guess.extend(token)]
 
 
+def build(context: BuildContext) -> TranslatedDraft:
+    assert context.draft is not None, "a draft model has been read"
+    made = TranslatedDraft(
+        context.draft,
+        name=context.name,
+        vocab_size=context.target.vocab_size,
+        slots=context.slots,
+        target_tokenizer=context.target_tokenizer,
+        draft_tokenizer=context.draft_tokenizer,
+        **context.given("budget"),
+    )
+    log.warning("draft %s has another tokenizer: %s", context.name, made.translation)
+    return made
+
+
 class _Row:
     """What the draft's cache holds of one request, and what it must still read; all in the draft's tokens."""
 
@@ -167,9 +185,11 @@ class _Row:
         self.slot = slot
         self.cached: list[int] = []
         self.feed: list[int] = []
-        self.prompt = -1
         self._transcript = transcript(translation)
         self._same = 0
+        self._prompt = -1
+        self._law: LawState | None = None
+        self._counted = 0  # ids that `_law` has taken in
 
     @property
     def ids(self) -> list[int]:
@@ -179,8 +199,10 @@ class _Row:
         """Compare with the committed text; only what is newer than the last time can differ."""
         stable = self._transcript.follow(tokens)
         ids = self._transcript.ids
-        if self.prompt < 0:
-            self.prompt = len(ids)
+        if self._prompt < 0:
+            self._prompt = len(ids)
+        if stable < self._counted:
+            self._law = None
         # The last token is always fed anew: its logits are what the draft begins with
         end = max(0, min(len(self.cached), len(ids) - 1))
         same = min(self._same, stable, end)
@@ -190,11 +212,23 @@ class _Row:
         self.feed = ids[same:]
         self._same = same
 
+    def law(self, begin: Callable[[Sequence[int]], LawState]) -> LawState:
+        """The processors at the end of the ids. begin: makes those at the end of a prompt.
+
+        The last ids often change when more text follows, so they are taken in anew each time.
+        """
+        ids = self.ids
+        if self._law is None:
+            self._law, self._counted = begin(ids[: self._prompt]), self._prompt
+        settled = max(self._counted, len(ids) - _UNSETTLED)
+        self._law, self._counted = self._law.after(ids[self._counted : settled]), settled
+        return self._law.after(ids[settled:])
+
 
 class _Drawn(Guess):
     """Target tokens, drawn over the intersection."""
 
-    def __init__(self, context: DraftContext, row: _Row, budget: int) -> None:
+    def __init__(self, context: Row, row: _Row, budget: int) -> None:
         super().__init__(context, budget)
         self.row = row
 
@@ -207,7 +241,7 @@ class _Written:
 
     def __init__(
         self,
-        context: DraftContext,
+        context: Row,
         row: _Row,
         translation: Translation,
         state: LawState,

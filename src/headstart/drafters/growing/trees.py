@@ -29,11 +29,10 @@ by guess, in order. A drafter subclasses `Guess` to keep data of its own with it
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -43,15 +42,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.model.packed import Segment
 from headstart.rule.law import LawRow, LawState, law, process
 from headstart.rule.noise import Purpose
 from headstart.theory.trees import Shape
-from headstart.types import Draft
+from headstart.types import Draft, Sampling
 
 _NODES = 1 << 32
 """Lanes of a round's noise lie so far apart: one for each node that has children drawn."""
+_TEMPERATURE_1 = Sampling(temperature=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Guess:
             `budget`: of those expanded early some are displaced later.
     """
 
-    def __init__(self, context: DraftContext, budget: int, way: TopK | Shape, room: int | None = None) -> None:
+    def __init__(self, context: Row, budget: int, way: TopK | Shape, room: int | None = None) -> None:
         self.context = context
         self.budget = budget
         self.tokens: list[int] = []
@@ -101,7 +101,7 @@ class Guess:
     @property
     def draws(self) -> bool:
         """Whether children are drawn from the drafter's law; else they are its likeliest tokens."""
-        return isinstance(self._way, Shape) and not self.context.law.sampling.greedy
+        return isinstance(self._way, Shape) and not self.context.sampling.greedy
 
     def segment(self, slot: int) -> Segment:
         """The fresh nodes as rows of a forward, on a slot that holds the text up to x0 (so not for the first level)."""
@@ -252,7 +252,7 @@ def _rows(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> Tensor:
 
 def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
     x = _rows(logits, guesses)
-    if all(guess.context.law.unedited and guess.context.law.sampling.greedy for guess, _ in guesses):
+    if all(guess.context.law.unedited and guess.context.sampling.greedy for guess, _ in guesses):
         x = x.float()
     else:
         states = [_scoring(guess.context.law) for guess, _ in guesses]
@@ -284,14 +284,10 @@ def _grow_drawn(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
 def _scoring(state: LawState) -> LawState:
     """The processors by which guesses are scored. A greedy law has no second choice, so for a greedy request it is
     the law at temperature 1, after bias and penalties."""
-    if not state.sampling.greedy:
-        return state
-    warm = copy.copy(state)
-    warm.sampling = replace(state.sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    return warm
+    return state.filtered(_TEMPERATURE_1) if state.sampling.greedy else state
 
 
-def draw_children(context: DraftContext, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
+def draw_children(context: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
     """Up to `count` different tokens from q [V], in drawing order: the first in the race of q against the noise.
 
     depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn
