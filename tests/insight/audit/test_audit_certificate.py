@@ -47,7 +47,7 @@ def test_one_verdict(parts: dict[str, str], verdict: str, code: int) -> None:
     made = certificate(**parts)
     assert (made.verdict, made.exit_code) == (verdict, code)
     if verdict in parts.values():
-        assert verdict in made.reasons[0], "the part that decides is told first"
+        assert verdict in made.reasons[0], "the part that decides comes first"
 
 
 def test_the_json_can_be_read_back(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ EXACT = Rounding(0.0, 0.0, 0.0, 0.0, 10, "exact")
 
 
 @dataclass
-class Says:
-    """A subject that says this."""
+class Writes:
+    """A subject that writes these tokens."""
 
     tokens: tuple[tuple[int, ...], ...]
-    name: str = "says"
+    name: str = "writes"
     asked: int = 0
 
     def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
@@ -58,9 +58,9 @@ class Laws:
         return {}
 
 
-def judged(said: tuple[int, ...], logits: Sequence[Sequence[float]], margin: float) -> GreedyResult:
+def judged(tokens: tuple[int, ...], logits: Sequence[Sequence[float]], margin: float) -> GreedyResult:
     rounding = replace(EXACT, margin=margin)
-    return audit_greedy(Says((said,)), Laws(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token])
+    return audit_greedy(Writes((tokens,)), Laws(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token])
 
 
 def test_a_tie_a_bug_and_what_comes_after_them() -> None:
@@ -92,7 +92,7 @@ def test_nothing_seen_decides_nothing() -> None:
 
 def test_tokens_that_count_as_one() -> None:
     result = audit_greedy(
-        Says(((0,),)), Laws([[1.0, 0.0, 5.0, 0.0]]), [[1]], NEW, EXACT, spell=str, token_class=np.array([0, 1, 0, 3])
+        Writes(((0,),)), Laws([[1.0, 0.0, 5.0, 0.0]]), [[1]], NEW, EXACT, spell=str, token_class=np.array([0, 1, 0, 3])
     )
     assert result.verdict == "lossless", "2 is the likeliest, and 2 counts as 0"
 
@@ -133,10 +133,10 @@ def test_one_swapped_token_is_found_where_it_is(load: Callable[..., hs.Engine]) 
     before = engine.generate(prompt, Sampling(max_tokens=7, ignore_eos=True)).tokens
     runner_up = int(np.argsort(reference.laws(prompt, before, Sampling(temperature=1.0))[-1])[-2])
     after = engine.generate([*prompt, *before, runner_up], Sampling(max_tokens=16, ignore_eos=True)).tokens
-    said = Says(((*before, runner_up, *after),))
+    subject = Writes(((*before, runner_up, *after),))
     cold = Sampling(max_tokens=24, ignore_eos=True)
     rounding = measure_rounding(EngineReference.of(engine), texts_of(engine, PROMPTS), NEW)
-    result = audit_greedy(said, reference, [prompt], cold, rounding, spell=str)
+    result = audit_greedy(subject, reference, [prompt], cold, rounding, spell=str)
     (bug,) = result.divergences
     assert (bug.position, bug.said, bug.verdict) == (7, runner_up, "bug")
     assert bug.second == runner_up

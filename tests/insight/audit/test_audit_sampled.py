@@ -260,7 +260,7 @@ def test_the_lower_bound_is_below_the_truth() -> None:
             true.append(distance(block.p, biased))
         above.append(bound.value > np.mean(true))
     assert at_most(np.mean(above), level, len(above))
-    assert bound.value > 0.3 * np.mean(true), "a bound that says nothing"
+    assert bound.value > 0.3 * np.mean(true), "a bound that is of no use"
 
 
 # -- how it goes about it ---------------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ class Pool:
         return _log_mean(np.stack(list(self.by_strategy().values()), 1))
 
     def favoured(self, block: Block) -> Sets:
-        """[n, C]: the classes that the first audit's richest bettor says come up too often."""
+        """[n, C]: the classes that come up too often by the first audit's richest bettor."""
         best = max(range(len(self._logs)), key=lambda i: self._logs[i][0].max())
         return self.bettors[best].favoured(block, int(self._logs[best][0].argmax()))
 

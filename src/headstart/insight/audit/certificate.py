@@ -56,7 +56,7 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        """Not lossless if any part says so; lossless if every part that can clear does, and there is one."""
+        """Not lossless if any part is not; lossless if every part that can clear does, and there is one."""
         if any(part.verdict == "not lossless" for part in self.parts.values()):
             return "not lossless"
         clearing = [part.verdict for name, part in self.parts.items() if name not in self.supporting]

@@ -64,7 +64,7 @@ class SampledResult:
 
     @property
     def needed(self) -> int | None:
-        """Completions that the power asked for takes, or would take; None where that cannot be told."""
+        """Completions that the power asked for takes, or would take; None where that is not known."""
         if self.projected is not None:
             return self.projected
         counted = [power.needed for power in self.powers if power.counted]

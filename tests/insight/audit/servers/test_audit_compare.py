@@ -1,4 +1,4 @@
-"""Two subjects, no reference: equal ones are hardly ever accused, unequal ones are told, few samples decide nothing."""
+"""Two subjects, no reference: equal ones are hardly ever accused, unequal ones are told apart, few samples decide nothing."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Client:
         """POST a completion request; the answer as a JSON object.
 
         Raises:
-            Refused: an HTTP error, with what the server says.
+            Refused: an HTTP error, with the server's own message.
             EndpointFailed: no connection, no answer in time, or an answer that is not a JSON object.
         """
         answer = self._read(self._send(lambda: self._client.post(self.url, json=body)), self.url)
@@ -117,7 +117,7 @@ _HINTS = {
 
 
 def completions_url(url: str) -> str:
-    """Where completions are asked for: `url` itself if it says so, else below its version, which is /v1 by default."""
+    """Where completions are asked for: `url` itself if it ends like that, else below its version, which is /v1 by default."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidOption(f"{url!r} is not the URL of a server", hint="for example http://localhost:8000/v1")
@@ -129,7 +129,7 @@ def completions_url(url: str) -> str:
 
 
 def _reason(response: httpx2.Response) -> str:
-    """What the server says is wrong, in whichever of the usual places it says it."""
+    """The server's own message, from whichever of the usual places it is in."""
     try:
         found: Any = response.json()
     except ValueError:

@@ -59,7 +59,7 @@ class ServerTokens:
             raise _other_tokenizer(f"its tokens write {text[:40]!r} here and {answer.text[:40]!r} there")
         if self.source == "token strings":
             self.token_class = self._spelling.token_class()
-        elif len(self._ends) > 1:  # which of them ended a text is not told where the server leaves it out
+        elif len(self._ends) > 1:  # where the server leaves the end out, it could be any of them
             self.token_class = np.arange(self._vocab_size)
             self.token_class[list(self._ends)] = min(self._ends)
 
