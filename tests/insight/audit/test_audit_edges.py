@@ -11,7 +11,7 @@ from support.audit_toys import Law, ToyReference, ToySubject, powered
 from headstart.errors import ContextExceeded
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.sampled import SIZING, audit_sampling
-from headstart.insight.audit.subject import Completion
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
 PLAN = AuditPlan(max_samples=192, batch=32, sample_tokens=6, effect=0.2, level=0.05, replicates=30)
@@ -24,8 +24,8 @@ class Cut:
     inner: ToySubject
     name: str = "cut"
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        whole = self.inner.sample(prompt, sampling, count)
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        whole = self.inner.sample(asks)
         return [replace(each, tokens=each.tokens[:1]) if i % 3 == 0 else each for i, each in enumerate(whole)]
 
     def describe(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import headstart as hs
 from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.greedy import GreedyResult, audit_greedy
 from headstart.insight.audit.rounding import Rounding, measure_rounding, transformers_logits
-from headstart.insight.audit.subject import Completion
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.model import loading
 from headstart.model.runner import ModelRunner
 from headstart.types import Sampling
@@ -29,12 +29,10 @@ class Writes:
 
     tokens: tuple[tuple[int, ...], ...]
     name: str = "writes"
-    asked: int = 0
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        assert sampling.greedy
-        self.asked += 1
-        return [Completion(self.tokens[(self.asked - 1) % len(self.tokens)], "length")] * count
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        assert all(ask.sampling.greedy for ask in asks)
+        return [Completion(self.tokens[i % len(self.tokens)], "length") for i in range(len(asks))]
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name}

@@ -19,7 +19,7 @@ from headstart.insight.audit.findings import SampledResult
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.prefixes import KEPT, Block, Prefixes
 from headstart.insight.audit.sampled import audit_sampling
-from headstart.insight.audit.subject import Ask, Completion, sample_all
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
 PROMPTS = ((1, 2), (3,), (4, 5))
@@ -50,7 +50,7 @@ def blocks(
     found = []
     for _ in range(count):
         turn = [i % 3 for i in range(size)]
-        texts = [(ask, subject.sample(asks[ask].prompt, WARM, 1)[0].tokens) for ask in turn]
+        texts = [(ask, subject.sample([asks[ask]])[0].tokens) for ask in turn]
         met = [prefix for ask, text in texts for prefix in prefixes.along(ask, text)]
         found.append(Block.of(met, [token for _, text in texts for token in text]))
         prefixes.settle()
@@ -203,10 +203,10 @@ def test_tokens_that_are_impossible_are_proof_at_the_second_or_third() -> None:
 
 def test_texts_past_their_end_are_proof() -> None:
     class Going(ToySubject):
-        def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
+        def sample(self, asks: Sequence[Ask]) -> list[Completion]:
             return [
                 Completion((*each.tokens, 3), "length") if each.finish_reason == "stop" else each
-                for each in super().sample(prompt, sampling, count)
+                for each in super().sample(asks)
             ]
 
     reference = ToyReference()
@@ -334,23 +334,6 @@ def test_large_vocabularies_are_lumped_and_nothing_is_lost_of_the_mass() -> None
     order = np.argsort(-p)
     first, last, *outside = (cut.class_of(int(token)) for token in order[[0, 199, 200, 699]])
     assert (first, last, outside) == (0, cut.rest, [cut.impossible] * 2)
-
-
-def test_subjects_are_asked_ask_by_ask_and_answer_in_order() -> None:
-    class Echo:
-        name = "echo"
-        calls: list[tuple[Any, int]] = []
-
-        def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-            self.calls.append((prompt, count))
-            return [Completion((*prompt, i), "length") for i in range(count)]
-
-        def describe(self) -> dict[str, Any]:
-            return {}
-
-    a, b = Ask((1,), WARM), Ask((2,), WARM)
-    assert [each.tokens for each in sample_all(Echo(), [a, b, a])] == [(1, 0), (2, 0), (1, 1)]
-    assert Echo.calls == [((1,), 2), ((2,), 1)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.findings import SampledResult
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.sampled import audit_sampling
+from headstart.insight.audit.subject import Ask
 from headstart.types import Sampling
 
 Load = Callable[..., hs.Engine]
@@ -165,9 +166,10 @@ def test_completions_have_seeds_of_their_own(load: Load) -> None:
     engine = load("llama")
     subject = EngineSubject(engine, seed=1)
     sampling = Sampling(temperature=1.0, max_tokens=6, seed=5)
-    texts = subject.sample([5, 6, 7], sampling, 5) + subject.sample([5, 6, 7], sampling, 5)
+    ask = Ask((5, 6, 7), sampling)
+    texts = subject.sample([ask] * 5) + subject.sample([ask] * 5)
     assert len({text.tokens for text in texts}) == 10
-    again = EngineSubject(engine, seed=1).sample([5, 6, 7], sampling, 10)
+    again = EngineSubject(engine, seed=1).sample([ask] * 10)
     assert [text.tokens for text in again] == [text.tokens for text in texts]
     assert subject.describe()["drafter"] == "none"
 

@@ -23,7 +23,6 @@ from headstart.insight.audit.subject import (
     Reference,
     Subject,
     no_progress,
-    sample_all,
 )
 from headstart.types import Sampling
 
@@ -100,7 +99,7 @@ class _Promises:
         self._may_ignore, self._gives_tokens = may_ignore, gives_tokens
         self._end_ids = [] if reference is None else sorted(reference.stop_ids(Sampling()))
         self._asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
-        self._texts, again = sample_all(subject, self._asks), sample_all(subject, self._asks)
+        self._texts, again = subject.sample(self._asks), subject.sample(self._asks)
         pairs = enumerate(zip(self._texts, again, strict=True))
         self._steady = [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
         self._untested = "no greedy text came out the same twice" if prompts else "there is no prompt"
@@ -212,7 +211,7 @@ class _Promises:
         if self._reference is None or rounding is None:
             raise NotTested("there are no reference weights")
         asks = [Ask(ask.prompt, replace(ask.sampling, logprobs=1)) for ask in self._asks]
-        found = [(ask, c) for ask, c in zip(asks, sample_all(self._subject, asks), strict=True) if c.logprobs]
+        found = [(ask, c) for ask, c in zip(asks, self._subject.sample(asks), strict=True) if c.logprobs]
         if not found or not self._gives_tokens:
             raise NotTested("the server gives none")
         tolerance = max(_LOGPROB, rounding.logprob)
@@ -233,13 +232,13 @@ class _Promises:
     def _sample(self, cases: Sequence[tuple[int, dict[str, Any]]]) -> list[Completion]:
         """The greedy texts of these numbers again, with options."""
         asks = [Ask(self._asks[i].prompt, replace(self._asks[i].sampling, **options)) for i, options in cases]
-        return sample_all(self._subject, asks)
+        return self._subject.sample(asks)
 
     def _sample_biased(self, bias: float, **options: Any) -> list[Completion]:
         """Texts at temperature 1 with a bias on the tokens that end them."""
         warm = Sampling(max_tokens=LENGTH, temperature=1.0, logit_bias=dict.fromkeys(self._end_ids, bias), **options)
         each = max(1, 2 * ENOUGH // max(1, len(self._asks)))
-        return sample_all(self._subject, [Ask(ask.prompt, warm) for ask in self._asks for _ in range(each)])
+        return self._subject.sample([Ask(ask.prompt, warm) for ask in self._asks for _ in range(each)])
 
     def _bias(self, chance: float) -> float:
         """What to add to the logits of the ends, so that a text ends with this probability at each position: on

@@ -36,10 +36,7 @@ class EngineSubject:
         self._drawn = 0
         self.name = name or f"{engine.target_name} with drafter {engine.drafter_name}"
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        return self.sample_batch([Ask(tuple(prompt), sampling)] * count)
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
         """Requests in one ragged batch, the neighbours changing as they end.
 
         Raises:

@@ -23,7 +23,6 @@ from headstart.insight.audit.subject import (
     Subject,
     Verdict,
     no_progress,
-    sample_all,
     up_to_end,
 )
 from headstart.types import Sampling
@@ -161,7 +160,7 @@ def audit_greedy(
     """
     cold = replace(sampling, temperature=0.0, logprobs=None, seed=None)
     asks = [Ask(tuple(prompt), cold) for prompt in prompts]
-    written = sample_all(subject, asks)
+    written = subject.sample(asks)
     past_end = positions = 0
     found: list[Divergence] = []
     for number, (ask, completion) in enumerate(zip(asks, written, strict=True)):
@@ -180,7 +179,7 @@ def audit_greedy(
         divergences=tuple(found),
         past_end=past_end,
         rounding=rounding,
-        plain=None if plain is None else _compare(written, sample_all(plain, asks)),
+        plain=None if plain is None else _compare(written, plain.sample(asks)),
     )
 
 

@@ -9,7 +9,7 @@ from headstart.engine.engine import Engine
 from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.rounding import Logits, Rounding, measure_rounding
-from headstart.insight.audit.subject import Progress, Reference, Subject
+from headstart.insight.audit.subject import Ask, Progress, Reference, Subject
 
 ROUNDING_TEXTS = 4
 """Prompts after which rounding is measured."""
@@ -46,7 +46,8 @@ class GroundTruth:
         plain = EngineSubject(engine.plain(), name=f"plain decoding of {engine.target_name}", seed=plan.seed)
         progress("rounding", 0, 1, "computing rows again, to see how far rounding moves them")
         greedy = plan.greedy_sampling()
-        texts = [(prompt, plain.sample(prompt, greedy, 1)[0].tokens) for prompt in prompts[:ROUNDING_TEXTS]]
+        asks = [Ask(tuple(prompt), greedy) for prompt in prompts[:ROUNDING_TEXTS]]
+        texts = [(ask.prompt, text.tokens) for ask, text in zip(asks, plain.sample(asks), strict=True)]
         name = f"transformers' own modules in {str(engine.target.dtype).removeprefix('torch.')}"
         rounding = measure_rounding(reference, texts, plan.sampling, other=other, other_name=name)
         if plan.near_tie is not None:

@@ -28,7 +28,6 @@ from headstart.insight.audit.subject import (
     Subject,
     Verdict,
     no_progress,
-    sample_all,
     up_to_end,
 )
 from headstart.options import check_number
@@ -111,7 +110,7 @@ class _Audit:
         while self._drawn < plan.max_samples and left and not self._cleared:
             count = min(plan.batch, plan.max_samples - self._drawn)
             turn = [(self._drawn + i) % len(self._asks) for i in range(count)]
-            completions = sample_all(self._subject, [self._asks[ask] for ask in turn])
+            completions = self._subject.sample([self._asks[ask] for ask in turn])
             self._drawn += count
             self._bet(turn, completions)
             weakest = least(self._powers())

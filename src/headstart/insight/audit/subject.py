@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,21 +69,13 @@ class Subject(Protocol):
     @property
     def name(self) -> str: ...
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        """`count` independent completions of one prompt, each with a new seed: `sampling.seed` is not used."""
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        """One independent completion for each ask, in the same order and each with a new seed: `sampling.seed` is not
+        used. Where the subject can, they are served in ragged batches, in which neighbours may disturb each other."""
         ...
 
     def describe(self) -> dict[str, Any]:
         """What it is, as JSON values for a record."""
-        ...
-
-
-@runtime_checkable
-class BatchSubject(Subject, Protocol):
-    """A subject that can serve different requests in one ragged batch, where neighbours may disturb each other."""
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
-        """One independent completion for each, in the same order."""
         ...
 
 
@@ -101,19 +93,6 @@ class Reference(Protocol):
     def describe(self) -> dict[str, Any]:
         """What it is, as JSON values for a record."""
         ...
-
-
-def sample_all(subject: Subject, asks: Sequence[Ask]) -> list[Completion]:
-    """One completion for each ask, in their order: in one ragged batch where the subject can, else ask by ask."""
-    if isinstance(subject, BatchSubject):
-        return subject.sample_batch(asks)
-    where: dict[int, list[int]] = {}
-    for i, ask in enumerate(asks):
-        where.setdefault(asks.index(ask), []).append(i)
-    found: dict[int, Completion] = {}
-    for first, equal in where.items():
-        found |= zip(equal, subject.sample(asks[first].prompt, asks[first].sampling, len(equal)), strict=True)
-    return [found[i] for i in range(len(asks))]
 
 
 def up_to_end(tokens: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Two subjects, no reference: equal ones are hardly ever accused, unequal ones are told apart, few samples decide nothing."""
+"""Two subjects without a reference: equal ones are hardly ever accused, unequal ones are."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.audit_toys import ToyReference, ToySubject, powered
+from support.audit_toys import ToyReference, ToySubject, ask_by_ask, powered
 
 from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.servers.coin import Coin
 from headstart.insight.audit.servers.compare import compare_subjects
-from headstart.insight.audit.subject import Completion
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.types import Sampling, TokenLogprob
 
 P = np.array([0.4, 0.3, 0.2, 0.1])
@@ -34,15 +34,15 @@ class Chain:
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        return ask_by_ask(asks, lambda ask: self._one(ask.sampling))
+
+    def _one(self, sampling: Sampling) -> Completion:
         if sampling.greedy:
             tops = tuple(TokenLogprob(t, -0.1, {t: -0.1, (t + 1) % 4: -0.1 - self.margin}) for t in self.cold)
-            return [Completion(self.cold, "length", "".join(map(str, self.cold)), tops)] * count
-        return [self._draw(sampling.max_tokens) for _ in range(count)]
-
-    def _draw(self, length: int) -> Completion:
+            return Completion(self.cold, "length", "".join(map(str, self.cold)), tops)
         tokens = [0]
-        for _ in range(length):
+        for _ in range(sampling.max_tokens):
             tokens.append(int(self.generator.choice(4, p=np.roll(self.p, tokens[-1]))))
         return Completion(tuple(tokens[1:]), "length", "".join("abcd"[t] for t in tokens[1:]))
 
@@ -130,9 +130,8 @@ def test_greedy_texts() -> None:
 class Fixed(ToySubject):
     """Every text begins with the same token."""
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        texts = super().sample(prompt, sampling, count)
-        return [replace(each, tokens=(1, *each.tokens[1:])) for each in texts]
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        return [replace(each, tokens=(1, *each.tokens[1:])) for each in super().sample(asks)]
 
 
 def test_without_a_choice_at_the_first_token_two_servers_are_not_cleared() -> None:
@@ -153,9 +152,9 @@ def test_a_greedy_token_that_its_own_server_finds_unlikely(margin: float, penalt
         token: int
         name: str = "greedy"
 
-        def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
+        def sample(self, asks: Sequence[Ask]) -> list[Completion]:
             tops = (TokenLogprob(self.token, margin - 0.1, {0: -0.1, 1: margin - 0.1}),)
-            return [Completion((self.token,), "length", "ab"[self.token], tops)] * count
+            return [Completion((self.token,), "length", "ab"[self.token], tops)] * len(asks)
 
         def describe(self) -> dict[str, Any]:
             return {}

@@ -70,7 +70,7 @@ def test_tokens_come_in_many_ways(writer: hs.Engine, replies: Replies, source: s
     expected = writer.generate(prompt, GREEDY)
     with serving(writer, replies) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, hs.Sampling(max_tokens=12, logprobs=1), 1)
+        (found,) = server.sample([Ask(tuple(prompt), hs.Sampling(max_tokens=12, logprobs=1))])
         assert (found.tokens, found.text, found.finish_reason) == (expected.tokens, expected.text, "length")
         assert server.describe()["tokens_from"] == source
         assert bool(server.notes) is not replies.extras_accepted
@@ -82,7 +82,7 @@ def test_text_alone_is_said_to_be_text_alone(writer: hs.Engine, subject: Make) -
     prompt = writer.tokenizer("class Stack:")["input_ids"]
     with serving(writer, Replies(tokens="text")) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, GREEDY, 1)
+        (found,) = server.sample([Ask(tuple(prompt), GREEDY)])
     assert not server.gives_tokens
     assert found.tokens == ()
     assert found.text == writer.generate(prompt, GREEDY).text
@@ -94,7 +94,7 @@ def test_ids_without_logprobs_go_on_and_say_so(writer: hs.Engine, subject: Make)
     prompt = writer.tokenizer("class Stack:")["input_ids"]
     with serving(writer, Replies(logprobs=False)) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, hs.Sampling(max_tokens=12, logprobs=1), 1)
+        (found,) = server.sample([Ask(tuple(prompt), hs.Sampling(max_tokens=12, logprobs=1))])
     assert found.tokens == writer.generate(prompt, GREEDY).tokens
     assert found.logprobs is None
     assert any("no log-probabilities" in note for note in server.notes)
@@ -108,7 +108,7 @@ def test_what_is_asked_is_what_was_meant(writer: hs.Engine, subject: Make) -> No
         frequency_penalty=0.3, stop=["\n\n"], stop_token_ids=[5], ignore_eos=True, min_tokens=2, logit_bias={3: 1.5},
     )  # fmt: skip
     with serving(writer, replies) as url:
-        subject(url, writer).sample(prompt, sampling, 3)
+        subject(url, writer).sample([Ask(tuple(prompt), sampling)] * 3)
     sent = replies.requests[-3:]
     for name in ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
                  "frequency_penalty", "stop_token_ids", "ignore_eos", "min_tokens"):  # fmt: skip
@@ -126,7 +126,7 @@ def test_strings_that_could_be_several_tokens_are_merged_exactly(engine: hs.Engi
     warm = hs.Sampling(max_tokens=6, temperature=1.0)
     with serving(engine, Replies(tokens="strings")) as url:
         server = subject(url, engine)
-        found = server.sample(prompt, warm, 60)
+        found = server.sample([Ask(tuple(prompt), warm)] * 60)
         reference = server.tokens.merge(EngineReference.of(engine))
     assert any("were cut" in note for note in server.notes)
     exact = EngineReference.of(engine)
@@ -175,7 +175,7 @@ def test_spellings(writer: hs.Engine) -> None:
 def test_a_typed_error(writer: hs.Engine, replies: Replies, message: str, hint: str, subject: Make) -> None:
     timeout = 0.2 if replies.delay else 20.0
     with serving(writer, replies) as url, pytest.raises(EndpointFailed, match=message) as error:
-        subject(url, writer, timeout=timeout, retries=1).sample([5, 6], GREEDY, 1)
+        subject(url, writer, timeout=timeout, retries=1).sample([Ask((5, 6), GREEDY)])
     assert hint in error.value.hint
 
 
@@ -184,7 +184,7 @@ def test_nobody_there(writer: hs.Engine, subject: Make) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         with pytest.raises(EndpointFailed, match="no connection") as error:
-            subject(url, writer).sample([5, 6], GREEDY, 1)
+            subject(url, writer).sample([Ask((5, 6), GREEDY)])
     assert "running" in error.value.hint
 
 
@@ -194,20 +194,20 @@ def test_a_later_prompt_of_other_tokens_is_refused(writer: hs.Engine, subject: M
     replies = Replies(ids_accepted=False, count_prompt=lambda count: count + (count == len(long)))
     with serving(writer, replies) as url:
         server = subject(url, writer)
-        server.sample(short, hs.Sampling(max_tokens=2), 1)
+        server.sample([Ask(tuple(short), hs.Sampling(max_tokens=2))])
         with pytest.raises(IncompatibleTokenizer, match=f"{len(long)} tokens here has {len(long) + 1} there"):
-            server.sample(long, hs.Sampling(max_tokens=2), 1)
+            server.sample([Ask(tuple(long), hs.Sampling(max_tokens=2))])
 
 
 def test_a_broken_connection_is_tried_again(writer: hs.Engine, subject: Make) -> None:
     with serving(writer, Replies(drop_connections=2)) as url:
-        assert len(subject(url, writer).sample([5, 6], GREEDY, 1)) == 1
+        assert len(subject(url, writer).sample([Ask((5, 6), GREEDY)])) == 1
 
 
 def test_a_model_the_server_does_not_have(writer: hs.Engine, subject: Make) -> None:
     with serving(writer) as url:
         with pytest.raises(EndpointFailed, match="no-such") as error:
-            subject(url, writer, model="no-such").sample([5, 6], GREEDY, 1)
+            subject(url, writer, model="no-such").sample([Ask((5, 6), GREEDY)])
         assert MODEL in error.value.hint
         assert subject(url, writer, model=None).model == MODEL
 
@@ -217,21 +217,21 @@ def test_a_server_that_knows_no_max_tokens(writer: hs.Engine, subject: Make) -> 
         return (*out.tokens, *[5] * 100), "length"
 
     with serving(writer, Replies(after=endless)) as url, pytest.raises(EndpointFailed, match="max_tokens"):
-        subject(url, writer).sample([5, 6], GREEDY, 1)
+        subject(url, writer).sample([Ask((5, 6), GREEDY)])
 
 
 def test_another_tokenizer_is_refused(engine: hs.Engine, writer: hs.Engine, tmp_path: Path, subject: Make) -> None:
     with serving(engine) as url, pytest.raises(IncompatibleTokenizer, match="another tokenizer"):
-        subject(url, writer).sample(engine.tokenizer("ab")["input_ids"], GREEDY, 1)
+        subject(url, writer).sample([Ask(tuple(engine.tokenizer("ab")["input_ids"]), GREEDY)])
     counted = Replies(ids_accepted=False, count_prompt=lambda count: count + 1)
     with serving(writer, counted) as url, pytest.raises(IncompatibleTokenizer, match="tokens here and"):
-        subject(url, writer).sample(writer.tokenizer("class A:")["input_ids"], GREEDY, 1)
+        subject(url, writer).sample([Ask(tuple(writer.tokenizer("class A:")["input_ids"]), GREEDY)])
 
 
 def test_a_prompt_that_is_no_text(engine: hs.Engine, subject: Make) -> None:
     half = engine.tokenizer("é")["input_ids"][:1]
     with serving(engine, Replies(ids_accepted=False)) as url, pytest.raises(InvalidPrompt, match="same tokens"):
-        subject(url, engine).sample(half, GREEDY, 1)
+        subject(url, engine).sample([Ask(tuple(half), GREEDY)])
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,6 @@ def test_the_threads_do_not_mix_answers_up(writer: hs.Engine, subject: Make) -> 
     prompts = [writer.tokenizer(text)["input_ids"] for text in ("class A:", "import os", "def f(x):")]
     asks = [Ask(tuple(prompts[i % 3]), GREEDY) for i in range(12)]
     with serving(writer) as url:
-        found = subject(url, writer, concurrency=6).sample_batch(asks)
+        found = subject(url, writer, concurrency=6).sample(asks)
     expected = [writer.generate(list(ask.prompt), GREEDY).tokens for ask in asks]
     assert [completion.tokens for completion in found] == expected

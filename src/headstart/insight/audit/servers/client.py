@@ -117,7 +117,7 @@ _HINTS = {
 
 
 def completions_url(url: str) -> str:
-    """Where completions are asked for: `url` itself if it ends like that, else below its version, which is /v1 by default."""
+    """The URL of completions: `url` itself if it is one, else below its version, which is /v1 by default."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidOption(f"{url!r} is not the URL of a server", hint="for example http://localhost:8000/v1")

@@ -16,7 +16,7 @@ import numpy as np
 
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.servers.coin import Coin, Symbols, symbol_at
-from headstart.insight.audit.subject import Ask, Completion, Progress, Subject, Verdict, no_progress, sample_all
+from headstart.insight.audit.subject import Ask, Completion, Progress, Subject, Verdict, no_progress
 
 CLEAR = 1.0
 """Nats: a greedy difference with a larger margin (by A's own log-probabilities) is no near-tie in any number format."""
@@ -176,7 +176,7 @@ class _Comparison:
             count = min(plan.batch, plan.max_samples - self._pairs)
             turn = [(self._pairs + i) % len(self._asks) for i in range(count)]
             asks = [self._asks[i] for i in turn]
-            for i, x, y in zip(turn, sample_all(self._a, asks), sample_all(self._b, asks), strict=True):
+            for i, x, y in zip(turn, self._a.sample(asks), self._b.sample(asks), strict=True):
                 left, right = symbols(x, by_text=self._by_text), symbols(y, by_text=self._by_text)
                 self._coin.add(i, left, right)
                 self._texts[i][0].append(left)
@@ -291,7 +291,7 @@ def _greedy(
     edited = cold.logit_bias or cold.min_tokens or cold.presence_penalty or cold.frequency_penalty
     blind = by_text or bool(edited) or cold.repetition_penalty != 1  # most servers' log-probabilities are raw
     found = []
-    for number, (x, y) in enumerate(zip(sample_all(a, asks), sample_all(b, asks), strict=True)):
+    for number, (x, y) in enumerate(zip(a.sample(asks), b.sample(asks), strict=True)):
         left, right = symbols(x, by_text=by_text), symbols(y, by_text=by_text)
         if left == right:
             continue

@@ -82,10 +82,7 @@ class EndpointSubject:
 
     # -- the subject ----------------------------------------------------------------------------------------------
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        return self.sample_batch([Ask(tuple(prompt), sampling)] * count)
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
         """One request for each ask, `concurrency` at a time.
 
         Raises:
@@ -139,7 +136,7 @@ class EndpointSubject:
     def probe(self, prompt: Sequence[int]) -> None:
         """Learn how to ask this server, with this prompt; nothing happens if that is known.
 
-        Raises: as `sample_batch`.
+        Raises: as `sample`.
         """
         if self._dialect is not None:
             return

@@ -14,7 +14,7 @@ import numpy as np
 from headstart.insight.audit.greedy import Divergence, GreedyResult, divergence, processed_logits
 from headstart.insight.audit.ground_truth import GroundTruth
 from headstart.insight.audit.servers.tokens import ServerTokens
-from headstart.insight.audit.subject import Ask, Completion, Subject, sample_all
+from headstart.insight.audit.subject import Ask, Completion, Subject
 from headstart.types import Sampling
 
 
@@ -26,7 +26,7 @@ def audit_greedy_text(
     asks = [Ask(tuple(prompt), cold) for prompt in prompts]
     positions = 0
     found: list[Divergence] = []
-    pairs = zip(asks, sample_all(subject, asks), sample_all(truth.plain, asks), strict=True)
+    pairs = zip(asks, subject.sample(asks), truth.plain.sample(asks), strict=True)
     for number, (ask, theirs, ours) in enumerate(pairs):
         shared = _shared(ask.prompt, ours, theirs.text, tokens)
         positions += min(shared + 1, len(ours.tokens))

@@ -35,7 +35,7 @@ def audit_endpoint(
     other: the same weights in another implementation, to measure rounding with
 
     Raises:
-        EndpointFailed, IncompatibleTokenizer: as `EndpointSubject.sample_batch`.
+        EndpointFailed, IncompatibleTokenizer: as `EndpointSubject.sample`.
         As `audit_engine`.
     """
     provenance = Provenance.now("httpx2")
