@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from headstart.insight.audit.checks import BehaviourResult, Check, NotTested, Trial, check
+from headstart.insight.audit.ends import Ends
 from headstart.insight.audit.rounding import Rounding
 from headstart.insight.audit.subject import (
     CUT,
@@ -32,10 +33,6 @@ LENGTH = 40
 """Tokens of the greedy texts."""
 OFFSETS = 24
 """Offsets of a text at which a stop is put."""
-ENDING = (0.1, 0.3)
-"""How likely an end should be at each position of a text, so that most texts end at one that matters; and then more."""
-ENOUGH = 8
-"""Texts that must end for ends to be tested."""
 _LOGPROB = 1e-3
 """Nats: what decimals and float32 explain."""
 _STRAY = 0.05
@@ -72,8 +69,8 @@ def audit_behaviour(
             check("stop strings", promises.stop_strings),
             check("stop tokens", promises.stop_tokens),
             check("max_tokens", lambda: promises.max_tokens(k + 3)),
-            check("end of text", promises.ends),
-            check("min_tokens", lambda: promises.min_tokens(k + 3)),
+            check("end of text", promises.ends.nothing_after),
+            check("min_tokens", lambda: promises.ends.min_tokens(k + 3)),
             check("logprobs", lambda: promises.logprobs(rounding)),
             _seeds(seeded, prompts[:PROMPTS]),
         )
@@ -97,9 +94,9 @@ class _Promises:
     ) -> None:
         self._subject, self._reference = subject, reference
         self._may_ignore, self._gives_tokens = may_ignore, gives_tokens
-        self._end_ids = [] if reference is None else sorted(reference.stop_ids(Sampling()))
         self._asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
         self._texts, again = subject.sample(self._asks), subject.sample(self._asks)
+        self.ends = Ends(subject, reference, self._asks, self._texts, gives_tokens=gives_tokens, may_ignore=may_ignore)
         pairs = enumerate(zip(self._texts, again, strict=True))
         self._steady = [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
         self._untested = "no greedy text came out the same twice" if prompts else "there is no prompt"
@@ -132,7 +129,7 @@ class _Promises:
         cases = []
         for i in self._steady:
             tokens = self._texts[i].tokens
-            firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self._end_ids]
+            firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ends.ids]
             cases += [(i, at) for at in firsts[:OFFSETS]]
         found = self._sample([(i, {"stop_token_ids": [self._texts[i].tokens[at]]}) for i, at in cases])
         failures, counted, ignored = [], 0, 0
@@ -172,40 +169,6 @@ class _Promises:
         kept = exact if self._gives_tokens else "each text is cut short, with finish_reason"
         return Trial(counted, failures, kept, self._untested)
 
-    def ends(self) -> Trial:
-        """Nothing after the end of a text, wherever in a block it comes; made likelier until enough texts end."""
-        if not self._end_ids:
-            raise NotTested("no token is known to end a text")
-        if not self._gives_tokens:
-            raise NotTested("the server tells no tokens")
-        failures: list[str] = []
-        lengths: list[int] = []
-        cases = 0
-        for chance in ENDING:
-            found = self._sample_biased(self._bias(chance))
-            cases += len(found)
-            failures += filter(None, map(self._end_failure, found))
-            lengths += [len(c.tokens) for c in found if self._ended(c)]
-            if len(lengths) >= ENOUGH or failures:
-                break
-        if not lengths and not failures:
-            raise NotTested(f"none of {cases} texts ended within {LENGTH} tokens")
-        kept = f"nothing came after it in {len(lengths)} texts that ended, at {len(set(lengths))} different lengths"
-        return Trial(cases, failures, kept)
-
-    def min_tokens(self, least: int) -> Trial:
-        """No end before that many, in texts that would end sooner."""
-        if not self._end_ids or not self._gives_tokens:
-            raise NotTested("no token is known to end a text")
-        bias = self._bias(max(ENDING))
-        sooner, early = self._early(bias, least), self._early(bias, least, min_tokens=least)
-        if len(sooner) < ENOUGH:
-            raise NotTested(f"hardly a text ends within {least} tokens by itself")
-        if self._may_ignore and len(early) >= len(sooner) / 2:
-            raise NotTested("the server does not know min_tokens")
-        failures = [f"min_tokens={least}: ended after {count} tokens" for count in early]
-        return Trial(len(sooner), failures, f"no text ended before {least} tokens")
-
     def logprobs(self, rounding: Rounding | None) -> Trial:
         """The log-probabilities given are those of the reference for the very tokens."""
         if self._reference is None or rounding is None:
@@ -233,40 +196,6 @@ class _Promises:
         """The greedy texts of these numbers again, with options."""
         asks = [Ask(self._asks[i].prompt, replace(self._asks[i].sampling, **options)) for i, options in cases]
         return self._subject.sample(asks)
-
-    def _sample_biased(self, bias: float, **options: Any) -> list[Completion]:
-        """Texts at temperature 1 with a bias on the tokens that end them."""
-        warm = Sampling(max_tokens=LENGTH, temperature=1.0, logit_bias=dict.fromkeys(self._end_ids, bias), **options)
-        each = max(1, 2 * ENOUGH // max(1, len(self._asks)))
-        return self._subject.sample([Ask(ask.prompt, warm) for ask in self._asks for _ in range(each)])
-
-    def _bias(self, chance: float) -> float:
-        """What to add to the logits of the ends, so that a text ends with this probability at each position: on
-        average over the greedy texts, by the reference's law."""
-        assert self._reference is not None, "ends are known from the reference"
-        of_texts = zip(self._asks, self._texts, strict=True)
-        laws = [self._reference.laws(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
-        ends = np.concatenate([law[:, self._end_ids].sum(-1) for law in laws]).clip(1e-12, 1 - 1e-12)
-        odds = np.log(ends) - np.log1p(-ends)
-        biases = np.linspace(-5, 40, 181)
-        means = (1 / (1 + np.exp(-(odds + biases[:, None])))).mean(1)
-        return round(float(biases[np.searchsorted(means, chance).clip(max=len(biases) - 1)]), 2)
-
-    def _ended(self, completion: Completion) -> bool:
-        return bool(completion.tokens) and completion.tokens[-1] in self._end_ids
-
-    def _early(self, bias: float, least: int, **options: Any) -> list[int]:
-        """Lengths (without the end) of texts that ended before `least` tokens."""
-        lengths = [len(c.tokens) - 1 for c in self._sample_biased(bias, **options) if self._ended(c)]
-        return [length for length in lengths if length < least]
-
-    def _end_failure(self, completion: Completion) -> str | None:
-        at = next((i for i, token in enumerate(completion.tokens) if token in self._end_ids), None)
-        if at is not None and at + 1 < len(completion.tokens):
-            return f"{len(completion.tokens) - at - 1} tokens after the end of a text of {at + 1}"
-        if at is not None and completion.finish_reason != "stop":
-            return f"a text that ended has finish_reason {completion.finish_reason!r}"
-        return None
 
 
 def _stops(text: str, most: int) -> list[tuple[int, str]]:
