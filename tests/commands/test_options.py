@@ -21,6 +21,7 @@ from headstart.errors import InvalidOption
 from headstart.options import check_fields, option, options_of, strict, types_of
 
 SPECIAL: dict[str, tuple[list[str], Any]] = {
+    "api_key_env": (["PATH"], "PATH"),
     "by_position": (["0.9,0.8"], (0.9, 0.8)),
     "data": (["a.txt", "b.jsonl"], ("a.txt", "b.jsonl")),
     "device": (["cuda:1"], "cuda:1"),
@@ -123,6 +124,7 @@ def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
 def test_every_field_arrives_and_changes_nothing_else(path: tuple[str, ...], parameter: str, field: str) -> None:
     cls = dataclasses_of(COMMANDS[path])[parameter]
     before = required(path, "--minutes" if field == "minutes" else "--steps")
+    before += ["--endpoint", "E"] if field == "against" else []
     without = call(path, before)
     words, value = sample(cls, field, getattr(without[parameter], field))
     found = call(path, [word for word in before if field != "data" or word != "d.txt"] + words)
