@@ -18,13 +18,14 @@ from rich.text import Text
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
+from headstart.commands.prompts import read_file
 from headstart.commands.terminal import harmless, messages, note, output
 from headstart.errors import InvalidOption
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.samples import sample_prompts
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import check_fields, check_number, option, strict
-from headstart.prompt_sets import Prompt, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def audit(
             help="JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.",
         ),
     ] = None,
+    split: cli.Split = False,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", rich_help_panel=_AUDIT, help="Use the first N prompts.")
     ] = 8,
@@ -124,7 +126,7 @@ def audit(
     """
     check_number("--limit", limit, low=1, integer=True)
     check_outputs(out, html)
-    items = [item.prompt for item in (sample_prompts() if prompts is None else read_prompt_set(prompts))][:limit]
+    items = (sample_prompts() if prompts is None else read_file(prompts, split=split))[:limit]
     k = options.num_speculative_tokens
     plan = replace(plan, sampling=sampling, k=8 if k is None else k)
     console = messages()
@@ -143,9 +145,11 @@ def audit(
     raise typer.Exit(certificate.exit_code)
 
 
-def _encoded(engine: Engine, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Token ids, checked by the engine that will read them."""
-    return [list(engine.encode(prompt)) for prompt in prompts]
+def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
+    """Token ids, checked by the engine that will read them; of conversations the first turn."""
+    from headstart.engine.prompts import templated
+
+    return [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
@@ -177,12 +181,12 @@ def _server(
             return audit_endpoint(subject, engine, prompts, plan, progress, other=other)
 
 
-def _against(servers: Servers, prompts: Sequence[Prompt], plan: AuditPlan, console: Console) -> Certificate:
+def _against(servers: Servers, items: Sequence[PromptItem], plan: AuditPlan, console: Console) -> Certificate:
     from headstart.insight.audit.servers.endpoint import EndpointSubject
     from headstart.insight.audit.servers.run import audit_against
 
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    if len(texts) < len(prompts):
+    texts = [item.prompt for item in items if isinstance(item.prompt, str)]
+    if len(texts) < len(items):
         raise InvalidOption("without reference weights prompts are text", hint="leave token ids out of --prompts")
     a = EndpointSubject(str(servers.endpoint), model=servers.model, **servers.settings(plan.seed))
     b = EndpointSubject(str(servers.against), model=servers.against_model, **servers.settings(plan.seed + 1))

@@ -14,11 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
+from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, messages, output
 from headstart.errors import InvalidOption
 from headstart.insight.bench.options import BenchSettings
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.prompt_sets import PromptItem, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def run(
             "of these. The bundled target has prompts of its own.",
         ),
     ] = None,
+    split: cli.Split = False,
     sampling: Annotated[Sampling, Fields.but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
     repetition_penalty: cli.RepetitionPenalty = None,
     settings: BenchSettings,
@@ -87,7 +89,7 @@ def run(
     if context.invoked_subcommand is not None:
         return
     check_outputs(json_file, html_file)
-    items = _items(prompts, target)
+    items = _items(prompts, target, split=split)
     sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
     settings = replace(settings, sampling=sampling)
     asked = {
@@ -96,6 +98,8 @@ def run(
         "rule": options.rule, "device": loading.device, "dtype": loading.dtype, "quantize": loading.quantize,
         "max_length": loading.max_length, "suffix_store": None if suffix_store is None else str(suffix_store),
     }  # fmt: skip
+    if split:
+        asked["split"] = True
     store = cli.open_store(suffix_store, drafter)
     options = replace(options, max_batch_size=settings.batch_size, suffix_store="auto" if store is None else store)
     engine = cli.load_engine(messages(), target, drafter, loading, options)
@@ -136,9 +140,9 @@ def compare(
         raise typer.Exit(SLOWER)
 
 
-def _items(path: Path | None, target: str) -> list[PromptItem]:
+def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
     if path is not None:
-        return read_prompt_set(path)
+        return read_file(path, split=split)
     if target != "bundled":
         raise InvalidOption(
             "--prompts is missing: speedup depends on what is written, and only you know that",

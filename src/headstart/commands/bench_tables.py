@@ -42,6 +42,7 @@ def print_result(console: Console, result: BenchResult, figures: Sequence[Figure
             harmless(
                 f"target {facts['target']} · drafter {facts['drafter']} · {facts['dtype']} on {facts['device']}, "
                 f"{facts['threads']} threads · pacing {facts['pacing']} · {figures[0].rounds} paired runs"
+                + (f" · prompts: {result.forms}" if result.forms else "")
             ),
             style="dim",
         )

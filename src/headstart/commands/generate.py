@@ -17,10 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
-from headstart.commands.prompts import Prompt, read_prompts
+from headstart.commands.prompts import read_prompts
 from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error
 from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.prompt_sets import Prompt, PromptItem
 from headstart.types import Output, Sampling
 
 if TYPE_CHECKING:
@@ -42,9 +43,19 @@ def generate(
         typer.Option(
             "--prompts",
             metavar="FILE",
-            help='Many prompts: JSONL with "turns" (Spec-Bench), "prompt" or "text"; any other file is one prompt.',
+            help='Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one '
+            "prompt.",
         ),
     ] = None,
+    split: cli.Split = False,
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
+            "where the model has one.",
+        ),
+    ] = False,
     target: cli.Target = "bundled",
     drafter: cli.Drafter = cli.AUTO,
     suffix_store: cli.SuffixStoreFile = None,
@@ -66,25 +77,43 @@ def generate(
     **Examples**
 
         headstart generate "def add(a, b):"
+        headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
     """
     if sampling.logprobs is not None and not as_json:
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
-    texts = read_prompts(prompt, prompts)
+    items = read_prompts(prompt, prompts, split=split)
     store = cli.open_store(suffix_store, drafter)
     options = replace(
         options,
-        max_batch_size=min(options.max_batch_size, len(texts)),  # a slot takes the memory of a whole context
+        max_batch_size=min(options.max_batch_size, len(items)),  # a slot takes the memory of a whole context
         suffix_store="auto" if store is None else store,
     )
     engine = cli.load_engine(messages(), target, drafter, loading, options)
     try:
+        texts = _encoded(engine, items, chat=chat)
         _run(engine, texts, sampling, as_json=as_json, stats=stats)
     finally:
         if store is not None and suffix_store is not None:
             store.save(suffix_store)
+
+
+def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list[Prompt]:
+    """The prompts as they are sent. Says on standard error what a file asks for and is not done."""
+    from headstart.engine.prompts import templated
+
+    sent = [templated(engine.tokenizer, item, chat=chat) for item in items]
+    raw = sum(item.form == "turns raw" for item in sent)
+    later = sum(len(item.chat.later) for item in items if item.chat is not None)
+    for words in (
+        f"this model has no chat template: the turns of {raw} prompts are sent as plain text" if raw else "",
+        f"{later} later turns are not asked: only the first of each conversation is answered" if later else "",
+    ):
+        if words:
+            messages().print(words, style="dim", soft_wrap=True)
+    return [item.prompt for item in sent]
 
 
 def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_json: bool, stats: bool) -> None:

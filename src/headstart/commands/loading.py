@@ -46,6 +46,13 @@ Drafter = Annotated[
     ),
 ]
 AUTO = ["auto"]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.",
+    ),
+]
 SuffixStoreFile = Annotated[
     Path | None,
     typer.Option(

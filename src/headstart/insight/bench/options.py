@@ -31,7 +31,9 @@ class BenchSettings:
     sampling: Sampling = field(default_factory=Sampling)
     repetitions: int = _option(3, "How often each prompt is run.", low=1)
     warm_up: int = _option(1, "Rounds that run before anything counts.", low=0)
-    limit: int | None = _option(None, "The most prompts of each category.", low=1)
+    limit: int | None = _option(
+        None, "The most prompts of each category; a conversation is one, with all its turns.", low=1
+    )
     batch_size: int = _option(
         1, "Prompts of a category that run at once; the speedup then compares whole batches.", low=1
     )

@@ -17,7 +17,7 @@ PLAIN, FAST = "plain", "speculative"
 class PromptRecord:
     """A prompt: its name and category, its length in tokens, and a hash by which two results know it again.
 
-    text: only where it was asked for.
+    text: only where it was asked for. form: how it was sent, see `headstart.prompt_sets`; "" in older files.
     """
 
     name: str
@@ -25,6 +25,7 @@ class PromptRecord:
     tokens: int
     digest: str
     text: str | list[int] | None = None
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from headstart.insight.bench.records import (
     RunRecord,
     SourceRecord,
 )
+from headstart.prompt_sets import words_of_forms
 from headstart.theory import DraftCost, StepCosts
 
 VERSION = 1
@@ -54,6 +55,11 @@ class BenchResult:
     def category(self, unit: int) -> str:
         """Of a unit's prompts, which are all of one category."""
         return self.prompts[self.units[unit][0]].category
+
+    @property
+    def forms(self) -> str:
+        """How the prompts were sent, in words; nothing in older files."""
+        return words_of_forms(prompt.form for prompt in self.prompts)
 
     def record(self, summary: Sequence[Record] = ()) -> Record:
         """As JSON values."""

@@ -16,6 +16,7 @@ from headstart.insight.bench.options import BenchSettings
 from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.sweep import lane_of
+from headstart.insight.conversations import every_turn
 from headstart.insight.provenance import Provenance
 from headstart.prompt_sets import PromptItem, by_category
 
@@ -45,9 +46,11 @@ class Session:
 
     def __post_init__(self) -> None:
         """Checks every prompt before anything runs: raises `InvalidPrompt`, naming the one that is wrong."""
-        chosen = [item for group in by_category(self.items).values() for item in group[: self.settings.limit]]
-        if not chosen:
+        items = [item for group in by_category(self.items).values() for item in group[: self.settings.limit]]
+        if not items:
             raise InvalidOption("there is no prompt to measure with", hint="give --prompts FILE")
+        several = any(item.chat is not None and item.chat.later for item in items)
+        chosen = every_turn(self.engine.plain() if several else self.engine, items, self.settings.sampling)
         prompts = tuple(self._prompt(item) for item in chosen)
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
@@ -132,6 +135,7 @@ class Session:
             tokens=len(tokens),
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             text=item.prompt if self.settings.keep_texts else None,
+            form=item.form,
         )
 
 

@@ -15,7 +15,9 @@ from statistics import median
 
 import torch
 
+from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
+from headstart.insight.conversations import every_turn
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
@@ -40,12 +42,14 @@ from headstart.loading import advice
 from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
 from headstart.pacing.measuring import measure, measured_batch
-from headstart.prompt_sets import PromptItem
+from headstart.prompt_sets import PromptItem, words_of_forms
 from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 _LISTS = 2
 _COSTS = 1.5
+_TURNS = 0.1
+"""The share of the time in which first turns are answered, so that later ones can be measured."""
 _LEAST = 0.5
 
 Progress = Callable[[str, float], None]
@@ -86,6 +90,8 @@ class Examination:
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     advice: Path | None = None
+    forms: str = ""
+    """How the prompts were sent, in words."""
 
     @property
     def unsteady(self) -> float | None:
@@ -126,9 +132,11 @@ class _Examiner:
         if question.scan is not None:
             found = scan(question.scan, shop.target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
+        self._items = [templated(shop.plain.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()
         self._sampling = question.sampling
         costs = self._target_costs()
+        self._ask_later_turns()
         self._measure_all(wanted)
         if question.check:
             self._check_default_pacing()
@@ -149,6 +157,7 @@ class _Examiner:
             seconds=time.monotonic() - self._begin,
             passed_over=dict(found.passed_over),
             advice=self._keep(verdict) if question.keep else None,
+            forms=words_of_forms(item.form for item in self._items),
         )
 
     # -- costs and rounds ---------------------------------------------------------------------------------------------
@@ -175,6 +184,17 @@ class _Examiner:
         further = [each.row_overhead for timing in self._timings.values() for each in timing.sources.values()]
         plain = median(timing.plain.overhead for timing in self._timings.values())
         return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
+
+    def _ask_later_turns(self) -> None:
+        """Later turns of conversations are prompts too, as many as can be had in a small share of the time. They come
+        last, so that a check finds first and later turns in both of its halves."""
+        until = time.monotonic() + _TURNS * self._question.seconds
+        later: list[PromptItem] = []
+        for item in self._items:
+            if item.chat is not None and item.chat.later and time.monotonic() < until:
+                self._tell("asking first turns")
+                later += every_turn(self._shop.plain, [item], self._sampling)[1:]
+        self._items += spread(later)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
         looks = [self._look(candidate) for candidate in wanted]

@@ -26,6 +26,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "target": examination.described,
         "seconds": examination.seconds,
         "prompts": len(question.items),
+        "prompts_sent": examination.forms,
         "tokens_per_prompt": examination.tokens,
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),

@@ -41,7 +41,7 @@ def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
     page = Page("How fast is it here?", f"{facts['target']} with drafter {facts['drafter']}, {facts['dtype']}")
     found = conclude(result, list(figures))
     page.verdict(found.kind, found.headline, " ".join(found.reasons))
-    _add_categories(page, figures)
+    _add_categories(page, result, figures)
     _add_acceptance(page, overall)
     _add_lengths(page, result)
     _add_map(page, here(result, overall))
@@ -53,11 +53,12 @@ def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
     return page
 
 
-def _add_categories(page: Page, figures: Sequence[Figures]) -> None:
+def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures]) -> None:
     page.heading("Speedup")
     page.text(
         "Seconds per token of plain decoding over those of speculation, on the same prompts, run right after each "
         "other. The interval holds 95 times in 100 for other prompts of the same kind."
+        + (f" Prompts as they were sent: {result.forms}." if result.forms else "")
     )
     columns = ["", "prompts", "tokens per forward", "speedup", "from", "to", "plain tokens/s", "tokens/s", "same text"]
     page.table(
