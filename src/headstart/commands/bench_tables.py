@@ -19,7 +19,7 @@ from headstart.insight.bench.verdict import times
 
 if TYPE_CHECKING:
     from headstart.insight.bench import BenchResult, Comparison, Figures
-    from headstart.insight.bench.compare import Change
+    from headstart.insight.bench.comparison import Change
 
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
 _JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}

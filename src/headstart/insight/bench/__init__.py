@@ -6,16 +6,23 @@
 
 from __future__ import annotations
 
-from headstart.insight.bench.compare import Comparison, compare
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, Trial
-from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.summary import Figures, summarise
-from headstart.insight.bench.sweep import SweepPoint, sweep_points
+from typing import TYPE_CHECKING
+
+from headstart.insight.bench.options import BenchSettings
+from headstart.lazy import lazily
+
+if TYPE_CHECKING:
+    from headstart.insight.bench.comparison import Comparison, compare
+    from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, Trial
+    from headstart.insight.bench.result import BenchResult
+    from headstart.insight.bench.summary import Figures, summarise
+    from headstart.insight.bench.sweep import SweepPoint, sweep_points
 
 __all__ = [
     "FAST",
     "PLAIN",
     "BenchResult",
+    "BenchSettings",
     "Comparison",
     "Figures",
     "PromptRecord",
@@ -26,3 +33,12 @@ __all__ = [
     "summarise",
     "sweep_points",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    comparison="Comparison compare",
+    records="FAST PLAIN PromptRecord RunRecord Trial",
+    result="BenchResult",
+    summary="Figures summarise",
+    sweep="SweepPoint sweep_points",
+)

@@ -5,58 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.insight.bench.arms import Arm, Workload, in_turn, warm_up
 from headstart.insight.bench.energy import Meter
 from headstart.insight.bench.machine import least, measure_costs, memory_of
+from headstart.insight.bench.options import BenchSettings
 from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.sweep import arm_of
 from headstart.insight.conversations import every_turn
 from headstart.insight.provenance import Provenance
-from headstart.options import check_number
 from headstart.prompt_sets import PromptItem, by_category
-from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
 SWEEP_UNITS = 2
 """Units of each category that a sweep runs: it shows a shape, and takes an arm for each K."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchSettings:
-    """What to run. limit: prompts of each category at most; a conversation is one, with all its turns. batch_size:
-    prompts that run at once, of one category. warm_up: trials before the count. ks: draft lengths of the sweep."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    repetitions: int = 3
-    warm_up: int = 1
-    limit: int | None = None
-    batch_size: int = 1
-    ks: tuple[int, ...] = ()
-    keep_texts: bool = False
-
-    def __post_init__(self) -> None:
-        check_number("repetitions", self.repetitions, low=1, integer=True)
-        check_number("warm_up", self.warm_up, low=0, integer=True)
-        check_number("batch_size", self.batch_size, low=1, integer=True)
-        if self.limit is not None:
-            check_number("limit", self.limit, low=1, integer=True)
-        for k in self.ks:
-            check_number("k_sweep", k, low=1, integer=True)
-        if len(set(self.ks)) != len(self.ks):
-            raise InvalidOption(f"k_sweep names a K twice: {self.ks}", hint="give each draft length once")
-
-    def record(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["sampling"]["logit_bias"] = {str(token): bias for token, bias in self.sampling.logit_bias.items()}
-        del found["sampling"]["cache_salt"]  # the bench's own, see `in_turn`
-        return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # lists for tuples, as a file has them
 
 
 @dataclass(slots=True)
