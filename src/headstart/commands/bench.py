@@ -155,8 +155,8 @@ def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
 
 def _measure(session: Session) -> BenchResult:
     """Run it under a progress bar. An interrupt ends it; without a finished pair it passes through."""
-    with _progress(messages(), session.rounds) as advance:
-        session.on_round = advance
+    with _progress(messages(), session.trials) as advance:
+        session.on_trial = advance
         try:
             return session.run()
         except KeyboardInterrupt:
@@ -168,7 +168,7 @@ def _measure(session: Session) -> BenchResult:
 
 
 @contextmanager
-def _progress(console: Console, rounds: int) -> Iterator[Any]:
+def _progress(console: Console, trials: int) -> Iterator[Any]:
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
@@ -176,7 +176,7 @@ def _progress(console: Console, rounds: int) -> Iterator[Any]:
         redirect_stdout=False,
     )  # fmt: skip
     with bar:
-        task = bar.add_task("measuring costs", total=rounds)
+        task = bar.add_task("measuring costs", total=trials)
 
         def advance(words: str) -> None:
             bar.update(task, advance=1, description=words, refresh=True)

@@ -153,7 +153,7 @@ def _examine(
         from transformers.utils import logging
 
         from headstart.insight.doctor.examination import Question, examine
-        from headstart.insight.doctor.workshop import Setup
+        from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()
         question = Question(
@@ -232,7 +232,7 @@ def _table(ranked: list[Judged]) -> Table:
     for one in ranked:
         best = one.best
         member = max(best.members.values(), key=lambda each: each.share, default=None)
-        cells = [harmless(one.candidate.name), str(best.k), percent(best.speaks)]
+        cells = [harmless(one.candidate.name), str(best.k), percent(best.drafting)]
         cells += ["-", "-", "-"] if member is None else [
             f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
         ]  # fmt: skip

@@ -13,7 +13,7 @@ from headstart.lazy import lazily
 
 if TYPE_CHECKING:
     from headstart.insight.bench.comparison import Comparison, compare
-    from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round, RunRecord
+    from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, Trial
     from headstart.insight.bench.result import BenchResult
     from headstart.insight.bench.summary import Figures, summarise
     from headstart.insight.bench.sweep import SweepPoint, sweep_points
@@ -26,9 +26,9 @@ __all__ = [
     "Comparison",
     "Figures",
     "PromptRecord",
-    "Round",
     "RunRecord",
     "SweepPoint",
+    "Trial",
     "compare",
     "summarise",
     "sweep_points",
@@ -37,7 +37,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     comparison="Comparison compare",
-    records="FAST PLAIN PromptRecord Round RunRecord",
+    records="FAST PLAIN PromptRecord RunRecord Trial",
     result="BenchResult",
     summary="Figures summarise",
     sweep="SweepPoint sweep_points",

@@ -85,7 +85,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "depth": prediction.depth,
         "speedup": prediction.speedup.record(),
         "tokens_per_forward": prediction.tokens_per_forward,
-        "speaks": prediction.speaks,
+        "speaks": prediction.drafting,
         "by_batch": {str(batch): gain for batch, gain in prediction.batches.items()},
         "sources": {
             name: {
