@@ -26,7 +26,7 @@ from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.policy import Tree, TreePolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
-from headstart.model.heads.eagle import Head, Spoken, complete
+from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
 from headstart.model.heads.eagle_checkpoint import read, read_target
 from headstart.model.heads.eagle_fused import make_head
@@ -245,12 +245,12 @@ class EagleDrafter(Drafter):
         given = states[0] if len(states) == 1 else torch.cat(tuple(states))
         return self._take(live, self._run(segments, given, own=True), [segment.judged for segment in segments])
 
-    def _take(self, live: _Live, spoken: Spoken, counts: Sequence[int]) -> Tensor:
+    def _take(self, live: _Live, output: HeadOutput, counts: Sequence[int]) -> Tensor:
         """Give each the states to go on from; returns the logits [R, draft V]."""
-        parts = [spoken.states] if len(live) == 1 else torch.split(spoken.states, list(counts))
+        parts = [output.states] if len(live) == 1 else torch.split(output.states, list(counts))
         for each, states in zip(live, parts, strict=True):
             each.take(states)
-        return spoken.logits
+        return output.logits
 
     def _widened(self, logits: Tensor) -> Tensor:
         """[R, draft V] to [R, V]: -inf for what the head does not know."""
@@ -261,17 +261,17 @@ class EagleDrafter(Drafter):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, memories: Sequence[_Memory], count: int) -> Spoken:
-        """Read up to `count` of each request's rows, and keep them; what the last of each says."""
+    def _read(self, memories: Sequence[_Memory], count: int) -> HeadOutput:
+        """Read up to `count` of each request's rows, and keep them; the output of the last of each."""
         parts = [memory.pop(count) for memory in memories]
         given = parts[0][1] if len(parts) == 1 else torch.cat([states for _, states in parts])
         segments = [Segment(self._seat(memory), tokens) for memory, (tokens, _) in zip(memories, parts, strict=True)]
-        spoken = self._run(segments, given, own=False)
+        output = self._run(segments, given, own=False)
         for segment in segments:
             self.cache.keep(segment.slot, len(segment))
-        return spoken
+        return output
 
-    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> Spoken:
+    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> HeadOutput:
         return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
 
     def _seat(self, memory: _Memory) -> int:
