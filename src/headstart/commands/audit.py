@@ -109,7 +109,8 @@ def audit(
         typer.Option("--output", "-o", metavar="FILE", rich_help_panel=_OUT, help="Write the certificate as JSON."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write it as a page.")
+        Path | None,
+        typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write the certificate as a page."),
     ] = None,
 ) -> None:
     """Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and limits.

@@ -121,12 +121,12 @@ def compare(
         typer.Option(
             "--fail-below",
             metavar="PERCENT",
-            help="Exit with 1 if the speedup, overall or in a category, is beyond noise below so many percent of what "
-            "it was.",
+            help="Exit with 1 if the speedup, overall or in a category, fell beyond noise below this percentage of "
+            "what it was.",
         ),
     ] = None,
 ) -> None:
-    """Tell what became slower or faster from one result to the next, beyond noise, and what was different.
+    """Compare two results: what became slower or faster beyond noise, and which settings differ.
 
     Prompts that both have are compared, paired. The 95% holds for all categories together.
     """

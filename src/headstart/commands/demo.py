@@ -66,7 +66,7 @@ def demo(
     """Watch a model write faster, with the same text as without speculation.
 
     Each prompt runs twice on the same weights: plain, and with the drafter; who goes first alternates. Nothing is
-    drawn while a run is measured. Both runs are then replayed side by side, and a table counts at the end.
+    drawn while a run is measured. Both runs are then replayed side by side, and a table sums up at the end.
 
     **Examples**
 

@@ -53,8 +53,8 @@ def doctor(
             "-d",
             metavar="NAME",
             rich_help_panel=_WHAT,
-            help="A drafter to look at, as in 'generate'; with commas, a list of them. Repeat for more. n-gram, suffix "
-            "and early exit are looked at anyway, and with the bundled target what comes with it.",
+            help="A drafter to examine, as in 'generate'; with commas, a list of them. Repeat for more. N-gram, suffix "
+            "and early exit are always examined, and so are the drafters that come with the bundled target.",
         ),
     ] = None,
     prompts: Annotated[
@@ -73,7 +73,8 @@ def doctor(
         typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="X", rich_help_panel=_WHAT, help="Time for all of it, about.")
+        float,
+        typer.Option("--seconds", metavar="X", rich_help_panel=_WHAT, help="About how long the examination may take."),
     ] = 60.0,
     check: Annotated[
         bool,
@@ -86,7 +87,9 @@ def doctor(
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep/--no-keep", rich_help_panel=_WHAT, help="Keep the answer for drafter 'auto' of this target."
+            "--keep/--no-keep",
+            rich_help_panel=_WHAT,
+            help="Remember the answer: '--drafter auto' then follows it for this target.",
         ),
     ] = True,
     sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
@@ -107,8 +110,8 @@ def doctor(
 ) -> None:
     """Will speculation help here, with which drafter, and how long should drafts be?
 
-    Measures the target, every candidate and what of its guesses is accepted on your prompts; predicts the speedup of
-    each; says which one to take, or to take none, and why.
+    Measures the target, every candidate drafter, and how many of its tokens are accepted on your prompts; predicts the
+    speedup of each; names the one to take, or none, and says why.
 
     **Examples**
 
