@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -30,7 +30,6 @@ from unittest.mock import patch
 
 import drafter_samples
 from drafter_samples import Sample
-from pacing_life import engine_on
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -38,12 +37,9 @@ from rich.progress import track
 import headstart as hs
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
-from headstart.drafters import Drafter
-from headstart.drafters.matching.suffix_store import SuffixStore
-from headstart.loading.checkpoint import Checkpoint, LoadPlan, find_device
-from headstart.loading.choice import choose
-from headstart.loading.drafters import Means, make
+from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
+from headstart.prompt_sets import PromptItem
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import Laws, verify
 from headstart.types import Draft, Verdict
@@ -109,32 +105,29 @@ class Bench:
     """The target, its drafters, and an engine for each contender."""
 
     def __init__(self, args: argparse.Namespace, console: Console) -> None:
-        plan = LoadPlan(args.dtype, find_device("auto"), 1, args.max_length, trust_remote_code=False)
-        self.target = Checkpoint(args.target, "target", plan)
-        self.runner = self.target.runner(args.quantize)
+        self.target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize, max_length=args.max_length)
         self.contenders = contenders(args)
-        self.engines = {PLAIN: engine_on(self.runner, None, None, 1)}
+        self.engines = {PLAIN: self.target.engine(None, max_batch_size=1)}
         self.bytes: dict[str, int] = {}
         self.exits: dict[str, int] = {}
         for name, contender in self.contenders.items():
             console.print(f"loading {name}", style="dim", highlight=False)
             before = resident()
-            drafter = self._drafter(args, plan, contender)
+            engine = self.engines[name] = self._engine(contender)
             self.bytes[name] = max(0, resident() - before)
-            pacing = None if contender.fixed is None else FixedPacing(contender.fixed)
-            self.engines[name] = engine_on(self.runner, drafter, pacing, 1)
-            if (layer := getattr(drafter, "layer", None)) is not None:
+            if (layer := getattr(engine.drafter, "layer", None)) is not None:
                 self.exits[name] = layer
 
-    def _drafter(self, args: argparse.Namespace, plan: LoadPlan, contender: Contender) -> Drafter:
-        wanted = choose(args.target, list(contender.drafter)).drafters
-        drafts = {each.name: Checkpoint(each.name, "draft", plan) for each in wanted if each.kind == "draft"}
-        means = Means(
-            self.target, self.runner, drafts, 1, "auto", SuffixStore() if contender.store else None, contender.options
+    def _engine(self, contender: Contender) -> hs.Engine:
+        options = {"draft_tree": contender.options["tree"]} if "tree" in contender.options else {}
+        pacing = "fixed" if contender.fixed is None else FixedPacing(contender.fixed)
+        return self.target.engine(
+            list(contender.drafter),
+            max_batch_size=1,
+            pacing=pacing,
+            suffix_store="auto" if contender.store else None,
+            **options,
         )
-        made = make(wanted, means)
-        assert made is not None, "every contender names a drafter"
-        return made
 
     def complete(self, name: str, prompt: Sequence[int], sampling: hs.Sampling) -> Sample:
         by_token = name != PLAIN and self.contenders[name].by_token
@@ -177,13 +170,14 @@ def edit(text: str) -> str:
     return f"{body}\n    pass\n\n\n{body}\n    pass\n\n\n{half}"
 
 
-def read(args: argparse.Namespace, encode: Callable[[str], list[int]], room: int) -> tuple[list[list[int]], list[str]]:
+def read(args: argparse.Namespace, tokenizer: Any, room: int) -> tuple[list[list[int]], list[str]]:
     """Prompts as token ids, and the category of each."""
-    given = read_prompts(None, args.prompts) if args.prompts else list(PROMPTS)
-    texts = [prompt for prompt in given if isinstance(prompt, str)]
+    given = read_prompts(None, args.prompts) if args.prompts else [PromptItem(text) for text in PROMPTS]
+    edits = [edit(item.prompt) for item in given if isinstance(item.prompt, str)]
+    sent = [templated(tokenizer, item).prompt for item in given]
     found: list[tuple[list[int], str]] = []
-    for category, make_ in (("as given", str), ("edit", edit)):
-        encoded = (encode(make_(text)) for text in texts)
+    for category, prompts in (("as given", sent), ("edit", edits)):
+        encoded = (p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in prompts)
         fits = [ids for ids in encoded if len(ids) + args.max_tokens < room]
         found += [(ids, category) for ids in fits[: args.limit]]
     return [ids for ids, _ in found], [category for _, category in found]
@@ -247,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
     provenance = Provenance.now("headstart", "torch", "transformers")
     bench = Bench(args, console)
     tokenizer = bench.target.tokenizer
-    prompts, categories = read(args, lambda text: list(tokenizer(text)["input_ids"]), bench.runner.max_length)
+    prompts, categories = read(args, tokenizer, bench.runner.max_length)
     described = bench.engines[PLAIN].describe()
     kind = args.quantize or described["dtype"]
     label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name

@@ -292,6 +292,79 @@ def test_no_prompt_at_a_terminal_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         prompts.read_prompts(None, None)
 
 
+# -- conversations, and files of several prompts -----------------------------------------------------------------------
+
+
+def _template(messages: list[dict[str, str]], **options: Any) -> list[int]:
+    assert options == {"add_generation_prompt": True, "return_dict": False}
+    return [ord(char) for message in messages for char in f"<{message['role']}>{message['content']}"]
+
+
+def asked(engine: FakeEngine) -> list[str]:
+    return ["".join(map(chr, request.prompt)) for request in engine.requests]
+
+
+@pytest.fixture
+def chat_model(engine: FakeEngine) -> FakeEngine:
+    engine.tokenizer.chat_template = "..."
+    engine.tokenizer.apply_chat_template = _template
+    return engine
+
+
+def test_chat_asks_through_the_template(chat_model: FakeEngine) -> None:
+    result = run("Hi", "--chat")
+    assert result.exit_code == 0, result.stderr
+    assert asked(chat_model) == ["<user>Hi"]
+
+
+def test_turns_and_messages_of_a_file_go_through_the_template(chat_model: FakeEngine, tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(
+        '{"turns": ["A", "B"]}\n{"prompt": "raw"}\n'
+        '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "C"}]}\n'
+    )
+    result = run("--prompts", str(file))
+    assert asked(chat_model) == ["<user>A", "raw", "<system>S<user>C"]
+    assert "1 later turns are not asked" in result.stderr
+    run("--prompts", str(file), "--chat")
+    assert asked(chat_model)[3:] == ["<user>A", "<user>raw", "<system>S<user>C"]
+
+
+def test_a_model_without_a_template(engine: FakeEngine, tmp_path: Path) -> None:
+    result = run("Hi", "--chat")
+    assert result.exit_code == 2
+    assert "no chat template" in result.stderr
+    assert "\nhint: " in result.stderr
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"turns": ["A"]}\n')
+    result = run("--prompts", str(file))
+    assert (result.exit_code, asked(engine)) == (0, ["A"])
+    assert "no chat template: the turns of 1 prompts are sent as plain text" in result.stderr
+
+
+def test_a_text_of_several_prompts_is_said_to_be_one_or_split(engine: FakeEngine, tmp_path: Path) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text("one\nmore\n\ntwo\n")
+    result = run("--prompts", str(file))
+    assert asked(engine) == ["one\nmore\n\ntwo"]
+    assert "p.txt: its 4 lines are one prompt; --split makes 2 prompts of it, at its blank lines" in result.stderr
+    result = run("--prompts", str(file), "--split")
+    assert asked(engine)[1:] == ["one\nmore", "two"]
+    assert "one prompt" not in result.stderr
+    run("--split", stdin="three\n\nfour")
+    assert asked(engine)[3:] == ["three", "four"]
+    file.write_text("one\ntwo\n")
+    assert "p.txt: its 2 lines are one prompt\n" in run("--prompts", str(file)).stderr
+    file.write_text("one\n")
+    assert "one prompt" not in run("--prompts", str(file)).stderr
+
+
+def test_an_argument_is_not_split(engine: FakeEngine) -> None:
+    result = run("one", "--split")
+    assert result.exit_code == 2
+    assert "--split is for files and standard input" in result.stderr
+
+
 def test_an_error_of_the_library_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise PickleCheckpoint("the weights are a [pickle]", hint="convert them to safetensors")

@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.drafters import DraftContext, Observation
+from headstart.drafters import Observation, Row
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.errors import DamagedStore, InvalidOption
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 texts_ = st.lists(st.lists(st.integers(0, 3), max_size=25), min_size=1, max_size=5)
 
 
-def context(tokens: Sequence[int], budget: int, request: int = 0, salt: str = "") -> DraftContext:
-    law = LawState(Sampling(), (), 100, frozenset())
-    return DraftContext(request, tokens, budget, law, Noise(0), Purpose.DRAFT, salt=salt)
+def context(tokens: Sequence[int], budget: int, request: int = 0, salt: str = "") -> Row:
+    law = LawState(Sampling(cache_salt=salt), (), 100, frozenset())
+    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget))
 
 
 def step(request: int, tokens: Sequence[int]) -> Observation:
     made = Step(request, 0, 0, Draft(), (), tuple(tokens), None, 1, 1, Seconds(), None, Speculation(True, "suffix"))
-    return Observation(made, (), {})
+    return Observation(made)
 
 
 def filled(texts: Sequence[Sequence[int]], depth: int) -> tuple[SuffixTrie, list[Text]]:
@@ -100,12 +100,12 @@ def test_a_token_costs_at_most_one_visit_for_each_depth() -> None:
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(tokens=st.lists(st.integers(0, 3), min_size=1, max_size=40), budget=st.integers(1, 9), tree=st.booleans())
-def test_a_draft_follows_what_stands_in_the_text(tokens: list[int], budget: int, tree: bool) -> None:
-    (draft,) = SuffixDrafter(tree=tree).propose([context(tokens, budget)])
+@given(tokens=st.lists(st.integers(0, 3), min_size=1, max_size=40), budget=st.integers(1, 9))
+def test_a_draft_follows_what_stands_in_the_text(tokens: list[int], budget: int) -> None:
+    (draft,) = SuffixDrafter().propose([context(tokens, budget)])
     assert len(draft) <= budget
     assert draft.q is None
-    assert tree or draft.is_chain
+    assert draft.is_chain
     if tokens[-1] in tokens[:-1]:
         assert len(draft) > 0
         ways = followers([tokens], tokens[-1:])
@@ -125,13 +125,8 @@ def test_the_likeliest_continuation_of_the_longest_match_wins() -> None:
     assert draft.tokens == (2,)
 
 
-def test_a_tree_holds_the_alternatives() -> None:
-    (draft,) = SuffixDrafter(tree=True, factor=4).propose([context([8, 1, 5, 8, 2, 6, 8, 2, 4, 8], 4)])
-    assert {draft.tokens[node] for node in draft.children[0]} == {1, 2}
-
-
 def test_a_loop_is_followed_round_and_round() -> None:
-    (draft,) = SuffixDrafter(factor=8).propose([context([1, 2, 3, 1, 2, 3], 12)])
+    (draft,) = SuffixDrafter().propose([context([1, 2, 3] * 4, 12)])
     assert draft.tokens == (1, 2, 3) * 4
 
 
@@ -206,7 +201,7 @@ def test_damaged_stores_are_refused_with_a_hint(tmp_path: Path) -> None:
         SuffixStore.load(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("options", [{"factor": 0}, {"shortest": 0}, {"budget": -1}])
+@pytest.mark.parametrize("options", [{"shortest": 0}, {"budget": -1}])
 def test_options(options: dict[str, int]) -> None:
     with pytest.raises(InvalidOption):
         SuffixDrafter(**options)  # type: ignore[arg-type]

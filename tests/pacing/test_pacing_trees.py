@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from support.rows import a_row
 
-from headstart.drafters.growing.policy import Ways
-from headstart.pacing import PacingRow
+from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.beliefs import Belief, Pool
 from headstart.pacing.choice import Offer, choose_for_one
@@ -18,7 +18,7 @@ from headstart.pacing.group import Source
 from headstart.theory.trees import Shape, best_tree, expected_tokens
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
-SIZES = tuple(Ways("sampled", width=8, depth=None).sizes)
+SIZES = tuple(TreePolicy("sampled", 32, MOST, width=8, depth=None).sizes)
 FLAT = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
 STEEP = tuple((n, 0.01 * (1 + 0.5 * (n - 1))) for n in (1, 2, 4, 8, 16, 32, 64))
 SURE, BROAD, USELESS = (0.93, 0.02, 0.01), (0.5, 0.2, 0.1, 0.05, 0.03, 0.02), (1e-9, 1e-10)
@@ -40,7 +40,7 @@ class Life:
         return self.shapes[max((n for n in self.shapes if n <= nodes), default=0)] if nodes else Shape()
 
     def step(self, positions: list[int], room: int = 500) -> list[Budget]:
-        rows = [PacingRow(r, at, room) for r, at in enumerate(positions)]
+        rows = [a_row(r, at, room) for r, at in enumerate(positions)]
         budgets = list(self.pacing.plan(rows))
         shapes = [self.shape(budget.nodes) for budget in budgets]
         batch = len(rows)

@@ -215,8 +215,8 @@ class Workshop:
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
-    def listed(self, *, graft: bool) -> Cascade:
-        return Cascade([NgramDrafter(shortest=1 if graft else 2), self.draft()], graft=graft)
+    def listed(self) -> Cascade:
+        return Cascade([NgramDrafter(shortest=2), self.draft()])
 
 
 def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -284,9 +284,7 @@ ENTRIES = (
     Entry("none", None),
     Entry("n-gram", lambda _: NgramDrafter()),
     Entry("suffix, chain", lambda _: SuffixDrafter()),
-    Entry("suffix, tree", lambda _: SuffixDrafter(tree=True), nodes=6),
     Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore())),
-    Entry("suffix, tree, past outputs", lambda _: SuffixDrafter(store=SuffixStore(), tree=True), nodes=6),
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
     Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6),
     Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6),
@@ -298,13 +296,12 @@ ENTRIES = (
     Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
     Entry("Medusa", lambda shop: shop.medusa(), nodes=8),
     Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none")),
-    Entry("EAGLE-1, static tree", lambda shop: shop.eagle(1, "static"), nodes=8),
+    Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8),
     Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8),
     Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none")),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8),
-    Entry("list, best of", lambda shop: shop.listed(graft=False)),
-    Entry("list, grafted", lambda shop: shop.listed(graft=True), nodes=6),
+    Entry("list, best of", lambda shop: shop.listed()),
 )
 
 

@@ -16,11 +16,12 @@ from rich.text import Text
 
 from headstart.commands import options as cli
 from headstart.commands.outputs import check_outputs
+from headstart.commands.prompts import read_file
 from headstart.commands.terminal import Traceback, harmless, messages, note, output, reported
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
 from headstart.options import check_number
-from headstart.prompt_sets import Prompt, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def audit(
             help="JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.",
         ),
     ] = None,
+    split: cli.Split = False,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", rich_help_panel=_AUDIT, help="Use the first N prompts.")
     ] = 8,
@@ -189,7 +191,7 @@ def audit(
             raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
         check_number("--limit", limit, low=1, integer=True)
         check_outputs(out, html)
-        items = [item.prompt for item in (sample_prompts() if prompts is None else read_prompt_set(prompts))][:limit]
+        items = (sample_prompts() if prompts is None else read_file(prompts, split=split))[:limit]
         plan = AuditPlan(
             sampling=Sampling(
                 temperature=temperature,
@@ -242,20 +244,17 @@ def _key(variable: str | None) -> str | None:
     return os.environ[variable]
 
 
-def _encoded(engine: Engine, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Token ids, checked by the engine that will read them."""
-    found = []
-    for prompt in prompts:
-        request = engine.submit(prompt, Sampling(max_tokens=1))
-        engine.cancel(request)
-        found.append(list(request.prompt))
-    return found
+def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
+    """Token ids, checked by the engine that will read them; of conversations the first turn."""
+    from headstart.engine.prompts import templated
+
+    return [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
     from headstart.insight.audit.run import audit_engine
 
-    longest = engine.drafting.default_budget if k is None else k
+    longest = engine.drafter.default_budget if k is None else k
     with _progress(console) as told:
         return audit_engine(engine, prompts, replace(plan, k=longest), told)
 
@@ -292,7 +291,7 @@ def _against(
     against: str,
     model: str | None,
     against_model: str | None,
-    prompts: Sequence[Prompt],
+    items: Sequence[PromptItem],
     plan: AuditPlan,
     server: dict[str, Any],
     console: Console,
@@ -300,8 +299,8 @@ def _against(
     from headstart.insight.audit.run import audit_against
     from headstart.insight.audit.servers.endpoint import EndpointSubject
 
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    if len(texts) < len(prompts):
+    texts = [item.prompt for item in items if isinstance(item.prompt, str)]
+    if len(texts) < len(items):
         raise InvalidOption("without reference weights prompts are text", hint="leave token ids out of --prompts")
     a = EndpointSubject(url, model=model, **server)
     b = EndpointSubject(against, model=against_model, **(server | {"seed": server["seed"] + 1}))

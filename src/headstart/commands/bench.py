@@ -13,9 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from headstart.commands import options as cli
 from headstart.commands.demo import BUNDLED_PENALTY
 from headstart.commands.outputs import check_outputs
+from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, Traceback, messages, output, reported
 from headstart.errors import InvalidOption
-from headstart.prompt_sets import PromptItem, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def run(
             "--prompts",
             metavar="PATH",
             rich_help_panel=_WHAT,
-            help='JSONL with "turns" (Spec-Bench), "prompt" or "text", and "category"; a text file; or a directory '
-            "of these. The bundled target has prompts of its own.",
+            help='JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text", and "category"; a text file; or a '
+            "directory of these. The bundled target has prompts of its own.",
         ),
     ] = None,
+    split: cli.Split = False,
     limit: Annotated[
         int | None,
         typer.Option("--limit", metavar="N", rich_help_panel=_WHAT, help="Prompts of each category at most."),
@@ -140,7 +142,7 @@ def run(
         return
     with reported(traceback):
         check_outputs(json_file, html_file)
-        items = _items(prompts, target)
+        items = _items(prompts, target, split=split)
         if repetition_penalty is None:
             repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
         sampling = Sampling(
@@ -224,9 +226,9 @@ def parse_ks(text: str | None) -> tuple[int, ...]:
         ) from None
 
 
-def _items(path: Path | None, target: str) -> list[PromptItem]:
+def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
     if path is not None:
-        return read_prompt_set(path)
+        return read_file(path, split=split)
     if target != "bundled":
         raise InvalidOption(
             "--prompts is missing: speedup depends on what is written, and only you know that",

@@ -17,11 +17,12 @@ from rich.text import Text
 from headstart.commands import options as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.outputs import check_outputs
+from headstart.commands.prompts import read_file
 from headstart.commands.terminal import Traceback, harmless, messages, output, reported
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
 from headstart.options import check_number
-from headstart.prompt_sets import PromptItem, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ def doctor(
             "--prompts",
             metavar="FILE",
             rich_help_panel=_WHAT,
-            help="Your prompts: JSONL (Spec-Bench, or 'prompt' or 'text' lines), a text, or a directory. "
+            help="Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
             "Without it, a dozen beginnings of Python.",
         ),
     ] = None,
+    split: cli.Split = False,
     scan: Annotated[
         Path | None,
         typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
@@ -130,7 +132,7 @@ def doctor(
             repetition_penalty=repetition_penalty, seed=seed, ignore_eos=ignore_eos,
         )  # fmt: skip
         check_number("--max-tokens", max_tokens, low=2, integer=True)
-        items = sample_prompts() if prompts is None else read_prompt_set(prompts)
+        items = sample_prompts() if prompts is None else read_file(prompts, split=split)
         check_outputs(as_json, html)
         examination = _examine(
             items, sampling, drafter or [], scan, seconds, check=check, keep=keep,

@@ -15,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headstart.commands import options as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
-from headstart.commands.prompts import Prompt, read_prompts
+from headstart.commands.prompts import read_prompts
 from headstart.commands.terminal import BAD_INPUT, Traceback, for_stdout, messages, print_error, reported
 from headstart.errors import InvalidOption, InvalidPrompt
+from headstart.prompt_sets import Prompt, PromptItem
 from headstart.types import Output, Sampling
 
 if TYPE_CHECKING:
@@ -37,9 +38,19 @@ def generate(
         typer.Option(
             "--prompts",
             metavar="FILE",
-            help='Many prompts: JSONL with "turns" (Spec-Bench), "prompt" or "text"; any other file is one prompt.',
+            help='Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one '
+            "prompt.",
         ),
     ] = None,
+    split: cli.Split = False,
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
+            "where the model has one.",
+        ),
+    ] = False,
     target: cli.Target = "bundled",
     drafter: cli.Drafter = cli.AUTO,
     k: cli.K = None,
@@ -99,6 +110,7 @@ def generate(
     **Examples**
 
         headstart generate "def add(a, b):"
+        headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
@@ -108,7 +120,7 @@ def generate(
             raise InvalidOption(
                 "--logprobs needs --json", hint="add --json: log-probabilities have no place in the text"
             )
-        texts = read_prompts(prompt, prompts)
+        items = read_prompts(prompt, prompts, split=split)
         sampling = Sampling(
             max_tokens=max_tokens,
             temperature=temperature,
@@ -131,14 +143,31 @@ def generate(
         # No more slots than prompts: each takes the memory of a whole context.
         engine = cli.load_engine(
             messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
-            pacing=pacing, tree=tree, max_batch_size=min(max_batch_size, len(texts)), max_length=max_length,
+            pacing=pacing, tree=tree, max_batch_size=min(max_batch_size, len(items)), max_length=max_length,
             trust_remote_code=trust_remote_code, suffix_store=store,
         )  # fmt: skip
         try:
+            texts = _encoded(engine, items, chat=chat)
             _run(engine, texts, sampling, as_json=as_json, stats=stats)
         finally:
             if store is not None and suffix_store is not None:
                 store.save(suffix_store)
+
+
+def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list[Prompt]:
+    """The prompts as they are sent. Says on standard error what a file asks for and is not done."""
+    from headstart.engine.prompts import templated
+
+    sent = [templated(engine.tokenizer, item, chat=chat) for item in items]
+    raw = sum(item.form == "turns raw" for item in sent)
+    later = sum(len(item.chat.later) for item in items if item.chat is not None)
+    for words in (
+        f"this model has no chat template: the turns of {raw} prompts are sent as plain text" if raw else "",
+        f"{later} later turns are not asked: only the first of each conversation is answered" if later else "",
+    ):
+        if words:
+            messages().print(words, style="dim", soft_wrap=True)
+    return [item.prompt for item in sent]
 
 
 def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_json: bool, stats: bool) -> None:

@@ -45,6 +45,13 @@ Drafter = Annotated[
     ),
 ]
 AUTO = ["auto"]
+Split = Annotated[
+    bool,
+    typer.Option(
+        "--split",
+        help="Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.",
+    ),
+]
 RuleOption = Annotated[
     Rule,
     typer.Option(

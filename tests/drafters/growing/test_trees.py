@@ -19,11 +19,11 @@ from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.growing import trees
-from headstart.drafters.growing.trees import Guess, TopK, draw_children, grow, laws_of_children
+from headstart.drafters.growing.trees import GrowingTree, TopK, draw_children, grow_trees, laws_of_children
 from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
@@ -34,7 +34,7 @@ from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse
 from headstart.theory.trees import Shape, best_tree
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 WIDTHS = (3, 2, 1)
 SMALL = Shape((-1, -1, 0, 0, 1, 2), (1, 2, 1, 2, 1, 1))
@@ -55,9 +55,9 @@ def context(
     alone: bool = False,
     seed: int = 7,
     **sampling: Any,
-) -> DraftContext:
+) -> Row:
     law = LawState(Sampling(**sampling), tokens, vocab, frozenset())
-    return DraftContext(request, list(tokens), budget, law, Noise(seed), purpose, alone=alone)
+    return Row(request, tuple(tokens), law, Noise(seed), purpose, budget=Budget(budget), reproducible=alone)
 
 
 def model_of(path: str) -> Callable[[Sequence[int]], torch.Tensor]:
@@ -81,7 +81,7 @@ def text_to(draft: Draft, node: int) -> list[int]:
 def exact_draw(oracle: Oracle) -> Any:
     """`draw_children`, answered by an oracle in exact numbers."""
 
-    def draw(_: DraftContext, q: Any, depth: int, index: int, count: int) -> list[int]:
+    def draw(_: Row, q: Any, depth: int, index: int, count: int) -> list[int]:
         assert (depth, index) >= (0, 0)
         drawn: list[int] = []
         rest = q
@@ -115,7 +115,7 @@ def test_drawn_trees_keep_the_law_exactly(
 
     def round_(oracle: Oracle) -> tuple[int, ...]:
         monkeypatch.setattr(trees, "draw_children", exact_draw(oracle))
-        guess = Guess(context([0], vocab=3, purpose=Purpose.TOKEN, temperature=1.0), len(shape), shape)
+        guess = GrowingTree(context([0], vocab=3, purpose=Purpose.TOKEN, temperature=1.0), len(shape), shape)
         while guess.fresh:
             guess.draw([q(path) for path in guess.paths()])
         draft = guess.draft()
@@ -215,14 +215,14 @@ def test_the_best_of_all_candidates_are_kept(width: int, depth: int, budget: int
     for seed in range(5):
         model, text, fed = markov(seed), [3, 1], 0
 
-        def forward(live: Sequence[Guess]) -> torch.Tensor:
+        def forward(live: Sequence[GrowingTree]) -> torch.Tensor:
             nonlocal fed
             fed += sum(len(guess.fresh) for guess in live)
             return torch.stack([model([*text, *path]) for guess in live for path in guess.paths()])  # noqa: B023
 
         way = TopK(width, depth)
-        guess = Guess(context(text, vocab=8, **sampling), budget, way)
-        grow([guess], forward)
+        guess = GrowingTree(context(text, vocab=8, **sampling), budget, way)
+        grow_trees([guess], forward)
         draft = guess.draft()
         cooler = sampling.get("temperature", 1.0)
         want = likeliest(lambda prefix: model(prefix) / cooler, text, way, budget)  # noqa: B023
@@ -233,9 +233,9 @@ def test_the_best_of_all_candidates_are_kept(width: int, depth: int, budget: int
 
 
 def test_siblings_stand_in_order_of_likelihood_and_penalties_count() -> None:
-    guess = Guess(context([3, 1], vocab=8, frequency_penalty=100.0), 30, TopK(3, 3))
+    guess = GrowingTree(context([3, 1], vocab=8, frequency_penalty=100.0), 30, TopK(3, 3))
     model = markov(1)
-    grow([guess], lambda live: torch.stack([model([3, 1, *path]) for path in live[0].paths()]))
+    grow_trees([guess], lambda live: torch.stack([model([3, 1, *path]) for path in live[0].paths()]))
     draft = guess.draft()
     for node in range(len(draft)):
         path = text_to(draft, node)
@@ -246,8 +246,8 @@ def test_siblings_stand_in_order_of_likelihood_and_penalties_count() -> None:
 
 def test_broken_logits_draft_nothing() -> None:
     for sampling, way in product(({}, {"temperature": 1.0}), (TopK(3, 3), SMALL)):
-        guess = Guess(context([3, 1], vocab=8, **sampling), 12, way)
-        grow([guess], lambda live: torch.full((sum(len(guess.fresh) for guess in live), 8), float("nan")))
+        guess = GrowingTree(context([3, 1], vocab=8, **sampling), 12, way)
+        grow_trees([guess], lambda live: torch.full((sum(len(guess.fresh) for guess in live), 8), float("nan")))
         assert len(guess.draft()) == 0
 
 
@@ -390,9 +390,7 @@ def test_options(drafter_of: Callable[..., DraftModel]) -> None:
 
 def step_of(request: int, draft: Draft, path: tuple[int, ...]) -> Observation:
     speculation = Speculation(True, "tiny")
-    return Observation(
-        Step(request, 0, 3, draft, path, (1,), None, len(draft) + 1, 1, Seconds(), None, speculation), (), {}
-    )
+    return Observation(Step(request, 0, 3, draft, path, (1,), None, len(draft) + 1, 1, Seconds(), None, speculation))
 
 
 def test_a_shape_is_learnt_but_not_for_a_pinned_text(drafter_of: Callable[..., DraftModel]) -> None:
@@ -457,7 +455,7 @@ def engine_of(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
     for engine in engines:
         engine.cache.check()
         assert engine.cache.free_slots == len(engine.cache.lengths)
-        cache = getattr(engine.drafting.drafter, "cache", None)
+        cache = getattr(engine.drafter, "cache", None)
         if cache is not None:
             cache.check()
             assert cache.free_slots == len(cache.lengths), "the drafter kept a slot"
@@ -528,7 +526,7 @@ def test_trees_of_likeliest_nodes_leave_a_seeds_text_alone(
     out = engine.generate(prompts()[1], sampling)
     assert out.tokens == engine.plain().generate(prompts()[1], sampling).tokens
     assert out.stats.accepted > 0
-    assert not engine.drafting.pins
+    assert not engine.drafter.draws
 
 
 # -- at temperature ---------------------------------------------------------------------------------------------------
@@ -594,7 +592,7 @@ def test_chi_square(
 
 def paced(engine: hs.Engine) -> AdaptivePacing:
     """Adaptive pacing with made-up costs: rows nearly free, a level a tenth of a step."""
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
     rows = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
     costs = Costs(rows, 0.0, {drafter.name: DraftCost(0.0, 0.001, 0.0, 0.1)})
@@ -621,7 +619,7 @@ def test_a_seed_gives_one_text_whatever_was_learnt(
     """Under rule "exact" drawn trees reach into a text; neither shapes nor sizes may come from other requests."""
     engine = engine_of(tiny("llama"), "sampled", draft=tiny("llama", noise=0.02))
     engine.pacing = paced(engine)
-    assert engine.drafting.pins
+    assert engine.drafter.draws
     sampling = hs.Sampling(max_tokens=40, temperature=1.0, seed=5, ignore_eos=True)
     first = engine.generate(prompts()[1], sampling)
     assert first.stats.accepted > 0

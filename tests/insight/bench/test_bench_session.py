@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.byte_models import save_model
 
 import headstart as hs
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
-from headstart.insight.bench import FAST, PLAIN, summarise, sweep_points
+from headstart.insight.bench import FAST, PLAIN, BenchResult, summarise, sweep_points
 from headstart.insight.bench.lanes import first_difference
 from headstart.insight.bench.machine import measure_costs, memory_of
 from headstart.insight.bench.session import BenchSettings, Session
 from headstart.insight.bench.verdict import conclude
-from headstart.prompt_sets import PromptItem
+from headstart.insight.report.bench_page import bench_page
+from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
 ITEMS = [
@@ -188,7 +190,7 @@ def test_texts_are_kept_only_if_asked(engine: hs.Engine) -> None:
 
 def test_a_drafter_that_fails_is_said(engine: hs.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = session(engine, repetitions=1)
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
 
     def fail(_: Any) -> Any:
@@ -245,7 +247,7 @@ def test_where_texts_part() -> None:
 def test_costs_and_memory_are_those_of_the_engine(engine: hs.Engine, tiny: Callable[..., str]) -> None:
     costs = measure_costs(engine, seconds=0.05)
     assert costs.rows[0][0] == 1
-    assert costs.v[1] == 1
+    assert costs.v(1) == 1
     assert costs.c(engine.drafter_name, 3) > 0
     found = memory_of(engine)
     weights = sum(file.stat().st_size for file in Path(tiny("llama")).glob("*.safetensors"))  # float32 there too
@@ -261,3 +263,40 @@ def test_costs_and_memory_are_those_of_the_engine(engine: hs.Engine, tiny: Calla
 
 def test_weights_that_are_shared_count_once(load: Callable[..., hs.Engine]) -> None:
     assert memory_of(load("llama", "early-exit"))["drafter_weights"] == 0
+
+
+def _talk(name: str, *turns: str) -> PromptItem:
+    return PromptItem(turns[0], "talk", name, Chat(({"role": "user", "content": turns[0]},), turns[1:]))
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_conversations_go_through_the_template_with_the_models_own_answers(chat: bool, tmp_path: Path) -> None:
+    engine = hs.load(save_model(tmp_path / "m", chat=chat), drafter="ngram", dtype="float32")
+    items = [_talk("81", "Hi", "More", "Again"), PromptItem("def f", "code", "text")]
+    sampling = Sampling(max_tokens=4, ignore_eos=True)
+    bench = Session(engine, items, BenchSettings(sampling=sampling, repetitions=1, warm_up=0, keep_texts=True))
+    result = bench.run()
+    found = {prompt.name: prompt for prompt in result.prompts}
+    assert (found["text"].text, found["text"].form) == ("def f", "raw")
+    if not chat:
+        assert list(found) == ["81", "text"], "without a template only the first turn has a meaning"
+        assert (found["81"].text, found["81"].form) == ("Hi", "turns raw")
+        assert result.forms == "1 raw, 1 turns raw, because the model has no chat template"
+        return
+    assert list(found) == ["81", "81, turn 2", "81, turn 3", "text"]
+    assert result.forms == "3 through the chat template, 1 raw"
+    answer = engine.plain().generate("u:Hi\na:", sampling).text
+    expected = f"u:Hi\na:{answer}\nu:More\na:"
+    assert found["81, turn 2"].text == list(engine.encode(expected))
+    read = tmp_path / "result.json"
+    result.write(read)
+    assert BenchResult.read(read).forms == result.forms
+    page = bench_page(result, summarise(result)).html()
+    assert result.forms in page
+
+
+def test_a_conversation_that_fills_the_context_ends_early(tmp_path: Path) -> None:
+    engine = hs.load(save_model(tmp_path / "m", chat=True, context=64), drafter="ngram", dtype="float32")
+    items = [_talk("a", "Hi", "x" * 30, "More", "More"), _talk("b", "Hi", "x" * 80)]
+    bench = Session(engine, items, BenchSettings(sampling=Sampling(max_tokens=8, ignore_eos=True)))
+    assert [prompt.name for prompt in bench.result.prompts] == ["a", "a, turn 2", "b"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.byte_models import save_model
 
 import headstart as hs
 from headstart.drafters.ngram import NgramDrafter
@@ -23,7 +24,7 @@ from headstart.insight.doctor.verdict import decide
 from headstart.insight.doctor.workshop import Setup, Workshop
 from headstart.loading import advice
 from headstart.loading import pacing as making
-from headstart.prompt_sets import PromptItem
+from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
 SAMPLING = Sampling(max_tokens=24, ignore_eos=True)
@@ -178,3 +179,17 @@ def test_fewer_tokens_where_there_is_no_time() -> None:
     assert affordable(10.0, 0.02, 128) == 62
     assert affordable(1.0, 0.1, 128) == measuring.SHORT
     assert affordable(1.0, 0.1, 16) == 16
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_conversations_go_through_the_template(chat: bool, tmp_path: Path) -> None:
+    """Later turns are prompts too, with the model's own answers, and the record says how prompts were sent."""
+    talk = Chat(({"role": "user", "content": "Hi"},), ("More",))
+    items = (PromptItem("Hi", "talk", "81", talk), PromptItem("def f", "code", "text"))
+    target = str(save_model(tmp_path / "m", chat=chat))
+    found = examine(question(target, items=items, keep=False), quiet)
+    words = (
+        "2 through the chat template, 1 raw" if chat else "1 raw, 1 turns raw, because the model has no chat template"
+    )
+    assert found.forms == record(found)["prompts_sent"] == words
+    assert words in target_facts(found)["prompts"]

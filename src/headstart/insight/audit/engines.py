@@ -100,7 +100,7 @@ class EngineReference:
     @classmethod
     def of_draft(cls, engine: Engine) -> EngineReference | None:
         """The law q of the engine's guesses, where its drafter is a draft LM that shares the target's tokens."""
-        drafter = engine.drafting.drafter
+        drafter = engine.drafter
         if type(drafter) is not DraftModel:
             return None
         return cls(drafter.runner, engine.eos_token_ids, name=drafter.name, vocab_size=engine.target.vocab_size)
@@ -115,7 +115,7 @@ class EngineReference:
             ContextExceeded: prompt and tokens do not fit into the model's context.
         """
         logits = self._logits(tuple(prompt), tuple(tokens))
-        state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling), self._runner.device)
+        state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling))
         rows = [LawRow(state, tuple(tokens[:i])) for i in range(len(tokens) + 1)]
         found: Law = law(logits, rows).cpu().numpy()
         return found

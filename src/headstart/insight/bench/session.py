@@ -15,6 +15,7 @@ from headstart.insight.bench.machine import least, measure_costs, memory_of
 from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.sweep import lane_of
+from headstart.insight.conversations import every_turn
 from headstart.insight.provenance import Provenance
 from headstart.options import check_number
 from headstart.prompt_sets import PromptItem, by_category
@@ -29,8 +30,8 @@ SWEEP_UNITS = 2
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """What to run. limit: prompts of each category at most. batch_size: prompts that run at once, of one category.
-    warm_up: rounds before the count. ks: draft lengths of the sweep."""
+    """What to run. limit: prompts of each category at most; a conversation is one, with all its turns. batch_size:
+    prompts that run at once, of one category. warm_up: rounds before the count. ks: draft lengths of the sweep."""
 
     sampling: Sampling = field(default_factory=Sampling)
     repetitions: int = 3
@@ -77,9 +78,11 @@ class Session:
 
     def __post_init__(self) -> None:
         """Checks every prompt before anything runs: raises `InvalidPrompt`, naming the one that is wrong."""
-        chosen = [item for group in by_category(self.items).values() for item in group[: self.settings.limit]]
-        if not chosen:
+        items = [item for group in by_category(self.items).values() for item in group[: self.settings.limit]]
+        if not items:
             raise InvalidOption("there is no prompt to measure with", hint="give --prompts FILE")
+        several = any(item.chat is not None and item.chat.later for item in items)
+        chosen = every_turn(self.engine.plain() if several else self.engine, items, self.settings.sampling)
         prompts = tuple(self._prompt(item) for item in chosen)
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
@@ -152,20 +155,19 @@ class Session:
             self.on_round("sweep of K")
 
     def _prompt(self, item: PromptItem) -> PromptRecord:
-        sampling = self.settings.sampling
         try:
-            request = self.engine.submit(item.prompt, sampling)
+            tokens = self.engine.encode(item.prompt)
         except HeadstartError as error:
             error.message = f"prompt {item.name or item.category}: {error.message}"
             raise
-        self.engine.cancel(request)
         written = item.prompt if isinstance(item.prompt, str) else json.dumps(item.prompt)
         return PromptRecord(
             name=item.name,
             category=item.category,
-            tokens=len(request.prompt),
+            tokens=len(tokens),
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             text=item.prompt if self.settings.keep_texts else None,
+            form=item.form,
         )
 
 

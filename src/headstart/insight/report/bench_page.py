@@ -12,7 +12,7 @@ from headstart import theory
 from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, LaneFigures, paired
-from headstart.insight.bench.sweep import Here, here, sweep_points, why_not_predicted
+from headstart.insight.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude, times
 from headstart.insight.provenance import Provenance
 from headstart.insight.report import charts
@@ -41,7 +41,7 @@ def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
     page = Page("How fast is it here?", f"{facts['target']} with drafter {facts['drafter']}, {facts['dtype']}")
     found = conclude(result, list(figures))
     page.verdict(found.kind, found.headline, " ".join(found.reasons))
-    _add_categories(page, figures)
+    _add_categories(page, result, figures)
     _add_acceptance(page, overall)
     _add_lengths(page, result)
     _add_map(page, here(result, overall))
@@ -53,11 +53,12 @@ def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
     return page
 
 
-def _add_categories(page: Page, figures: Sequence[Figures]) -> None:
+def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures]) -> None:
     page.heading("Speedup")
     page.text(
         "Seconds per token of plain decoding over those of speculation, on the same prompts, run right after each "
         "other. The interval holds 95 times in 100 for other prompts of the same kind."
+        + (f" Prompts as they were sent: {result.forms}." if result.forms else "")
     )
     columns = ["", "prompts", "tokens per forward", "speedup", "from", "to", "plain tokens/s", "tokens/s", "same text"]
     page.table(
@@ -229,11 +230,11 @@ def _add_split(page: Page, overall: Figures) -> None:
 
 def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
     page.heading("Costs")
-    costs = result.costs
+    costs = step_costs(result)
     if costs is not None:
         page.table(
             ["rows of a forward", "milliseconds", "v(n)"],
-            [[n, 1000 * seconds, costs.v[n]] for n, seconds in costs.rows],
+            [[n, 1000 * seconds, costs.v(n)] for n, seconds in costs.rows],
             formats={"milliseconds": ".3f", "v(n)": ".2f"},
         )
         sources = [(name, each) for name, each in overall.sources.items() if name in costs.drafts]
