@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headstart.insight.doctor.examination import Examination
-    from headstart.insight.doctor.verdict import Judged
+    from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
 _SAMPLING = Sampling(max_tokens=128)
@@ -170,15 +170,15 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
     for name, value in target_facts(examination).items():
         grid.add_row(harmless(name), Text(harmless(value)))
     console.print(grid)
-    if examination.judged:
-        console.print(_table(sorted(examination.judged, key=lambda one: -one.gain)))
+    if examination.ranked:
+        console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain)))
     for reason in verdict.reasons:
         console.print(Text(f"- {harmless(reason)}"))
     for name, why in not_measured(examination):
         console.print(Text(f"- {harmless(name)}: not measured: {harmless(why)}", style="yellow"))
     style = {"good": "bold green", "unsure": "bold yellow", "bad": "bold red"}[verdict.kind]
     console.print(Text(f"\n{harmless(verdict.headline)}", style=style))
-    for line in (verdict.batch, f"{adaptive_words(examination.judged)}." if verdict.best is not None else ""):
+    for line in (verdict.batch, f"{adaptive_words(examination.ranked)}." if verdict.best is not None else ""):
         if line:
             console.print(Text(harmless(line)))
     if doubts := warning(examination):
@@ -191,7 +191,7 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
         console.print(Text("\nKept: drafter 'auto' takes this for this target from now on.", style="dim"))
 
 
-def _table(ranked: list[Judged]) -> Table:
+def _table(ranked: list[Ranked]) -> Table:
     checked = any(one.checked is not None for one in ranked)
     columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
     table = Table(box=None, padding=(0, 1), pad_edge=False)

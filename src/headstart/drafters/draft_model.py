@@ -8,7 +8,7 @@ rest is fed. After a full acceptance that is two tokens, x_K and the bonus; afte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -68,6 +68,9 @@ class DraftModel(Drafter):
     @property
     def cache(self) -> Slots:
         return self._own.slots
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.runner.weights()
 
     @property
     def limit(self) -> int:

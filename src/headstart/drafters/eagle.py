@@ -15,7 +15,7 @@ Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,6 +143,9 @@ class EagleDrafter(Drafter):
         return self._policy.sizes
 
     # -- proposing ----------------------------------------------------------------------------------------------------
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.head.weights()
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         ready = [row for row in rows if self._room(row) > 0]
