@@ -106,7 +106,7 @@ def contenders_for(target: str, drafter: str, *, k: int, dtype: str, device: str
     plain = hs.Engine(speculative.target, speculative.tokenizer, max_batch_size=1)
     ngram = hs.Engine(speculative.target, speculative.tokenizer, NgramDrafter(), max_batch_size=1)
     # The two in a list, as headstart.load makes them; the draft LM is the very one of the other engine.
-    list_of_two = Cascade([NgramDrafter(longest=5, shortest=3), speculative.drafting.drafter])
+    list_of_two = Cascade([NgramDrafter(longest=5, shortest=3), speculative.drafter])
     both = hs.Engine(speculative.target, speculative.tokenizer, list_of_two, max_batch_size=1)
     sides: list[Contender] = [
         Transformers(PLAIN, model),

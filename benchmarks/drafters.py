@@ -30,7 +30,6 @@ from unittest.mock import patch
 
 import drafter_samples
 from drafter_samples import Sample
-from pacing_life import engine_on
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -38,11 +37,6 @@ from rich.progress import track
 import headstart as hs
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
-from headstart.drafters import Drafter
-from headstart.drafters.matching.suffix_store import SuffixStore
-from headstart.loading.checkpoint import Checkpoint, LoadPlan, find_device
-from headstart.loading.choice import choose
-from headstart.loading.drafters import Means, make
 from headstart.pacing import FixedPacing
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import Laws, verify
@@ -109,32 +103,29 @@ class Bench:
     """The target, its drafters, and an engine for each contender."""
 
     def __init__(self, args: argparse.Namespace, console: Console) -> None:
-        plan = LoadPlan(args.dtype, find_device("auto"), 1, args.max_length, trust_remote_code=False)
-        self.target = Checkpoint(args.target, "target", plan)
-        self.runner = self.target.runner(args.quantize)
+        self.target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize, max_length=args.max_length)
         self.contenders = contenders(args)
-        self.engines = {PLAIN: engine_on(self.runner, None, None, 1)}
+        self.engines = {PLAIN: self.target.engine(None, max_batch_size=1)}
         self.bytes: dict[str, int] = {}
         self.exits: dict[str, int] = {}
         for name, contender in self.contenders.items():
             console.print(f"loading {name}", style="dim", highlight=False)
             before = resident()
-            drafter = self._drafter(args, plan, contender)
+            engine = self.engines[name] = self._engine(contender)
             self.bytes[name] = max(0, resident() - before)
-            pacing = None if contender.fixed is None else FixedPacing(contender.fixed)
-            self.engines[name] = engine_on(self.runner, drafter, pacing, 1)
-            if (layer := getattr(drafter, "layer", None)) is not None:
+            if (layer := getattr(engine.drafter, "layer", None)) is not None:
                 self.exits[name] = layer
 
-    def _drafter(self, args: argparse.Namespace, plan: LoadPlan, contender: Contender) -> Drafter:
-        wanted = choose(args.target, list(contender.drafter)).drafters
-        drafts = {each.name: Checkpoint(each.name, "draft", plan) for each in wanted if each.kind == "draft"}
-        means = Means(
-            self.target, self.runner, drafts, 1, "auto", SuffixStore() if contender.store else None, contender.options
+    def _engine(self, contender: Contender) -> hs.Engine:
+        options = {"draft_tree": contender.options["tree"]} if "tree" in contender.options else {}
+        pacing = "fixed" if contender.fixed is None else FixedPacing(contender.fixed)
+        return self.target.engine(
+            list(contender.drafter),
+            max_batch_size=1,
+            pacing=pacing,
+            suffix_store="auto" if contender.store else None,
+            **options,
         )
-        made = make(wanted, means)
-        assert made is not None, "every contender names a drafter"
-        return made
 
     def complete(self, name: str, prompt: Sequence[int], sampling: hs.Sampling) -> Sample:
         by_token = name != PLAIN and self.contenders[name].by_token

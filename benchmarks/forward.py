@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
         quantize=args.quantize,
         max_batch_size=1,
     )
-    draft = engine.drafting.drafter.runner  # type: ignore[union-attr]
+    draft = engine.drafter.runner  # type: ignore[union-attr]
     times = by_rows(engine.target, args.context, args.repetitions)
     draft_times = by_rows(draft, args.context, 3 * args.repetitions)
     bandwidth = max(bandwidth, read_bandwidth())

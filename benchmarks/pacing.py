@@ -62,7 +62,7 @@ class Bench:
             args.target, args.drafter, dtype=args.dtype, pacing="fixed", max_batch_size=max(BATCHES), max_length=1024
         )
         self.target = self.loaded.target
-        drafter = self.loaded.drafting.drafter
+        drafter = self.loaded.drafter
         assert drafter is not None
         self.drafter = drafter
         self.draft = next(part for part in drafter.parts if isinstance(part, DraftModel))

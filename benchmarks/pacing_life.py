@@ -12,12 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import Drafter, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.pacing import FixedPacing, Pacing, PacingRow
+from headstart.pacing import Pacing
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.group import Source
 from headstart.pacing.measuring import measure, measured_batch
@@ -128,11 +128,11 @@ class Teacher(Drafter):
     def limit(self) -> int:
         return self._draft.limit
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         spent = self._draft.propose(contexts)
         return [self._replaced(c, draft) for c, draft in zip(contexts, spent, strict=True)]
 
-    def _replaced(self, context: DraftContext, draft: Draft) -> Draft:
+    def _replaced(self, context: Row, draft: Draft) -> Draft:
         begin = len(context.tokens)
         tokens = list(self.text[begin : begin + len(draft)])
         for i in range(len(tokens)):
@@ -152,9 +152,9 @@ class StretchOracle(Pacing):
 
     def __init__(self, k: int) -> None:
         self._begin: dict[int, int] = {}
-        self._good, self._bad = FixedPacing(k).plan([PacingRow(0, 0, 1)])[0], Budget(0, "K=0")
+        self._good, self._bad = Budget(k, f"K={k}, fixed"), Budget(0, "K=0")
 
-    def plan(self, rows: Sequence[PacingRow]) -> list[Budget]:
+    def plan(self, rows: Sequence[Row]) -> list[Budget]:
         begins = [self._begin.setdefault(row.request, row.tokens) for row in rows]
         return [
             self._good if (row.tokens - begin) // STRETCH % 2 == 0 else self._bad

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.pacing import FixedPacing, Pacing, PacingRow
+from headstart.pacing import FixedPacing, Pacing, Row
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.costs import Costs, DraftCost
 from headstart.pacing.group import Source
 from headstart.pacing.stepwise import StepwisePacing
-from headstart.types import Draft, Seconds, Speculation, Step
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 LIMIT = 12
 STRETCH = 100
@@ -27,6 +29,7 @@ READ = 1 / 50
 """Reading a token of context, in drafted tokens."""
 NOISE = 0.15
 _SCALE = 0.01  # seconds of a plain step
+_LAW = LawState(Sampling(), (), 9, frozenset())
 _SPECULATION = Speculation(True, "simulated")
 
 
@@ -126,10 +129,10 @@ class Oracle(Pacing):
     def __init__(self, world: World, alphas: Sequence[NDArray[Any]]) -> None:
         self._alphas = [np.round(row, 2) for row in alphas]
         self._best = {a: best_k(world, float(a)) for row in self._alphas for a in np.unique(row)}
-        self._fixed = [FixedPacing(k).plan([PacingRow(0, 0, 1)])[0] for k in range(LIMIT + 1)]
+        self._fixed = [Budget(k, f"K={k}, fixed") for k in range(LIMIT + 1)]
 
-    def plan(self, rows: Sequence[PacingRow]) -> Any:
-        return [self._fixed[self._best[self._alphas[row.request][row.tokens]]] for row in rows]
+    def plan(self, rows: Sequence[Row]) -> Any:
+        return [self._fixed[self._best[self._alphas[row.request][len(row.tokens)]]] for row in rows]
 
     def observe(self, step: Step) -> None:
         pass
@@ -145,7 +148,9 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
     made = 0
     clock = 0.0
     while min(position) < tokens:
-        rows = [PacingRow(r, at, max(0, len(alphas[r]) - at - LIMIT)) for r, at in enumerate(position)]
+        rows = [
+            Row(r, (0,) * at, _LAW, Noise(0), room=max(0, len(alphas[r]) - at - LIMIT)) for r, at in enumerate(position)
+        ]
         budgets = pacing.plan(rows)
         lengths = [min(b.nodes, row.room) for b, row in zip(budgets, rows, strict=True)]
         verify = world.forward(world.batch + sum(lengths))

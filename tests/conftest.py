@@ -65,7 +65,7 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
         engine.cache.check()
         assert not engine.scheduler.requests(), "a request was left behind"
         assert engine.cache.free_slots == len(engine.cache.lengths), "a slot was not given back"
-        drafter = engine.drafting.drafter
+        drafter = engine.drafter
         for member in getattr(drafter, "members", [drafter]):
             drafter_cache = getattr(member, "cache", None)
             if drafter_cache is not None:

@@ -18,7 +18,7 @@ from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.engine.engine import Engine
-    from headstart.loading.load import load
+    from headstart.loading.load import Target, load
 
 __version__ = version("headstart")
 
@@ -34,6 +34,7 @@ __all__ = [
     "Stats",
     "Step",
     "SuffixStore",
+    "Target",
     "TokenLogprob",
     "Verdict",
     "__version__",
@@ -44,6 +45,7 @@ __all__ = [
 _LAZY = {
     "Engine": "headstart.engine.engine",
     "SuffixStore": "headstart.drafters.matching.suffix_store",
+    "Target": "headstart.loading.load",
     "load": "headstart.loading.load",
 }
 """What needs torch is imported when it is first used, so that `headstart --help` answers at once."""

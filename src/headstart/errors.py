@@ -19,6 +19,7 @@ __all__ = [
     "ModelNotFound",
     "NonFiniteLogits",
     "NotEnoughMemory",
+    "PacingFailed",
     "PickleCheckpoint",
     "RemoteCodeRequired",
     "TrainingFailed",
@@ -96,6 +97,10 @@ class DamagedStore(HeadstartError, ValueError):
 
 class DrafterFailed(HeadstartError, RuntimeError):
     """The drafter raised; the request went on with the target alone."""
+
+
+class PacingFailed(HeadstartError, RuntimeError):
+    """The pacing raised; requests went on with the target alone."""
 
 
 class TrainingFailed(HeadstartError, RuntimeError):

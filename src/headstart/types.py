@@ -187,22 +187,22 @@ def children_of(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many nodes one request may draft in one step, and why, in plain words.
-
-    caps: the most nodes by source (a drafter's name), where a drafter has several; a source with 0 is not asked,
-    one that is not named may use them all, as far as its own default goes. worth: by source, the accepted tokens a
-    draft of it should bring, less what the time it takes to draft is worth.
-    """
+    """How many nodes one request may draft in one step."""
 
     nodes: int = 0
     reason: str = ""
-    caps: Mapping[str, int] = field(default_factory=dict)
-    worth: Mapping[str, float] = field(default_factory=dict)
+    """Why so many, in plain words."""
+    max_nodes: Mapping[str, int] = field(default_factory=dict)
+    """By source (a drafter's name), where a drafter has several, the most nodes: one with 0 is not asked, one that is
+    not named may use them all, as far as its own default goes."""
+    expected_gain: Mapping[str, float] = field(default_factory=dict)
+    """By source, the accepted tokens that a draft of it should bring, less the tokens that plain decoding would make in
+    the time it takes to draft."""
 
     def within(self, room: int) -> Budget:
         """The same, with at most `room` nodes and never less than none."""
         nodes = max(0, min(self.nodes, room))
-        return self if nodes == self.nodes else Budget(nodes, self.reason, self.caps, self.worth)
+        return self if nodes == self.nodes else Budget(nodes, self.reason, self.max_nodes, self.expected_gain)
 
 
 @dataclass(frozen=True, slots=True)

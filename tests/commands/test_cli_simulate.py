@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from headstart import theory
 from headstart.commands import scenario_view, simulate_view
 from headstart.commands.simulate import simulate
-from headstart.insight.what_if import Costs, what_if
+from headstart.insight.what_if import what_if
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)
@@ -98,7 +98,7 @@ def test_cells_are_orange_below_one_and_blue_above() -> None:
 def test_a_terminal_without_block_characters() -> None:
     console = Console(file=open("/dev/null", "w", encoding="ascii"), width=80)  # noqa: SIM115
     console.begin_capture()
-    simulate_view.view(console, what_if([[0.7]], Costs()))
+    simulate_view.view(console, what_if([[0.7]], theory.StepCosts.in_plain_steps()))
     shown = console.end_capture()
     console.file.close()
     assert shown.isascii()

@@ -9,13 +9,13 @@ import pytest
 import torch
 from support.tiny import VOCAB, random_model
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
-from headstart.types import Sampling
+from headstart.types import Budget, Sampling
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def drafter() -> DraftModel:
     return DraftModel(runner, name="tiny", vocab_size=VOCAB, slots=3, chunk=8)
 
 
-def context(tokens: Sequence[int], budget: int = 3, request: int = 0, **sampling: Any) -> DraftContext:
+def context(tokens: Sequence[int], budget: int = 3, request: int = 0, **sampling: Any) -> Row:
     law = LawState(Sampling(**sampling), tokens, VOCAB, frozenset())
-    return DraftContext(request, list(tokens), budget, law, Noise(7), Purpose.DRAFT)
+    return Row(request, tuple(tokens), law, Noise(7), budget=Budget(budget))
 
 
 def plain_law(tokens: Sequence[int], temperature: float = 1.0) -> torch.Tensor:

@@ -18,7 +18,7 @@ from support.tiny import checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Observation
+from headstart.drafters import Observation, Row
 from headstart.drafters.eagle import EagleDrafter, static_shape
 from headstart.engine.engine import Engine
 from headstart.model import native
@@ -29,8 +29,8 @@ from headstart.model.loading import adopt
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling
 
 TREES = ("none", "static", "top-k", "sampled")
 PROMPTS = ([3, 5, 2], [7] * 20, [4], [1, 2, 3, 4, 5, 6, 7, 8, 9], [11, 12] * 7)
@@ -97,20 +97,20 @@ def engine_of() -> Iterator[Callable[..., Engine]]:
 
     yield make
     for engine in engines:
-        drafter = engine.drafting.drafter
+        drafter = engine.drafter
         assert isinstance(drafter, EagleDrafter)
         for slots in (engine.cache, drafter.cache):
             slots.check()
             assert slots.free_slots == len(slots.lengths), "a slot was not given back"
 
 
-def recorded(engine: Engine) -> list[tuple[tuple[int, ...], DraftContext, Draft]]:
+def recorded(engine: Engine) -> list[tuple[tuple[int, ...], Row, Draft]]:
     """Every draft from now on, with the text it was made for."""
-    drafter, found = engine.drafting.drafter, []
+    drafter, found = engine.drafter, []
     assert drafter is not None
     original = drafter.propose
 
-    def propose(contexts: Sequence[DraftContext]) -> Sequence[Draft]:
+    def propose(contexts: Sequence[Row]) -> Sequence[Draft]:
         drafts = original(contexts)
         found.extend((tuple(c.tokens), c, draft) for c, draft in zip(contexts, drafts, strict=True))
         return drafts
@@ -246,7 +246,7 @@ def test_dynamic_trees_are_the_likeliest_paths(
     grown = [each for each in drafts if len(each[2])]
     assert len(grown) > 10
     for text, context, draft in grown[::3]:
-        assert len(draft) == min(14, context.budget)
+        assert len(draft) == min(14, context.budget.nodes)
         assert set(paths(draft)) == likeliest(plain, text, len(draft), max(draft.depths))
 
 
@@ -295,7 +295,7 @@ def test_a_request_of_which_states_are_missing_gets_no_draft(folder: Path, root:
     law = LawState(Sampling(), (), 23, frozenset())
 
     def propose(request: int, tokens: Sequence[int]) -> Draft:
-        return drafter.propose([DraftContext(request, tokens, 4, law, Noise(0), Purpose.DRAFT)])[0]
+        return drafter.propose([Row(request, tuple(tokens), law, Noise(0), budget=Budget(4))])[0]
 
     assert len(propose(-1, [1, 2, 3, 4])) == 0, "measured before the first request"
     Watched(drafter, runner).read(1, [5, 6, 7])
@@ -321,11 +321,11 @@ class Watched:
     def read(self, request: int, tokens: Sequence[int]) -> None:
         slots = self.runner.new_cache(1)
         hidden = self.runner.forward([Segment(slots.acquire(), tuple(tokens))], slots, taps=self.drafter.taps).hidden
-        self.drafter.observe(Observation(_step(request), tuple(tokens), hidden))
+        self.drafter.observe(Observation(_step(request), tuple(tokens), 0, hidden))
 
 
 def _step(request: int) -> Any:
-    from headstart.engine.drafting import NO_DRAFT
+    from headstart.engine.guards import NO_DRAFT
     from headstart.types import Seconds, Speculation, Step
 
     speculation = Speculation(on=True, drafter="eagle")

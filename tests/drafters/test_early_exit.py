@@ -10,13 +10,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.drafters.early_exit import EarlyExitDrafter, choose_layer
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Sampling
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Sampling
 
 TEXT = (3, 7, 11, 5, 3, 7)
 
@@ -44,7 +44,7 @@ def test_drafts_are_those_of_a_model_that_has_only_the_first_layers(decoder: Any
     drafter = EarlyExitDrafter(layer=1)
     drafter.attach(target, cache)
     law = LawState(Sampling(), (), target.vocab_size, frozenset())
-    (draft,) = drafter.propose([DraftContext(0, TEXT, 4, law, Noise(0), Purpose.DRAFT, slot=slot)])
+    (draft,) = drafter.propose([Row(0, tuple(TEXT), law, Noise(0), budget=Budget(4), slot=slot)])
     short = first_layers(tiny("llama"), 1)
     text = list(TEXT)
     for _ in range(4):
@@ -63,7 +63,7 @@ def test_what_was_drafted_leaves_no_trace_in_the_logits(tiny: Callable[..., str]
     drafter = EarlyExitDrafter(layer=1)
     drafter.attach(target, cache)
     law = LawState(Sampling(), (), target.vocab_size, frozenset())
-    drafter.propose([DraftContext(0, TEXT, 6, law, Noise(0), Purpose.DRAFT, slot=slot)])
+    drafter.propose([Row(0, tuple(TEXT), law, Noise(0), budget=Budget(6), slot=slot)])
     assert torch.equal(target.forward([Segment(slot, TEXT[-1:])], cache).logits, before)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 
-from headstart.drafters import DraftContext, Observation
+from headstart.drafters import Observation, Row
 from headstart.drafters.lookahead import LookaheadDrafter
 from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.rule.laws import Laws
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 
-def context(tokens: Sequence[int], budget: int) -> DraftContext:
+def context(tokens: Sequence[int], budget: int) -> Row:
     law = LawState(Sampling(), (), 100, frozenset())
-    return DraftContext(0, tokens, budget, law, Noise(0), Purpose.DRAFT)
+    return Row(0, tuple(tokens), law, Noise(0), budget=Budget(budget))
 
 
 def after(token: int) -> int:
@@ -40,7 +42,7 @@ def judged(draft: Draft, x0: int) -> tuple[tuple[int, ...], Observation]:
     step = Step(
         0, 0, 0, draft, tuple(path), emitted, None, 1 + len(draft), 1, Seconds(), None, Speculation(True, "lookahead")
     )
-    return emitted, Observation(step, (), {}, heard)
+    return emitted, Observation(step, laws=Laws((), torch.empty(0), tokens=heard))
 
 
 def test_columns_are_solved_level_by_level() -> None:

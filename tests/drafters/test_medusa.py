@@ -19,9 +19,9 @@ from support.tiny import VOCAB, checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Observation
+from headstart.drafters import Observation, Row
 from headstart.drafters.growing.ranked import NODES, Experience, grow, sizes, usual_accuracies
-from headstart.drafters.medusa import MedusaDrafter, is_medusa, tree
+from headstart.drafters.medusa import MedusaDrafter, recognises, tree
 from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
 from headstart.model import native
@@ -31,8 +31,8 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 WIDTH = 32  # of the tiny models
 NEW = 24
@@ -90,13 +90,13 @@ def made() -> Iterator[Callable[..., Engine]]:
     for engine in engines:
         engine.cache.check()
         assert engine.cache.free_slots == len(engine.cache.lengths)
-        drafter = engine.drafting.drafter
+        drafter = engine.drafter
         assert not isinstance(drafter, MedusaDrafter) or not drafter._rows, "a request was not let go"
 
 
-def context(tokens: Sequence[int], budget: int = 16, request: int = 0, **options: Any) -> DraftContext:
+def context(tokens: Sequence[int], budget: int = 16, request: int = 0, **options: Any) -> Row:
     law = LawState(Sampling(), (), VOCAB, frozenset())
-    return DraftContext(request, tokens, budget, law, Noise(0), Purpose.DRAFT, **options)
+    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget), **options)
 
 
 def observation(
@@ -109,7 +109,7 @@ def observation(
     emitted: tuple[int, ...] = (),
 ) -> Observation:
     step = Step(0, 0, 0, draft, path, emitted, None, 1, 1, Seconds(), None, Speculation(True, "medusa"))
-    return Observation(step, tuple(tokens), {layers: hidden})
+    return Observation(step, tuple(tokens), 0, {layers: hidden})
 
 
 # -- the claim --------------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_nothing_is_drafted_before_the_prompt_is_read(root: Path, tmp_path: Path
     assert other.tokens == ()
     # text that went on without its states
     assert drafter.propose([context([3, 4, 5, 6])])[0].tokens == ()
-    drafter.observe(Observation(observation(torch.zeros(0, WIDTH), ()).step, (), {}))  # as when a request is cancelled
+    drafter.observe(Observation(observation(torch.zeros(0, WIDTH), ()).step))  # as when a request is cancelled
     assert len(drafter.propose([context([3, 4, 5], 7)])[0]) == 7
     drafter.release(0)
     drafter.release(0)
@@ -457,7 +457,7 @@ def test_experience_is_shared_by_salt_and_never_by_requests_that_stand_alone(roo
     def drafted(request: int, **options: Any) -> tuple[int, ...]:
         made = observation(torch.ones(2, WIDTH), [3, 4])
         drafter.release(request)
-        drafter.observe(Observation(replaced(made.step, request), made.tokens, made.hidden))
+        drafter.observe(Observation(replaced(made.step, request), made.tokens, 0, made.hidden))
         return drafter.propose([context([3, 4, 5], 8, request, **options)])[0].tokens
 
     def replaced(step: Step, request: int) -> Step:
@@ -481,7 +481,7 @@ def test_heads_are_counted_by_their_tensors_and_accuracies_are_read(root: Path, 
     heads = weights(4, blocks=2)
     for prefix in ("", "medusa_head.", "medusa_heads."):
         folder = save(tmp_path / f"as {prefix}", tensors(heads, prefix) | {"model.norm.weight": torch.ones(3)})
-        assert is_medusa(folder)
+        assert recognises(folder)
         read = read_heads(folder)
         assert len(read) == 4
         assert all(torch.equal(a.output, b.output) for a, b in zip(read, heads, strict=True))
@@ -495,13 +495,13 @@ def test_heads_are_counted_by_their_tensors_and_accuracies_are_read(root: Path, 
     assert [place.rank for place in drafter._fixed[:2]] == [1, 1]
 
 
-def test_what_is_medusa_and_what_is_not(root: Path, tmp_path: Path) -> None:
-    assert not is_medusa(checkpoint(root, "llama"))
-    assert not is_medusa(tmp_path / "nowhere")
+def test_what_recognises_and_what_is_not(root: Path, tmp_path: Path) -> None:
+    assert not recognises(checkpoint(root, "llama"))
+    assert not recognises(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("[not json")
-    assert not is_medusa(tmp_path)
+    assert not recognises(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    assert not is_medusa(tmp_path)
+    assert not recognises(tmp_path)
 
 
 def without(found: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling
 
 
-def context(tokens: Sequence[int], budget: int, request: int = 0) -> DraftContext:
+def context(tokens: Sequence[int], budget: int, request: int = 0) -> Row:
     law = LawState(Sampling(), (), 100, frozenset())
-    return DraftContext(request, tokens, budget, law, Noise(0), Purpose.DRAFT)
+    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget))
 
 
 def search(tokens: Sequence[int], budget: int, longest: int, shortest: int) -> tuple[int, ...]:

@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.drafters import DraftContext, Observation
+from headstart.drafters import Observation, Row
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.errors import DamagedStore, InvalidOption
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 texts_ = st.lists(st.lists(st.integers(0, 3), max_size=25), min_size=1, max_size=5)
 
 
-def context(tokens: Sequence[int], budget: int, request: int = 0, salt: str = "") -> DraftContext:
-    law = LawState(Sampling(), (), 100, frozenset())
-    return DraftContext(request, tokens, budget, law, Noise(0), Purpose.DRAFT, salt=salt)
+def context(tokens: Sequence[int], budget: int, request: int = 0, salt: str = "") -> Row:
+    law = LawState(Sampling(cache_salt=salt), (), 100, frozenset())
+    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget))
 
 
 def step(request: int, tokens: Sequence[int]) -> Observation:
     made = Step(request, 0, 0, Draft(), (), tuple(tokens), None, 1, 1, Seconds(), None, Speculation(True, "suffix"))
-    return Observation(made, (), {})
+    return Observation(made)
 
 
 def filled(texts: Sequence[Sequence[int]], depth: int) -> tuple[SuffixTrie, list[Text]]:

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.drafters.matching.transcript import Retokenised
 from headstart.drafters.translated import TranslatedDraft
 from headstart.errors import IncompatibleTokenizer
@@ -28,7 +28,7 @@ from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Way
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
-from headstart.types import Sampling
+from headstart.types import Budget, Sampling
 
 WAYS: tuple[Way, ...] = ("ids", "intersection", "text")
 NEW = 24
@@ -56,9 +56,9 @@ def drafter_of(
 
 def context(
     tokens: Sequence[int], vocab: int, budget: int = 3, request: int = 0, stops: Sequence[int] = (), **sampling: Any
-) -> DraftContext:
+) -> Row:
     law = LawState(Sampling(**sampling), tokens, vocab, frozenset(stops))
-    return DraftContext(request, list(tokens), budget, law, Noise(7), Purpose.DRAFT)
+    return Row(request, tuple(tokens), law, Noise(7), budget=Budget(budget))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.tiny import VOCAB, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import Drafter, Observation, Row
 from headstart.engine.engine import Engine
 from headstart.errors import ContextExceeded, DrafterFailed, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.model.loading import adopt
@@ -31,8 +31,8 @@ class Scripted(Drafter):
         self.default_budget = budget
         self.text = list(text)
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
-        return [Draft.chain(self.text[len(c.tokens) : len(c.tokens) + c.budget]) for c in contexts]
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
+        return [Draft.chain(self.text[len(c.tokens) : len(c.tokens) + c.budget.nodes]) for c in contexts]
 
 
 def runner(scale: float = 0.2) -> ModelRunner:
@@ -262,7 +262,7 @@ class Broken(Scripted):
         super().__init__(text)
         self.how, self.calls = how, 0
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         self.calls += 1
         if self.calls < 3:
             return super().propose(contexts)
@@ -336,13 +336,13 @@ class Tree(Drafter):
     def __init__(self, text: Sequence[int]) -> None:
         self.text = list(text)
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         drafts = []
         for context in contexts:
             tokens: list[int] = []
             parents: list[int] = []
             parent = -1
-            for depth in range(context.budget // 3):
+            for depth in range(context.budget.nodes // 3):
                 at = len(context.tokens) + depth
                 true = self.text[at] if at < len(self.text) else 3
                 tokens += [(true + 1) % VOCAB, true, (true + 2) % VOCAB]

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,9 @@ from support.matrix_cells import (
 from support.matrix_laws import Evidence, Text, check_end, check_logprobs, generated, laws
 
 import headstart as hs
-from headstart.drafters import cascade
-from headstart.drafters.cascade import merge
 from headstart.engine import judging
 from headstart.engine.request import Request
-from headstart.rule.law import token_logprobs
+from headstart.rule.law import LawRow, token_logprobs
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
 
@@ -102,7 +100,7 @@ def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots:
         outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked])
     assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
     steps = [tuple(step for step in rounds[number] if step.tokens) for number in sorted(rounds)]
-    free = rule == "exact" or not made.drafting.draws
+    free = rule == "exact" or not made.drafter.draws
     return [Done(*each, free) for each in zip(asked, outs, steps, strict=True)]
 
 
@@ -111,7 +109,7 @@ def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int) -> Iterator[hs.
     made = shop.engine(entry, rule, slots)
     yield made
     caches = [made.cache]
-    drafter = made.drafting.drafter
+    drafter = made.drafter
     caches += [member.cache for member in getattr(drafter, "members", (drafter,)) if hasattr(member, "cache")]
     for slots_ in caches:
         slots_.check()
@@ -201,17 +199,16 @@ def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -
     assert [each.output.tokens for each in alone] == [each.output.tokens for each in again]
 
 
-@pytest.mark.parametrize("name", ["list, best of", "list, grafted"])
-def test_all_members_of_a_list_are_accepted(name: str, shop: Workshop) -> None:
-    """Copies and drawn tokens, in one batch or in one tree: their laws are one-hot, or not."""
-    entry = next(each for each in ENTRIES if each.name == name)
+def test_all_members_of_a_list_are_accepted(shop: Workshop) -> None:
+    """Copies and drawn tokens in one batch: their laws are one-hot, or not."""
+    entry = next(each for each in ENTRIES if each.name == "list, best of")
     chosen = next(each for each in SETTINGS if each.name == "T=1")
     kinds = set()
     for done in run(shop, entry, "exact", requests(entry, [chosen])):
         for step in done.rounds:
             hot = [step.draft.q is None or bool(step.draft.q[node].max() == 1) for node in step.path]
             kinds |= {(step.draft.q is None, each) for each in hot}
-    assert kinds >= ({(True, True), (False, False)} if name == "list, best of" else {(False, True), (False, False)})
+    assert kinds >= {(True, True), (False, False)}
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.what)
@@ -276,23 +273,8 @@ def test_a_wrong_rule_is_found(name: str, verify: Any, shop: Workshop, monkeypat
     assert any("p = " in fault for fault in found(shop, name, "T=1", "min-p", "logit bias"))
 
 
-def test_a_graft_that_says_too_little_of_its_law_is_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Point masses are said to be drawn from all tokens alike."""
-
-    def merged(draft: Draft, points: Draft, most: int) -> Draft:
-        grown = merge(draft, points, most)
-        if grown.q is None:
-            return grown
-        q = grown.q.clone()
-        q[len(draft) :] = 1 / q.shape[1]
-        return replace(grown, q=q)
-
-    monkeypatch.setattr(cascade, "merge", merged)
-    assert any("p = " in fault for fault in found(shop, "list, grafted", "T=1", "min-p"))
-
-
 def test_penalties_that_do_not_see_the_draft_are_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_above", lambda draft: [()] * (len(draft) + 1))
+    monkeypatch.setattr(judging, "law_rows", lambda state, draft: (LawRow(state),) * (len(draft) + 1))
     assert any("p = " in fault for fault in found(shop, "draft LM, chain", "penalties"))
     assert not found(shop, "draft LM, chain", "T=1")
 

@@ -11,9 +11,10 @@ import pytest
 
 from headstart import theory
 from headstart.errors import InvalidOption
-from headstart.insight.what_if import Costs, Deployment, answer, batches, maps, record, temperatures, what_if
-from headstart.theory import Machine, Model
+from headstart.insight.what_if import Deployment, answer, batches, maps, record, temperatures, what_if
+from headstart.theory import Machine, Model, StepCosts
 
+in_plain_steps = StepCosts.in_plain_steps
 MACHINE = Machine(bandwidth=3350e9, flops=800e12)
 TARGET, DRAFT = Model(70e9, kv_bytes_per_token=320e3), Model(1e9)
 
@@ -36,14 +37,14 @@ TARGET, DRAFT = Model(70e9, kv_bytes_per_token=320e3), Model(1e9)
     ],
 )
 def test_verdicts(alpha: float, k: int | None, c: float, kind: str, says: str) -> None:
-    found = answer([alpha], k, Costs(c))
+    found = answer([alpha], k, in_plain_steps(c))
     assert found.kind == kind
     assert says in found.reason
 
 
 def test_the_figures_of_an_answer() -> None:
     v = {1: 1.0, 8: 1.4}
-    found = answer([0.8], 3, Costs(0.1, v, most=6))
+    found = answer([0.8], 3, in_plain_steps(0.1, v), most=6)
     assert found.tokens == pytest.approx(theory.expected_tokens(0.8, 3))
     assert found.speedup == pytest.approx(theory.speedup(0.8, 3, 0.1, v))
     assert found.best == theory.best_k([0.8], 0.1, v, most=6)
@@ -55,30 +56,30 @@ def test_the_figures_of_an_answer() -> None:
 
 
 def test_without_k_the_answer_is_about_the_best() -> None:
-    assert answer([0.7], None, Costs()).k == 4
-    assert answer([0.2], None, Costs(0.5)).k == 1, "the best is 0, and that would be no draft to speak of"
-    assert len(answer([0.7], 30, Costs()).speedup_by_k) == 31, "K may exceed `most`"
+    assert answer([0.7], None, in_plain_steps()).k == 4
+    assert answer([0.2], None, in_plain_steps(0.5)).k == 1, "the best is 0, and that would be no draft to speak of"
+    assert len(answer([0.7], 30, in_plain_steps()).speedup_by_k) == 31, "K may exceed `most`"
 
 
 def test_by_position() -> None:
-    found = answer([0.9, 0.6, 0.5], 3, Costs())
+    found = answer([0.9, 0.6, 0.5], 3, in_plain_steps())
     assert found.alpha is None
     assert found.tokens == pytest.approx(1 + 0.9 + 0.54 + 0.27)
     assert found.ceiling == pytest.approx(1 + 0.9 + 0.54 + 0.54 * 0.5 / 0.5)
-    assert answer([0.5, 1.0], 3, Costs()).ceiling == math.inf
-    assert answer([0.0, 1.0], 3, Costs()).ceiling == 1
-    assert "no K from 1 to 16 pays" in answer([0.2, 0.1], None, Costs(0.5)).reason
+    assert answer([0.5, 1.0], 3, in_plain_steps()).ceiling == math.inf
+    assert answer([0.0, 1.0], 3, in_plain_steps()).ceiling == 1
+    assert "no K from 1 to 16 pays" in answer([0.2, 0.1], None, in_plain_steps(0.5)).reason
 
 
 def test_maps_hold_what_was_asked() -> None:
-    first = answer([0.77], 20, Costs(0.07))
-    found = maps(first, [0.77], Costs(0.07))
+    first = answer([0.77], 20, in_plain_steps(0.07))
+    found = maps(first, [0.77], in_plain_steps(0.07))
     assert found.here == (0.77, 20, 0.07)
     row, column, cost = found.alphas.index(0.77), found.lengths.index(20), found.draft_costs.index(0.07)
     assert found.by_length[row, column] == pytest.approx(first.speedup)
     assert found.by_cost[row, cost] == pytest.approx(first.speedup)
     assert list(found.alphas) == sorted(found.alphas)
-    assert maps(answer([0.9, 0.8], 2, Costs()), [], Costs()).here is None
+    assert maps(answer([0.9, 0.8], 2, in_plain_steps()), [], in_plain_steps()).here is None
 
 
 # -- machines and temperatures ---------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def test_batches() -> None:
 
 
 def test_temperature() -> None:
-    found = temperatures(0.8, [0, 0.5, 1, 1.5], Costs())
+    found = temperatures(0.8, [0, 0.5, 1, 1.5], in_plain_steps())
     assert found.at_one == pytest.approx(0.8, abs=1e-3)
     cold, _, one, hot = found.rows
     assert one.alpha == pytest.approx(found.at_one)
@@ -117,7 +118,7 @@ def test_temperature() -> None:
 
 
 def test_a_toy_that_cannot_disagree_so_much_says_what_it_has() -> None:
-    found = temperatures(0.1, [1], Costs())
+    found = temperatures(0.1, [1], in_plain_steps())
     assert found.asked == 0.1
     assert found.at_one == pytest.approx(0.53, abs=0.02)
 
@@ -129,7 +130,7 @@ def test_what_if_asks_at_the_first_batch_size() -> None:
     deployment = Deployment(MACHINE, TARGET, DRAFT)
     found = what_if([[0.8], [0.6]], deployment, sizes=[64, 1], heat=[1])
     assert found.batch == 64
-    assert found.costs == deployment.costs(64, 16) or found.costs.c == deployment.costs(64, 16).c
+    assert found.costs == deployment.costs(64)
     assert found.answers[0].speedup == pytest.approx(found.batches[0].rows[0].speedup)
     assert len(found.batches) == len(found.temperatures) == 2
     alone = what_if([[0.8]], deployment)
@@ -152,15 +153,15 @@ def test_the_record_is_json_with_every_number() -> None:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda: what_if([], Costs()), "no acceptance"),
-        (lambda: what_if([[0.5]], Costs(), sizes=[2]), "need a machine"),
-        (lambda: what_if([[1.5]], Costs()), "alpha=1.5"),
-        (lambda: what_if([[]], Costs()), "no positions"),
-        (lambda: what_if([[0.5]], Costs(), k=0), "k=0"),
-        (lambda: what_if([[0.5]], Costs(), k=10**9), "k=1000000000"),
-        (lambda: what_if([[0.5]], Costs(most=0)), "most=0"),
-        (lambda: what_if([[0.5]], Costs(-0.1)), "c=-0.1"),
-        (lambda: what_if([[0.5]], Costs(), heat=[-1.0]), "temperatures=-1"),
+        (lambda: what_if([], in_plain_steps()), "no acceptance"),
+        (lambda: what_if([[0.5]], in_plain_steps(), sizes=[2]), "need a machine"),
+        (lambda: what_if([[1.5]], in_plain_steps()), "alpha=1.5"),
+        (lambda: what_if([[]], in_plain_steps()), "no positions"),
+        (lambda: what_if([[0.5]], in_plain_steps(), k=0), "k=0"),
+        (lambda: what_if([[0.5]], in_plain_steps(), k=10**9), "k=1000000000"),
+        (lambda: what_if([[0.5]], in_plain_steps(), most=0), "most=0"),
+        (lambda: what_if([[0.5]], in_plain_steps(-0.1)), "c=-0.1"),
+        (lambda: what_if([[0.5]], in_plain_steps(), heat=[-1.0]), "temperatures=-1"),
         (lambda: what_if([[0.5]], Deployment(MACHINE, TARGET, DRAFT), sizes=[0]), "batch=0"),
         (lambda: what_if([[0.5]], Deployment(MACHINE, TARGET, DRAFT, context=-1)), "context=-1"),
     ],

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.rows import a_row
 
 import headstart as hs
 from headstart.loading import advice
 from headstart.loading.advice import Advice
-from headstart.loading.checkpoint import Checkpoint, LoadPlan
-from headstart.pacing import PacingRow
+from headstart.loading.checkpoint import Checkpoint
 
 ADVICE = Advice(("ngram",), 3, "auto", 1.83, True, (0.9,), "2026-11-21")
 Load = Callable[..., hs.Engine]
@@ -25,9 +25,8 @@ def _own_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep(target: str, found: Advice) -> None:
-    plan = LoadPlan("float32", torch.device("cpu"), 1, 64, trust_remote_code=False)
-    ours = Checkpoint(target, "target", plan)
-    assert advice.write(str(ours.source), ours.config.to_dict(), ours.dtype, plan.device, None, found)
+    ours = Checkpoint(target, "target", dtype="float32", device=torch.device("cpu"))
+    assert advice.write(str(ours.source), ours.config.to_dict(), ours.dtype, torch.device("cpu"), None, found)
 
 
 def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
@@ -36,14 +35,14 @@ def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
     engine = load(tiny("llama"), "auto")
     assert engine.drafter_name == "ngram"
     assert engine.reason == "doctor measured 1.8x with ngram on 21 November 2026"
-    assert engine.pacing.plan([PacingRow(0, 5, 9)])[0].nodes == 3
+    assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 3
     assert load(tiny("llama"), "suffix").reason == "asked for"
 
 
 def test_what_the_user_says_stands(tiny: Callable[..., str], load: Load) -> None:
     keep(tiny("llama"), ADVICE)
     engine = load(tiny("llama"), "auto", num_speculative_tokens=2)
-    assert engine.pacing.plan([PacingRow(0, 5, 9)])[0].nodes == 2
+    assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 2
 
 
 def test_where_nothing_helped_it_decodes_plainly(tiny: Callable[..., str], load: Load) -> None:

@@ -13,7 +13,7 @@ from support.eagle_heads import write
 
 import headstart as hs
 from headstart.errors import InvalidOption, ModelNotFound
-from headstart.loading.choice import Wanted, choose
+from headstart.loading.choice import DrafterSpec, choose
 
 
 def kinds(*wanted: Any) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_note_that_names_nothing(note: str, tiny: Callable[..., str], tmp_path
 
 def test_a_head_is_known_by_its_files(tiny: Callable[..., str], tmp_path: Path) -> None:
     write(tmp_path, "speculators")
-    assert choose(tiny("llama"), str(tmp_path)).drafters == (Wanted(str(tmp_path), "eagle", tmp_path),)
+    assert choose(tiny("llama"), str(tmp_path)).drafters == (DrafterSpec(str(tmp_path), "eagle", tmp_path),)
     with pytest.raises(ModelNotFound):
         choose(tiny("llama"), str(tmp_path / "config.json"))
 

@@ -221,9 +221,9 @@ def test_another_tokenizer_is_translated_and_what_differs_is_said(
     target = str(with_tokenizer("target", vocab=300, extra=("<a>", "<b>")))
     draft = str(with_tokenizer("draft", vocab=300, extra=("<b>", "<c>", "<a>")))
     engine = load(target, draft, max_length=64)
-    assert isinstance(engine.drafting.drafter, TranslatedDraft)
+    assert isinstance(engine.drafter, TranslatedDraft)
     assert "has another tokenizer" in caplog.text
-    assert str(engine.drafting.drafter.translation) in caplog.text
+    assert str(engine.drafter.translation) in caplog.text
     sampling = hs.Sampling(max_tokens=20, ignore_eos=True)
     out = engine.generate("hello", sampling)
     assert out.stats.speculation.error is None

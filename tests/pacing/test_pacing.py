@@ -12,9 +12,10 @@ import pacing_simulation as simulation
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rows import a_row
 
 from headstart.errors import InvalidOption
-from headstart.pacing import FixedPacing, PacingRow
+from headstart.pacing import FixedPacing
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.choice import MARGIN, Offer, choose_for_one
 from headstart.pacing.costs import Costs, DraftCost, Prices
@@ -43,7 +44,7 @@ class Life:
 
     def step(self, acceptance: dict[str, float], room: int = 500) -> list[Budget]:
         """One engine step in which the first source with a cap drafts, and each guess holds with its acceptance."""
-        rows = [PacingRow(r, at, room) for r, at in enumerate(self.positions)]
+        rows = [a_row(r, at, room) for r, at in enumerate(self.positions)]
         budgets = list(self.pacing.plan(rows))
         drafts = [self._draft(budget) for budget in budgets]
         nodes = sum(len(draft) for draft in drafts)
@@ -62,8 +63,8 @@ class Life:
 
     def _draft(self, budget: Budget) -> Draft:
         for name in self.names:
-            if budget.caps.get(name):
-                return Draft((0,) * budget.caps[name], tuple(range(-1, budget.caps[name] - 1)), source=name)
+            if budget.max_nodes.get(name):
+                return Draft((0,) * budget.max_nodes[name], tuple(range(-1, budget.max_nodes[name] - 1)), source=name)
         return Draft()
 
     def run(self, steps: int, acceptance: dict[str, float]) -> list[int]:
@@ -140,8 +141,8 @@ def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been
     assert life.step({"free": 0.02, "dear": 0.85})[0].caps["free"] == 0
     caps = []
     for _ in range(8):  # now the text repeats itself
-        (budget,) = life.pacing.plan([PacingRow(0, life.positions[0], 500)])
-        caps.append(budget.caps["free"])
+        (budget,) = life.pacing.plan([a_row(0, life.positions[0], 500)])
+        caps.append(budget.max_nodes["free"])
         if caps[-1]:
             break
         draft = Draft((0,) * budget.nodes, tuple(range(-1, budget.nodes - 1)), source="dear")
@@ -194,17 +195,17 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
     positions = dict.fromkeys(range(data.draw(st.integers(1, 4))), 5)
     for _ in range(data.draw(st.integers(1, 12))):
         rows = [
-            PacingRow(r, at, data.draw(st.integers(0, 20)), pinned=bool(r % 2)) for r, at in positions.items()
+            a_row(r, at, data.draw(st.integers(0, 20)), reproducible=bool(r % 2)) for r, at in positions.items()
         ]  # fmt: skip
         budgets = pacing.plan(rows)
         assert len(budgets) == len(rows)
         for row, budget in zip(rows, budgets, strict=True):
             assert 0 <= budget.nodes <= row.room
-            assert all(budget.caps[n] <= limit for n, limit in zip(names, limits, strict=True) if budget.caps)
-            assert budget.nodes == max(budget.caps.values(), default=0)
+            assert all(budget.max_nodes[n] <= limit for n, limit in zip(names, limits, strict=True) if budget.max_nodes)
+            assert budget.nodes == max(budget.max_nodes.values(), default=0)
             assert bool(budget.reason) == (row.room > 0)
             k = data.draw(st.integers(0, budget.nodes))
-            source = next((n for n, cap in budget.caps.items() if cap >= k > 0), "")
+            source = next((n for n, cap in budget.max_nodes.items() if cap >= k > 0), "")
             draft = Draft((0,) * k, tuple(range(-1, k - 1)), source=source) if source else Draft()
             accepted = data.draw(st.integers(0, len(draft)))
             pacing.observe(
@@ -238,7 +239,7 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
 
 
 def test_fixed_and_stepwise() -> None:
-    row = PacingRow(3, 10, 5)
+    row = a_row(3, 10, 5)
     assert FixedPacing(4).plan([row, row]) == [Budget(4, "K=4, fixed")] * 2
     with pytest.raises(InvalidOption, match="num_speculative_tokens"):
         FixedPacing(-1)

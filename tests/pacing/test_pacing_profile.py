@@ -11,7 +11,7 @@ import pytest
 from support.tiny import random_model
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
@@ -111,7 +111,7 @@ class Stubborn(Drafter):
     name = "stubborn"
     default_budget = 3
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         raise RuntimeError("not now")
 
     def release(self, request: int) -> None:

@@ -13,7 +13,7 @@ from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 from support.tiny import random_model
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.engine import Engine
 from headstart.model.loading import adopt
@@ -35,7 +35,7 @@ class Timeless(AdaptivePacing):
 
 def cheap(engine: hs.Engine, token: float = 0.001) -> hs.Engine:
     """The same engine with made-up costs, at which drafts are worth pondering."""
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
     parts = drafter.parts
     costs = Costs(ROWS, 0.0, {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in parts})
@@ -121,7 +121,7 @@ def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load:
 
     class Spy(AdaptivePacing):
         def plan(self, rows: Sequence[Any]) -> Any:
-            seen.extend(row.pinned for row in rows)
+            seen.extend(row.reproducible for row in rows)
             return super().plan(rows)
 
     warm = {"temperature": 1.0, "max_tokens": 3}
@@ -134,7 +134,7 @@ def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load:
     ]
     for options, sampling, pinned in cases:
         engine = load("llama", **{"drafter": tiny("llama", noise=0.02), **options})
-        assert engine.drafting.drafter is not None
+        assert engine.drafter is not None
         engine.pacing = Spy([Source(engine.drafter_name, 4)], Costs(ROWS))
         seen.clear()
         engine.generate([5, 6], sampling)
@@ -153,9 +153,9 @@ class Wrong(Drafter):
     def __init__(self) -> None:
         self.asked = 0
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         self.asked += len(contexts)
-        return [Draft.chain([96] * context.budget) for context in contexts]
+        return [Draft.chain([96] * context.budget.nodes) for context in contexts]
 
 
 def test_steps_and_stats_say_why() -> None:

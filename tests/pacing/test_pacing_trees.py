@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from support.rows import a_row
 
 from headstart.drafters.growing.policy import Ways
-from headstart.pacing import PacingRow
 from headstart.pacing.adaptive import AdaptivePacing
 from headstart.pacing.beliefs import Belief, Pool
 from headstart.pacing.choice import Offer, choose_for_one
@@ -40,7 +40,7 @@ class Life:
         return self.shapes[max((n for n in self.shapes if n <= nodes), default=0)] if nodes else Shape()
 
     def step(self, positions: list[int], room: int = 500) -> list[Budget]:
-        rows = [PacingRow(r, at, room) for r, at in enumerate(positions)]
+        rows = [a_row(r, at, room) for r, at in enumerate(positions)]
         budgets = list(self.pacing.plan(rows))
         shapes = [self.shape(budget.nodes) for budget in budgets]
         batch = len(rows)

@@ -40,13 +40,13 @@ def test_simulated_speedups_are_theory_s(alpha: float, k: int, rule: str) -> Non
     assert near(run.tokens_per_round, theory.expected_tokens(alpha, k))
     for c in (0.0, 0.05, 0.5):
         for v in (None, BUSY, lambda rows: 2.0 + rows):
-            assert near(run.speedup(sim.Costs(c, v)), theory.speedup(alpha, k, c, v))
+            assert near(run.speedup(c, v), theory.speedup(alpha, k, c, v))
 
 
 def test_the_standard_error_is_that_of_the_estimate() -> None:
     """Over many seeds the estimates scatter as each one says, so that "within 4" means something."""
     target, draft = sim.dial_pair(0.6, seed=2)
-    runs = [sim.speculate(target, draft, k=3, rounds=30, streams=100, seed=s).speedup(sim.Costs()) for s in range(100)]
+    runs = [sim.speculate(target, draft, k=3, rounds=30, streams=100, seed=s).speedup() for s in range(100)]
     claimed = float(np.mean([run.standard_error for run in runs]))
     assert np.std([run.value for run in runs]) == pytest.approx(claimed, rel=0.2)
     assert math.isnan(ratio_of_sums(np.ones(1), np.ones(1)).standard_error)
@@ -67,7 +67,7 @@ def test_by_position_theory_reproduces_a_pair_whose_acceptance_changes() -> None
     acceptance = [one.value for one in run.acceptance]
     assert max(acceptance) - min(acceptance) > 0.01
     speedup = theory.speedup_by_position(acceptance, 4, 0.1, BUSY)
-    assert run.speedup(sim.Costs(0.1, BUSY)).value == pytest.approx(speedup)
+    assert run.speedup(0.1, BUSY).value == pytest.approx(speedup)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -122,12 +122,12 @@ def test_published_tokens_per_round(alpha: float) -> None:
 def test_published_speedups_by_draft_cost(alpha: float) -> None:
     run = planted(alpha, 5)
     for c, published in zip((0.01, 0.05, 0.1, 0.2, 0.5), BY_C[alpha], strict=True):
-        assert near(run.speedup(sim.Costs(c)), published, rounding=0.0051)
+        assert near(run.speedup(c), published, rounding=0.0051)
 
 
 @pytest.mark.parametrize("alpha", BY_K)
 def test_published_speedups_by_k(alpha: float) -> None:
-    found = [planted(alpha, k).speedup(sim.Costs(0.1)) for k in range(1, 13)]
+    found = [planted(alpha, k).speedup(0.1) for k in range(1, 13)]
     assert all(near(one, published, rounding=0.0051) for one, published in zip(found, BY_K[alpha], strict=True))
     best = int(np.argmax([one.value for one in found])) + 1
     assert best in {0.5: (2,), 0.7: (4,), 0.85: (7, 8), 0.95: (12,)}[alpha]
@@ -211,7 +211,7 @@ def test_confidence_stops_the_draft_and_the_unused_step_is_paid_for() -> None:
     run = sim.speculate(draft, draft, k=sim.ConfidentK(0.5, most=8), rounds=1, streams=10, prompt=(0,))
     assert run.lengths[2].sum() == 10  # drafts after 1 and 2 tokens, stops at 3
     assert (run.draft_steps == 3).all()
-    assert run.speedup(sim.Costs(0.1)).value == pytest.approx(3 / (1 + 0.3))
+    assert run.speedup(0.1).value == pytest.approx(3 / (1 + 0.3))
 
 
 def test_any_callable_chooses_and_nonsense_is_refused() -> None:
@@ -261,12 +261,12 @@ def test_an_unknown_scenario_names_the_others() -> None:
 
 
 def test_costs_from_seconds_are_relative_to_a_plain_step() -> None:
-    costs = sim.Costs.from_seconds(draft=0.002, verify={1: 0.020, 6: 0.030})
-    assert costs.c == pytest.approx(0.1)
+    costs = theory.StepCosts(((1, 0.020), (6, 0.030)), drafts={"draft": theory.DraftCost(token=0.002)})
+    assert costs.c() == pytest.approx(0.1)
     run = planted(1.0, 5)
-    assert run.speedup(costs).value == pytest.approx(6 / (1.5 + 0.5))
+    assert run.speedup(costs.c(), costs.v).value == pytest.approx(6 / (1.5 + 0.5))
     with pytest.raises(InvalidOption, match="1 row"):
-        sim.Costs.from_seconds(draft=0.002, verify={6: 0.030})
+        run.speedup(0.1, {6: 0.030})
 
 
 @pytest.mark.parametrize("rule", sim.RULES)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from headstart.insight.bench import FAST, PLAIN, BenchResult, Costs, PromptRecord, Round, RunRecord
-from headstart.insight.bench.records import DraftCost, SourceRecord
+from headstart.insight.bench import FAST, PLAIN, BenchResult, PromptRecord, Round, RunRecord
+from headstart.insight.bench.records import SourceRecord
 from headstart.insight.provenance import Provenance
+from headstart.theory import DraftCost, StepCosts
 
 ENGINE = {
     "target": "T",
@@ -20,7 +21,7 @@ ENGINE = {
     "pacing": "fixed",
     "width_invariant": False,
 }
-COSTS = Costs(((1, 0.01), (2, 0.011), (4, 0.012), (8, 0.016)), {"D": DraftCost(0.001, 0.001)})
+COSTS = StepCosts(((1, 0.01), (2, 0.011), (4, 0.012), (8, 0.016)), drafts={"D": DraftCost(0.001, 0.001)})
 K = 3
 
 

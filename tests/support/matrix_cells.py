@@ -215,8 +215,8 @@ class Workshop:
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
-    def listed(self, *, graft: bool) -> Cascade:
-        return Cascade([NgramDrafter(shortest=1 if graft else 2), self.draft()], graft=graft)
+    def listed(self) -> Cascade:
+        return Cascade([NgramDrafter(shortest=2), self.draft()])
 
 
 def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -303,8 +303,7 @@ ENTRIES = (
     Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none")),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8),
-    Entry("list, best of", lambda shop: shop.listed(graft=False)),
-    Entry("list, grafted", lambda shop: shop.listed(graft=True), nodes=6),
+    Entry("list, best of", lambda shop: shop.listed()),
 )
 
 

@@ -13,7 +13,7 @@ from support.training_models import byte_tokenizer, tiny_llama
 from transformers import AutoModelForCausalLM
 
 from headstart.drafters.growing.ranked import WIDTH, grow
-from headstart.drafters.medusa import MedusaDrafter, is_medusa
+from headstart.drafters.medusa import MedusaDrafter, recognises
 from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption, TrainingFailed
 from headstart.model.heads.medusa import MedusaHeads, read_heads
@@ -81,7 +81,7 @@ def test_loss_goes_down_and_the_directory_is_a_checkpoint_of_the_field(medusa: M
     config = json.loads((result.path / "config.json").read_text())
     assert (config["medusa_num_heads"], config["medusa_num_layers"]) == (3, 1)
     assert config["base_model_name_or_path"] == str(medusa.target)
-    assert is_medusa(result.path)
+    assert recognises(result.path)
     record = json.loads((result.path / "provenance.json").read_text())
     assert record["kind"] == "headstart medusa"
     assert record["accuracies"] == config["headstart"]["accuracies"]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.errors import InvalidOption
-from headstart.insight.what_if import Costs, Deployment
-from headstart.theory import Machine, Model
+from headstart.insight.what_if import Deployment
+from headstart.theory import Machine, Model, StepCosts
 
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -30,12 +30,13 @@ def acceptances(alphas: list[float] | None, positions: str | None, *, asks_more:
 
 
 def costs_of(
-    figures: Mapping[str, Any], c: float | None, verify_cost: str | None, *, most: int, default_c: float
-) -> Costs | Deployment:
+    figures: Mapping[str, Any], c: float | None, verify_cost: str | None, *, default_c: float
+) -> StepCosts | Deployment:
     """figures: options of the machine and its models by name, None where they were not given."""
     if any(value is not None for value in figures.values()):
         return _deployment(figures, c, verify_cost, default_c)
-    return Costs(default_c if c is None else c, None if verify_cost is None else _parse_cost(verify_cost), most)
+    v = None if verify_cost is None else _parse_cost(verify_cost)
+    return StepCosts.in_plain_steps(default_c if c is None else c, v)
 
 
 def _parse_cost(text: str) -> dict[int, float]:

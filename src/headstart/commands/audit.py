@@ -244,18 +244,13 @@ def _key(variable: str | None) -> str | None:
 
 def _encoded(engine: Engine, prompts: Sequence[Prompt]) -> list[list[int]]:
     """Token ids, checked by the engine that will read them."""
-    found = []
-    for prompt in prompts:
-        request = engine.submit(prompt, Sampling(max_tokens=1))
-        engine.cancel(request)
-        found.append(list(request.prompt))
-    return found
+    return [list(engine.encode(prompt)) for prompt in prompts]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
     from headstart.insight.audit.run import audit_engine
 
-    longest = engine.drafting.default_budget if k is None else k
+    longest = engine.drafter.default_budget if k is None else k
     with _progress(console) as told:
         return audit_engine(engine, prompts, replace(plan, k=longest), told)
 

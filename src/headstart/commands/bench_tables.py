@@ -14,6 +14,7 @@ from rich.text import Text
 
 from headstart.commands.figures import percent
 from headstart.commands.terminal import harmless
+from headstart.insight.bench.sweep import step_costs
 from headstart.insight.bench.verdict import times
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
         ]
         more = " ..." if len(overall.positions) > _POSITIONS else ""
         found.append(f"accepted by position, if reached, %: {' '.join(shares)}{more}")
-    costs = result.costs
+    costs = step_costs(result)
     if costs is not None:
-        found.append("v(n), a forward of n rows: " + " · ".join(f"{n}: {v:.2f}" for n, v in costs.v.items()))
+        found.append("v(n), a step of n rows: " + " · ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards))
         for name, source in overall.sources.items():
             if name in costs.drafts:
                 c = costs.c(name, source.depth / source.drafts)

@@ -176,7 +176,7 @@ def simulate(
         longest = DEFAULT_MOST if most is None else most
         found = what_if(
             acceptances(alpha, by_position, asks_more=bool(temperature) or bool(batch)) or [[DEFAULT_ALPHA]],
-            costs_of(figures, c, verify_cost, most=longest, default_c=DEFAULT_C),
+            costs_of(figures, c, verify_cost, default_c=DEFAULT_C),
             k=k,
             most=longest,
             sizes=batch or (),

@@ -37,7 +37,7 @@ def view(console: Console, found: WhatIf) -> None:
         section(console, f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1", _temperatures(heat))
         console.print(_toy_note(heat), style="dim")
     maps = found.maps
-    section(console, f"Speedup by alpha and K, at c = {found.costs.c:.3g}", _length_map(maps))
+    section(console, f"Speedup by alpha and K, at c = {found.costs.c():.3g}", _length_map(maps))
     section(console, f"Speedup by alpha and c, at K = {maps.k}", _cost_map(maps))
     if maps.here is not None:
         console.print("* what was asked about", style="dim")
@@ -55,8 +55,8 @@ def _answer(console: Console, answer: Answer, found: WhatIf) -> None:
     )
     batch = "" if found.batch is None else f", batch {found.batch}"
     words = (
-        f"{answer.name}, c {found.costs.c:.3g}{batch}, K = {answer.k}: {answer.tokens:.2f} tokens per target forward, "
-        f"{answer.speedup:.2f}x plain decoding."
+        f"{answer.name}, c {found.costs.c():.3g}{batch}, K = {answer.k}: "
+        f"{answer.tokens:.2f} tokens per target forward, {answer.speedup:.2f}x plain decoding."
     )
     if math.isnan(answer.break_even):
         words += " Even a perfect draft would not pay at this K."

@@ -8,78 +8,77 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, Protocol
 
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
+from headstart.row import Row
+from headstart.rule.laws import Laws
 from headstart.types import Draft, Step
 
+__all__ = ["KINDS", "BuildContext", "Drafter", "NoDrafter", "Observation", "Row", "Weights", "module_of"]
 
-@dataclass(frozen=True, slots=True)
-class DraftContext:
-    """One request as a drafter sees it.
+KINDS = {
+    "ngram": "ngram",
+    "suffix": "suffix",
+    "early-exit": "early_exit",
+    "lookahead": "lookahead",
+    "medusa": "medusa",
+    "eagle": "eagle",
+    "draft": "draft_model",
+    "translated": "translated",
+}
+"""The kinds of drafters that can be asked for, and the file of each. The file says
 
-    tokens: all committed tokens, the pending x0 last; read only. budget: how many nodes the draft may have.
-    law: the processors of the request, for drafters that sample from a law of their own. purpose: whose noise a
-    draft is drawn with; under rule "coupled" it is the target's own. caps and worth: what `budget` is to single
-    sources, and what their drafts should bring, for a drafter made of several (see `Budget`). salt: only requests of
-    the same salt may share what they teach.
-    alone: a seed promises this request's text, which depends on its drafts: they may depend on no other request.
-    slot: where the target's cache holds the request (see `Drafter.attach`).
-    """
+WEIGHTS: what the drafter reads (see `Weights`). One without weights is asked for by the name of its kind.
+recognises(folder): whether a directory, by its config, holds a drafter of this kind (only where WEIGHTS is "head").
+build(context): the drafter, from a `BuildContext`.
+"""
 
-    request: int
-    tokens: Sequence[int]
-    budget: int
-    law: LawState
-    noise: Noise
-    purpose: Purpose
-    caps: Mapping[str, int] = field(default_factory=dict)
-    salt: str = ""
-    slot: int = 0
-    worth: Mapping[str, float] = field(default_factory=dict)
-    alone: bool = False
-
-    def draw(self, q: NDArray[Any], depth: int) -> int:
-        """Draw the draft token `depth` places after the first (0-based) from q [V]."""
-        start = len(self.tokens)
-        lane = start if self.purpose is Purpose.DRAFT else 0
-        return self.noise.draw(q, start + depth, self.purpose, lane)
+Weights = Literal["none", "head", "model"]
+"""What a drafter is made of: nothing, a head of the target that has files of its own, or a causal LM."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What one step made of a request: the event, the tokens whose keys and values the target now holds, and the
-    hidden states [len(tokens), d] of the layers the drafter taps (transformers' numbering: i is layer i's input).
-    said: where the drafter `reads`, the likeliest token after x0 and after every node of the draft, accepted or not."""
+    """What one step made of one request."""
 
     step: Step
-    tokens: tuple[int, ...]
-    hidden: Mapping[int, Tensor]
-    said: tuple[int, ...] = ()
+    """The event."""
+    tokens: tuple[int, ...] = ()
+    """The tokens whose keys and values the target's cache gained in this step."""
+    start: int = 0
+    """The position of the first of them. Where it is beyond all that a drafter was shown of the request, the cache
+    already held the text before it, and its hidden states will not be shown."""
+    hidden: Mapping[int, Tensor] = field(default_factory=dict)
+    """The hidden states [len(tokens), d] of those tokens, by layer that the drafter taps (transformers' numbering: i is
+    layer i's input)."""
+    laws: Laws | None = None
+    """The target's laws after x0 and after every node of the draft, accepted or not; None where nothing was judged."""
 
 
 class Drafter(Protocol):
-    """What the engine asks of a drafter. Subclass it to inherit all but `name`, `default_budget` and `propose`.
-
-    default_budget: nodes per draft where nobody chooses. draws: whether nodes may be drawn from a law (`Draft.q`);
-    point masses leave a seed's text alone, whatever their number. reads: whether it wants `Observation.said`.
-    """
+    """What the engine asks of a drafter. Subclass it to inherit all but `name`, `default_budget` and `propose`."""
 
     name: str
     default_budget: int
+    """Nodes per draft where nobody chooses."""
     taps: tuple[int, ...] = ()
+    """Layers of the target whose inputs it wants to be shown."""
     draws: bool = True
-    reads: bool = False
+    """Whether nodes may be drawn from a law (`Draft.q`). Point masses leave a seed's text alone, whatever their
+    number."""
+    copies: bool = False
+    """Whether its drafts are copied from text: asking for one costs next to nothing and changes nothing."""
 
     @property
     def limit(self) -> int:
-        """The most nodes worth asking for, where guesses cost next to nothing and are always right."""
+        """The most nodes that could pay, where guesses cost next to nothing and are always right."""
         return self.default_budget
 
     @property
@@ -100,8 +99,8 @@ class Drafter(Protocol):
         slot, and use what lies beyond its length as scratch between two steps."""
         return
 
-    def propose(self, contexts: Sequence[DraftContext]) -> Sequence[Draft]:
-        """One draft for each context, at most `budget` nodes each; `Draft()` where there is nothing to guess."""
+    def propose(self, rows: Sequence[Row]) -> Sequence[Draft]:
+        """One draft for each row, at most `row.budget.nodes` nodes each; `Draft()` where there is nothing to guess."""
         ...
 
     def observe(self, observation: Observation) -> None:
@@ -111,3 +110,58 @@ class Drafter(Protocol):
     def release(self, request: int) -> None:
         """Forget a request; called once when it ends, also for requests never proposed for."""
         return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContext:
+    """What a drafter is built with."""
+
+    name: str
+    """How the user named it."""
+    source: str | Path
+    """The directory or hub id of its weights; empty where it has none."""
+    target: ModelRunner
+    target_source: str
+    """The directory or hub id of the target."""
+    target_tokenizer: Any
+    sample: Sequence[int]
+    """A few tokens to begin a text with."""
+    slots: int
+    """Requests that run at once."""
+    last: bool = True
+    """Whether no other drafter stands behind it in a list."""
+    budget: int | None = None
+    """Nodes of a draft where nobody chooses; None is the drafter's own default."""
+    tree: Any = None
+    """The kind of tree that the user asked for; None is the drafter's own default."""
+    quantize: str | None = None
+    """For its weights: None, "int8", or "auto" where that is faster."""
+    store: Any = None
+    """Past outputs (a `SuffixStore`) that it may look into, or None."""
+    draft: ModelRunner | None = None
+    """Where WEIGHTS is "model", the model."""
+    draft_tokenizer: Any = None
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Of these options, those that the user gave."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def module_of(kind: str) -> ModuleType:
+    """The file of a kind of drafter; it holds what `KINDS` says."""
+    return import_module(f"headstart.drafters.{KINDS[kind]}")
+
+
+class NoDrafter(Drafter):
+    """Plain decoding: every draft is empty."""
+
+    name = "none"
+    default_budget = 0
+    draws = False
+
+    @property
+    def parts(self) -> tuple[Drafter, ...]:
+        return ()
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        return [Draft()] * len(rows)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import Guess, draw
 from headstart.drafters.growing.policy import MOST, Tree, Ways, check_tree
 from headstart.drafters.growing.trees import Guess as TreeGuess
@@ -23,6 +23,8 @@ from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.theory.trees import Shape
 from headstart.types import Draft
+
+WEIGHTS: Weights = "model"
 
 
 class DraftModel(Drafter):
@@ -73,7 +75,7 @@ class DraftModel(Drafter):
     def sizes(self) -> Sequence[tuple[int, int]]:
         return () if self._ways is None else self._ways.sizes
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         rows = [self._row(context) for context in contexts]
         rooms = [self._room(context, row) for context, row in zip(contexts, rows, strict=True)]
         self._catch_up([row for row, room in zip(rows, rooms, strict=True) if room > 0 and row.feed])
@@ -83,7 +85,7 @@ class DraftModel(Drafter):
             return [guess.draft() for guess in guesses]
         trees = []
         for context, row, room in zip(contexts, rows, rooms, strict=True):
-            budget = min(context.budget, MOST) if room > 0 else 0
+            budget = min(context.budget.nodes, MOST) if room > 0 else 0
             trees.append(_Tree(context, row, budget, self._ways.way(context, budget), room))
         grow(trees, self._level)
         for tree in trees:
@@ -101,7 +103,7 @@ class DraftModel(Drafter):
         if row is not None:
             self.cache.release(row.slot)
 
-    def _room(self, context: DraftContext, row: _Row) -> int:
+    def _room(self, context: Row, row: _Row) -> int:
         """How many tokens the draft's own context holds beyond the text: there this drafter has nothing to say.
 
         Nor does it after a token of the target's padding, for which it has no embedding.
@@ -110,7 +112,7 @@ class DraftModel(Drafter):
             return 0
         return self.runner.max_length - len(context.tokens)
 
-    def _row(self, context: DraftContext) -> _Row:
+    def _row(self, context: Row) -> _Row:
         if context.request not in self._rows:
             self._rows[context.request] = _Row(self.cache.acquire())
         row = self._rows[context.request]
@@ -151,6 +153,17 @@ class DraftModel(Drafter):
         """Draft logits over the target's vocabulary: the two may differ by padding, which is never proposed."""
         missing = self._vocab_size - logits.shape[-1]
         return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
+
+
+def build(context: BuildContext) -> DraftModel:
+    assert context.draft is not None, "a draft model has been read"
+    return DraftModel(
+        context.draft,
+        name=context.name,
+        vocab_size=context.target.vocab_size,
+        slots=context.slots,
+        **context.given("budget", "tree"),
+    )
 
 
 class _Row:
@@ -200,14 +213,14 @@ class _Row:
 class _Guess(Guess):
     """A guess that knows its request's place in the draft's cache."""
 
-    def __init__(self, context: DraftContext, row: _Row, room: int) -> None:
-        super().__init__(context, min(context.budget, room))
+    def __init__(self, context: Row, row: _Row, room: int) -> None:
+        super().__init__(context, min(context.budget.nodes, room))
         self.row = row
 
 
 class _Tree(TreeGuess):
     """The same of a tree."""
 
-    def __init__(self, context: DraftContext, row: _Row, budget: int, way: TopK | Shape, room: int) -> None:
+    def __init__(self, context: Row, row: _Row, budget: int, way: TopK | Shape, room: int) -> None:
         super().__init__(context, budget, way, room)
         self.row = row

@@ -23,14 +23,15 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import Guess, draw
 from headstart.drafters.growing.policy import Ways
 from headstart.drafters.growing.trees import Guess as TreeGuess
 from headstart.drafters.growing.trees import TopK, grow
 from headstart.errors import InvalidOption
 from headstart.model.heads.eagle import Head, Spoken, complete
-from headstart.model.heads.eagle_checkpoint import is_eagle, read, read_target
+from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
+from headstart.model.heads.eagle_checkpoint import read, read_target
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.loading import fetch
 from headstart.model.packed import Packed, Segment
@@ -39,7 +40,9 @@ from headstart.options import check_number
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Draft
 
-__all__ = ["EagleDrafter", "Tree", "is_eagle"]
+WEIGHTS: Weights = "head"
+
+__all__ = ["WEIGHTS", "EagleDrafter", "Tree", "build", "recognises"]
 
 NO_DRAFT = Draft()
 
@@ -155,7 +158,7 @@ class EagleDrafter(Drafter):
 
     # -- proposing ----------------------------------------------------------------------------------------------------
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         ready = [context for context in contexts if self._room(context) > 0]
         drafts = dict(zip((context.request for context in ready), self._drafts(ready), strict=True))
         return [drafts.get(context.request, NO_DRAFT) for context in contexts]
@@ -182,14 +185,14 @@ class EagleDrafter(Drafter):
         if row is not None and row.slot is not None:
             self.cache.release(row.slot)
 
-    def _room(self, context: DraftContext) -> int:
+    def _room(self, context: Row) -> int:
         """How many nodes the draft may have: none where not all states of the text are known."""
         row = self._rows.get(context.request)
         if row is None or row.known != len(context.tokens) - 1:
             return 0
-        return max(0, min(context.budget, self.limit, self._max_length - len(context.tokens)))
+        return max(0, min(context.budget.nodes, self.limit, self._max_length - len(context.tokens)))
 
-    def _drafts(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def _drafts(self, contexts: Sequence[Row]) -> list[Draft]:
         rows = [self._rows[context.request] for context in contexts]
         rooms = [self._room(context) for context in contexts]
         for context, row in zip(contexts, rows, strict=True):
@@ -210,7 +213,7 @@ class EagleDrafter(Drafter):
                 self.cache.rewind(self._seat(row), row.read)
         return [chain.draft() for chain in chains]
 
-    def _way(self, context: DraftContext, nodes: int) -> TopK | Shape:
+    def _way(self, context: Row, nodes: int) -> TopK | Shape:
         return static_shape(nodes) if self._ways is None else self._ways.way(context, nodes)
 
     def _grow(self, trees: Sequence[_Growing]) -> None:
@@ -294,6 +297,18 @@ class EagleDrafter(Drafter):
         return row.slot
 
 
+def build(context: BuildContext) -> EagleDrafter:
+    return EagleDrafter.load(
+        context.source,
+        context.target,
+        target_folder=context.target_source,
+        slots=context.slots,
+        quantize=context.quantize,
+        name=context.name,
+        **context.given("budget", "tree"),
+    )
+
+
 class _Row:
     """What is known of one request, and what its slot of the head's cache holds.
 
@@ -356,7 +371,7 @@ class _Row:
 class _Chain(Guess):
     """A chain, and the head's state behind its last token [1, d]."""
 
-    def __init__(self, context: DraftContext, budget: int, row: _Row) -> None:
+    def __init__(self, context: Row, budget: int, row: _Row) -> None:
         super().__init__(context, budget)
         self.row = row
         self.states = torch.empty(0)
@@ -368,7 +383,7 @@ class _Chain(Guess):
 class _Growing(TreeGuess):
     """A tree, and the head's states behind the nodes that were fed last [n, d]."""
 
-    def __init__(self, context: DraftContext, budget: int, way: TopK | Shape, row: _Row) -> None:
+    def __init__(self, context: Row, budget: int, way: TopK | Shape, row: _Row) -> None:
         super().__init__(context, budget, way, _SCRATCH)
         self.row = row
         self._states = torch.empty(0)
@@ -391,8 +406,8 @@ def _usual_tree(config: Any) -> Tree:
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 
 
-def _plainly_ranked(context: DraftContext) -> bool:
-    return context.law.sampling.greedy and context.law.unedited
+def _plainly_ranked(context: Row) -> bool:
+    return context.sampling.greedy and context.law.unedited
 
 
 def joined_states(states: Sequence[Tensor]) -> Tensor:

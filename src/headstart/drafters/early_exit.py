@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import Guess, draw
 from headstart.drafters.growing.policy import MOST, Tree, Ways, check_tree
 from headstart.drafters.growing.trees import Guess as TreeGuess
@@ -25,6 +25,8 @@ from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import Draft
+
+WEIGHTS: Weights = "none"
 
 NEW_TOKENS = 32
 """Tokens of the target's own text on which the layers are compared."""
@@ -90,13 +92,13 @@ class EarlyExitDrafter(Drafter):
     def sizes(self) -> Sequence[tuple[int, int]]:
         return () if self._ways is None else self._ways.sizes
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         assert self._cache is not None, "a drafter is attached before it is asked"
         begins = [self._cache.lengths[context.slot] for context in contexts]
         rooms = [self._room(*each) for each in zip(contexts, begins, strict=True)]
         try:
             if self._ways is None:
-                guesses = [Guess(c, min(c.budget, room)) for c, room in zip(contexts, rooms, strict=True)]
+                guesses = [Guess(c, min(c.budget.nodes, room)) for c, room in zip(contexts, rooms, strict=True)]
                 draw(guesses, self._next)
                 return [guess.draft() for guess in guesses]
             trees = [self._tree(self._ways, *each) for each in zip(contexts, rooms, strict=True)]
@@ -114,14 +116,14 @@ class EarlyExitDrafter(Drafter):
         if self._ways is not None:
             self._ways.release(request)
 
-    def _room(self, context: DraftContext, begin: int) -> int:
+    def _room(self, context: Row, begin: int) -> int:
         """Places of the slot beyond the text; none while a prompt is still unread: there is nothing to stand on."""
         assert self._cache is not None, "as above"
         return self._cache.capacity - len(context.tokens) if begin == len(context.tokens) - 1 else 0
 
     @staticmethod
-    def _tree(ways: Ways, context: DraftContext, room: int) -> TreeGuess:
-        budget = min(context.budget, MOST) if room > 0 else 0
+    def _tree(ways: Ways, context: Row, room: int) -> TreeGuess:
+        budget = min(context.budget.nodes, MOST) if room > 0 else 0
         return TreeGuess(context, budget, ways.way(context, budget), room)
 
     def _next(self, live: Sequence[Guess]) -> Tensor:
@@ -132,7 +134,7 @@ class EarlyExitDrafter(Drafter):
             return self._read([(tree.context, tree.context.tokens[-1]) for tree in live])
         return self._run([tree.segment(tree.context.slot) for tree in live])
 
-    def _read(self, feeds: Sequence[tuple[DraftContext, int]]) -> Tensor:
+    def _read(self, feeds: Sequence[tuple[Row, int]]) -> Tensor:
         """Feed a token to each slot and keep it for now; returns the logits after it."""
         assert self._cache is not None, "as above"
         logits = self._run([Segment(context.slot, (token,)) for context, token in feeds])
@@ -144,6 +146,10 @@ class EarlyExitDrafter(Drafter):
         assert self._target is not None, "as above"
         assert self._cache is not None, "as above"
         return self._target.forward(segments, self._cache, layers=self.layer).logits
+
+
+def build(context: BuildContext) -> EarlyExitDrafter:
+    return EarlyExitDrafter(text=context.sample, **context.given("budget", "tree"))
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:

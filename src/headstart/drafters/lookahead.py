@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.options import check_number
 from headstart.types import Draft
+
+WEIGHTS: Weights = "none"
 
 
 class LookaheadDrafter(Drafter):
@@ -32,7 +34,6 @@ class LookaheadDrafter(Drafter):
 
     name = "lookahead"
     draws = False
-    reads = True
 
     def __init__(self, *, window: int = 5, ngram: int = 4, guesses: int = 5, budget: int | None = None) -> None:
         check_number("window", window, low=1, integer=True)
@@ -54,23 +55,29 @@ class LookaheadDrafter(Drafter):
         """One: a smaller window would not feed the guesses."""
         return ((self._full, self._levels),)
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         return [self._one(context) for context in contexts]
 
     def observe(self, observation: Observation) -> None:
         row = self._rows.get(observation.step.request)
-        if row is not None and row.sent and observation.step.draft.tokens == row.sent:
-            row.learn(observation.said, self._levels)
+        if row is None or observation.laws is None:
+            return
+        if row.sent and observation.step.draft.tokens == row.sent:
+            row.learn(observation.laws.argmax, self._levels)
 
     def release(self, request: int) -> None:
         self._rows.pop(request, None)
 
-    def _one(self, context: DraftContext) -> Draft:
+    def _one(self, context: Row) -> Draft:
         row = self._rows.get(context.request)
         if row is None:
             row = self._rows[context.request] = _Row(context.tokens, self._window, self._guesses)
         row.follow(context.tokens, self._levels)
-        return row.draft(context.tokens[-1], context.budget)
+        return row.draft(context.tokens[-1], context.budget.nodes)
+
+
+def build(context: BuildContext) -> LookaheadDrafter:
+    return LookaheadDrafter(**context.given("budget"))
 
 
 class _Row:
@@ -121,9 +128,9 @@ class _Row:
         self.sent = tuple(tokens)
         return Draft(self.sent, tuple(parents))
 
-    def learn(self, said: Sequence[int], length: int) -> None:
+    def learn(self, argmax: Sequence[int], length: int) -> None:
         """The target's likeliest tokens after x0 and every node: those below the window are its new level."""
-        new = [said[node + 1] for node in self._lowest]
+        new = [argmax[node + 1] for node in self._lowest]
         self.sent = ()
         if not new:
             return

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.ranked import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
 from headstart.errors import UnsupportedModel
 from headstart.model.heads.medusa import MedusaHeads, read_heads
@@ -26,11 +26,13 @@ from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import Draft
 
+WEIGHTS: Weights = "head"
+
 BUDGET = 16
 _SALTS = 64  # whose experience is kept; the oldest goes
 
 
-def is_medusa(folder: str | Path) -> bool:
+def recognises(folder: str | Path) -> bool:
     """Whether the directory's config is that of Medusa heads."""
     return "medusa_num_heads" in _config(Path(folder))
 
@@ -110,7 +112,7 @@ class MedusaDrafter(Drafter):
         """Prefixes of one greedy order."""
         return sizes(self._fixed)
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         rows = [self._row(context) for context in contexts]
         known = [row.state_before(context) for row, context in zip(rows, contexts, strict=True)]
         states = [state for state in known if state is not None]
@@ -134,22 +136,28 @@ class MedusaDrafter(Drafter):
     def release(self, request: int) -> None:
         self._rows.pop(request, None)
 
-    def _row(self, context: DraftContext) -> _Row:
+    def _row(self, context: Row) -> _Row:
         row = self._rows.setdefault(context.request, _Row())
         if row.experience is None:
-            row.experience = self._experience.get(context.salt)
+            row.experience = self._experience.get(context.sampling.cache_salt)
         if row.experience is None:
-            row.experience = self._experience[context.salt] = Experience(self._accuracies)
+            row.experience = self._experience[context.sampling.cache_salt] = Experience(self._accuracies)
             if len(self._experience) > _SALTS:
                 del self._experience[next(iter(self._experience))]
         return row
 
-    def _draft(self, row: _Row, context: DraftContext, guesses: list[list[int]]) -> Draft:
+    def _draft(self, row: _Row, context: Row, guesses: list[list[int]]) -> Draft:
         assert row.experience is not None, "given by _row"
-        order = self._fixed if context.alone else row.experience.order
-        draft = tree(order[: context.budget], guesses)
+        order = self._fixed if context.reproducible else row.experience.order
+        draft = tree(order[: context.budget.nodes], guesses)
         row.sent, row.guesses = draft.tokens, guesses
         return draft
+
+
+def build(context: BuildContext) -> MedusaDrafter:
+    return MedusaDrafter.load(
+        context.source, context.target, quantize=context.quantize, name=context.name, **context.given("budget")
+    )
 
 
 class _Row:
@@ -164,7 +172,7 @@ class _Row:
         self.sent: tuple[int, ...] = ()
         self.guesses: list[list[int]] = []
 
-    def state_before(self, context: DraftContext) -> Tensor | None:
+    def state_before(self, context: Row) -> Tensor | None:
         """The state of the token before x0; None while the prompt is unread, or where the text went on unseen."""
         return self.state if self.cached == len(context.tokens) - 1 else None
 

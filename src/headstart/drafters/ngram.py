@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import BuildContext, Drafter, Row, Weights
 from headstart.options import check_number
 from headstart.types import Draft
+
+WEIGHTS: Weights = "none"
+SURE = 3
+"""Tokens of match that are asked for where a drafter further back does better on a weaker match."""
 
 
 class NgramDrafter(Drafter):
@@ -18,6 +22,7 @@ class NgramDrafter(Drafter):
 
     limit = 31
     draws = False
+    copies = True
 
     def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int = 8) -> None:
         check_number("shortest", shortest, low=1, integer=True)
@@ -28,13 +33,13 @@ class NgramDrafter(Drafter):
         self._lengths = range(longest, shortest - 1, -1)
         self._indexes: dict[int, _Index] = {}
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         return [self._one(context) for context in contexts]
 
     def release(self, request: int) -> None:
         self._indexes.pop(request, None)
 
-    def _one(self, context: DraftContext) -> Draft:
+    def _one(self, context: Row) -> Draft:
         index = self._indexes.setdefault(context.request, _Index(self._lengths))
         index.extend(context.tokens)
         after = index.find(context.tokens)
@@ -42,7 +47,12 @@ class NgramDrafter(Drafter):
             return Draft()
         # The copy may run into its own end: then it goes on with itself, as repeating text does
         period = context.tokens[after:]
-        return Draft.chain([period[i % len(period)] for i in range(context.budget)])
+        return Draft.chain([period[i % len(period)] for i in range(context.budget.nodes)])
+
+
+def build(context: BuildContext) -> NgramDrafter:
+    given = context.given("budget")
+    return NgramDrafter(**given) if context.last else NgramDrafter(longest=5, shortest=SURE, **given)
 
 
 class _Index:

@@ -16,11 +16,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import Continuation, Place, SuffixTrie, Text
 from headstart.options import check_number
 from headstart.types import Draft
+
+WEIGHTS: Weights = "none"
+SURE = 3
+"""Tokens of match that are asked for where a drafter further back does better on a weaker match."""
 
 LONGEST = 16
 """Tokens of context that are looked up in the store."""
@@ -43,6 +47,7 @@ class SuffixDrafter(Drafter):
 
     limit = 31
     draws = False
+    copies = True
     name = "suffix"
 
     def __init__(
@@ -67,7 +72,7 @@ class SuffixDrafter(Drafter):
         self._rows: dict[int, _Row] = {}
         self._outputs: dict[int, list[int]] = {}
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         return [self._one(context) for context in contexts]
 
     def observe(self, observation: Observation) -> None:
@@ -85,27 +90,27 @@ class SuffixDrafter(Drafter):
         if row is not None and output and self.store is not None:
             self.store.add(output, row.salt)
 
-    def _one(self, context: DraftContext) -> Draft:
+    def _one(self, context: Row) -> Draft:
         row = self._rows.get(context.request)
         if row is None:
-            row = self._rows[context.request] = _Row(context.salt)
+            row = self._rows[context.request] = _Row(context.sampling.cache_salt)
         row.follow(context.tokens)
         best, most = Draft(), 0.0
         for trie, place, matched in self._matches(row, context):
-            nodes = min(context.budget, math.ceil(self._factor * matched))
+            nodes = min(context.budget.nodes, math.ceil(self._factor * matched))
             # Its own text may be followed round and round; a past one has ended
             draft, expected = (_tree if self._tree else _chain)(trie, place, nodes, loop=trie is row.trie)
             if expected > most:
                 best, most = draft, expected
         if not len(best):
             return best
-        return replace(best, expected=most * (1.0 if context.alone else self._trust))
+        return replace(best, expected=most * (1.0 if context.reproducible else self._trust))
 
-    def _matches(self, row: _Row, context: DraftContext) -> Iterator[tuple[SuffixTrie, Place, int]]:
+    def _matches(self, row: _Row, context: Row) -> Iterator[tuple[SuffixTrie, Place, int]]:
         """Where suffixes of the text stand in the tries, and their lengths: the longest, half of that, and so on."""
         for length in self._lengths(len(row.text.ends) - 1):
             yield row.trie, Place(row.text.ends[length]), length
-        past = None if self.store is None or context.alone else self.store.trie(row.salt)
+        past = None if self.store is None or context.reproducible else self.store.trie(row.salt)
         if past is None:
             return
         tokens = context.tokens
@@ -118,6 +123,10 @@ class SuffixDrafter(Drafter):
         while longest >= self._shortest:
             yield longest
             longest //= 2
+
+
+def build(context: BuildContext) -> SuffixDrafter:
+    return SuffixDrafter(store=context.store, shortest=1 if context.last else SURE, **context.given("budget"))
 
 
 class _Row:

@@ -13,6 +13,7 @@ Sources: token-level intersection and string-level exact match (Timor et al. 202
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext, Drafter
+from headstart.drafters import BuildContext, Drafter, Row, Weights
 from headstart.drafters.growing.chains import Guess, draw
 from headstart.drafters.matching.transcript import respaced, transcript
 from headstart.model.packed import Segment
@@ -29,6 +30,9 @@ from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Translation, Way
 from headstart.rule.law import LawRow, LawState, greedy
 from headstart.types import Draft, Sampling
+
+WEIGHTS: Weights = "model"
+log = logging.getLogger(__name__)
 
 TAIL = 8
 """Committed tokens before what the draft wrote that the target's tokenizer reads with it."""
@@ -84,7 +88,7 @@ class TranslatedDraft(Drafter):
         self._pairs = torch.tensor(pairs, dtype=torch.long, device=runner.device).reshape(-1, 2)
         self._plain = LawState(Sampling(), (), runner.vocab_size, frozenset())
 
-    def propose(self, contexts: Sequence[DraftContext]) -> list[Draft]:
+    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
         guesses: list[_Drawn | _Written] = [self._guess(context, self._row(context)) for context in contexts]
         self._catch_up([guess.row for guess in guesses if guess.budget > 0])
         draw([guess for guess in guesses if isinstance(guess, _Drawn)], self._shared)
@@ -96,7 +100,7 @@ class TranslatedDraft(Drafter):
         if row is not None:
             self.cache.release(row.slot)
 
-    def _row(self, context: DraftContext) -> _Row:
+    def _row(self, context: Row) -> _Row:
         if context.request not in self._rows:
             self._rows[context.request] = _Row(self.cache.acquire(), self.translation)
         row = self._rows[context.request]
@@ -104,20 +108,20 @@ class TranslatedDraft(Drafter):
         self.cache.rewind(row.slot, len(row.cached))
         return row
 
-    def _guess(self, context: DraftContext, row: _Row) -> _Drawn | _Written:
+    def _guess(self, context: Row, row: _Row) -> _Drawn | _Written:
         """A draft still to be made; an empty one beyond the draft's own context, and where it can read nothing."""
         room = self.runner.max_length - len(row.ids)
         if not row.ids or any(token >= self.runner.vocab_size for token in row.feed):
             room = 0
         way = self.translation.way
-        if way == "ids" or (way == "intersection" and not context.law.sampling.greedy):
-            return _Drawn(context, row, min(context.budget, room))
+        if way == "ids" or (way == "intersection" and not context.sampling.greedy):
+            return _Drawn(context, row, min(context.budget.nodes, room))
         state = self._plain if context.law.unedited else self._edited(context, row)
-        return _Written(context, row, self.translation, state, context.budget if room > 0 else 0, room)
+        return _Written(context, row, self.translation, state, context.budget.nodes if room > 0 else 0, room)
 
-    def _edited(self, context: DraftContext, row: _Row) -> LawState:
+    def _edited(self, context: Row, row: _Row) -> LawState:
         """The request's processors, acting on the draft's own tokens of the same text."""
-        sampling, to_draft = context.law.sampling, self.translation.to_draft
+        sampling, to_draft = context.sampling, self.translation.to_draft
         bias = {to_draft[token]: value for token, value in sampling.logit_bias.items() if token in to_draft}
         stops = frozenset(to_draft[token] for token in context.law.stop_ids if token in to_draft)
         own = replace(sampling, logit_bias=bias)
@@ -160,6 +164,21 @@ class TranslatedDraft(Drafter):
             live = [guess for guess, token in zip(live, said, strict=True) if guess.extend(token)]
 
 
+def build(context: BuildContext) -> TranslatedDraft:
+    assert context.draft is not None, "a draft model has been read"
+    made = TranslatedDraft(
+        context.draft,
+        name=context.name,
+        vocab_size=context.target.vocab_size,
+        slots=context.slots,
+        target_tokenizer=context.target_tokenizer,
+        draft_tokenizer=context.draft_tokenizer,
+        **context.given("budget"),
+    )
+    log.warning("draft %s has another tokenizer: %s", context.name, made.translation)
+    return made
+
+
 class _Row:
     """What the draft's cache holds of one request, and what it must still read; all in the draft's tokens."""
 
@@ -194,7 +213,7 @@ class _Row:
 class _Drawn(Guess):
     """Target tokens, drawn over the intersection."""
 
-    def __init__(self, context: DraftContext, row: _Row, budget: int) -> None:
+    def __init__(self, context: Row, row: _Row, budget: int) -> None:
         super().__init__(context, budget)
         self.row = row
 
@@ -207,7 +226,7 @@ class _Written:
 
     def __init__(
         self,
-        context: DraftContext,
+        context: Row,
         row: _Row,
         translation: Translation,
         state: LawState,

@@ -1,4 +1,4 @@
-"""The step loop: schedule, propose, one target forward, verify, commit. Only commit changes anything.
+"""The step loop: schedule, propose, one target forward, judge, commit.
 
 A step serves a ragged batch: every request has its own sampling, draft and accepted length, and joins or leaves
 between steps. The engine knows no drafter by name and has no mode: plain decoding is a draft without nodes.
@@ -7,39 +7,47 @@ between steps. The engine knows no drafter by name and has no mode: plain decodi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from headstart.drafters import Drafter, Observation
-from headstart.engine.drafting import NO_DRAFT, Drafting
-from headstart.engine.judging import Judgement, judge, laws, said
-from headstart.engine.prompts import Intake, Prompt
+from headstart.drafters import Drafter, NoDrafter, Observation, Row
+from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
+from headstart.engine.judging import HostJudge, Judge, Outcome
+from headstart.engine.prompts import Prompt, Prompts
 from headstart.engine.request import Request
-from headstart.engine.scheduler import PlanRow, Scheduler
+from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
+from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.pacing import FixedPacing, Pacing
-from headstart.types import Chunk, Draft, FinishReason, Output, Rule, Sampling, Seconds, Step
+from headstart.rule.noise import Purpose
+from headstart.types import Chunk, Draft, FinishReason, Output, Rule, Sampling, Seconds, Speculation, Step
 
 
 class Engine:
-    """A target, perhaps a drafter, and the requests being served. Not thread-safe: one thread steps it.
+    """A target, a drafter, and the requests being served. Not thread-safe: one thread steps it.
+
+    `headstart.load` and `headstart.Target.engine` make one from names; this is for parts that exist already.
 
     Args:
         target: the model whose law is kept.
         tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
-        drafter: guesses tokens, or None for plain decoding; `reason` says why this one, or why none.
+        drafter: guesses tokens; None is plain decoding. It is attached here, unless `cache` is given.
         rule: "exact" keeps the law at the highest acceptance; "coupled" also gives one text per seed, whatever
             the drafter.
         num_speculative_tokens: K, the nodes of a draft where no pacing is given; None takes the drafter's own default.
         pacing: decides how much each request drafts in each step; None always takes K.
+        judge: computes laws and applies the rule; None does so on the host.
         max_batch_size: requests that run at once; more of them wait.
         prefill_chunk: prompt tokens read per step, over all requests.
+        cache: of the target, with `max_batch_size` slots, to which the drafter is attached already; None makes one.
+        reason: why this drafter, or why none.
     """
 
     def __init__(
@@ -51,9 +59,11 @@ class Engine:
         rule: Rule = "exact",
         num_speculative_tokens: int | None = None,
         pacing: Pacing | None = None,
+        judge: Judge | None = None,
         max_batch_size: int = 8,
         prefill_chunk: int = 512,
         eos_token_ids: frozenset[int] = frozenset(),
+        cache: Slots | None = None,
         target_name: str = "target",
         reason: str = "",
     ) -> None:
@@ -63,27 +73,58 @@ class Engine:
         check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
         self.target = target
         self.tokenizer = tokenizer
+        self.drafter: Drafter = NoDrafter() if drafter is None else drafter
         self.rule: Rule = rule
         self.target_name = target_name
         self.eos_token_ids = eos_token_ids
-        self.cache = target.new_cache(max_batch_size)
-        if drafter is not None:
-            drafter.attach(target, self.cache)
-        self.reason = reason or ("no drafter was asked for" if drafter is None else "asked for")
-        self.drafting = Drafting(drafter, rule=rule, vocab_size=target.vocab_size, reason=self.reason)
-        self.scheduler = Scheduler(self.cache, prefill_chunk=prefill_chunk, pin=self.drafting.pins)
-        k = self.drafting.default_budget if num_speculative_tokens is None else num_speculative_tokens
-        fixed = FixedPacing(k)  # also checks K
-        self.pacing: Pacing = fixed if pacing is None else pacing
-        self._options = {"max_batch_size": max_batch_size, "prefill_chunk": prefill_chunk}
-        self._listeners: list[Callable[[Step], None]] = []
-        self._intake = Intake(target, tokenizer, eos_token_ids)
+        self.reason = reason or ("asked for" if self.drafter.parts else "no drafter was asked for")
+        self.cache = target.new_cache(max_batch_size) if cache is None else cache
+        if cache is None:
+            self.drafter.attach(target, self.cache)
+        self.scheduler = Scheduler(
+            self.cache,
+            prefill_chunk=prefill_chunk,
+            # Under rule "coupled" a drafter that draws uses the very noise the target will use
+            purpose=Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT,
+            # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
+            drafts_matter=rule == "exact" and self.drafter.draws,
+        )
+        fixed = FixedPacing(self.drafter.default_budget if num_speculative_tokens is None else num_speculative_tokens)
+        self._pacing = GuardedPacing(fixed if pacing is None else pacing)
+        self._drafts = GuardedDrafter(self.drafter, target.vocab_size)
+        self._judge: Judge = HostJudge(rule) if judge is None else judge
+        self._listeners = Listeners()
+        self._prompts = Prompts(target, tokenizer, eos_token_ids)
 
     # -- the public face ------------------------------------------------------------------------------------------
 
     @property
     def drafter_name(self) -> str:
-        return self.drafting.name
+        return self.drafter.name
+
+    @property
+    def pacing(self) -> Pacing:
+        return self._pacing.pacing
+
+    @contextmanager
+    def paced(self, pacing: Pacing) -> Iterator[None]:
+        """Meanwhile this pacing decides how much is drafted. No request may be running."""
+        if self.scheduler.requests():
+            raise InvalidOption("a pacing cannot be exchanged while requests run", hint="finish or cancel them first")
+        before, self._pacing = self._pacing, GuardedPacing(pacing)
+        try:
+            yield
+        finally:
+            self._pacing = before
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The token ids of a prompt, checked as those of a request are.
+
+        Raises:
+            InvalidPrompt: it is empty, or names tokens outside the vocabulary.
+            ContextExceeded: it leaves no room for a new token.
+        """
+        return self._prompts.encode(prompt)
 
     @overload
     def generate(self, prompts: Prompt, sampling: Sampling | None = None) -> Output: ...  # type: ignore[overload-overlap]
@@ -105,10 +146,7 @@ class Engine:
         batch: Sequence[Any] = [prompts] if single else prompts
         samplings = _broadcast(sampling, len(batch))
         # All are checked before the first is queued: a mistake in one loses nothing
-        requests = [
-            self._intake.request(prompt, each, self.drafting.initial)
-            for prompt, each in zip(batch, samplings, strict=True)
-        ]
+        requests = [self._request(prompt, each) for prompt, each in zip(batch, samplings, strict=True)]
         self.scheduler.waiting.extend(requests)
         try:
             while any(request.finish_reason is None for request in requests):
@@ -135,9 +173,13 @@ class Engine:
 
     def submit(self, prompt: Prompt, sampling: Sampling | None = None) -> Request:
         """Queue a request; it runs as `step` is called."""
-        request = self._intake.request(prompt, sampling or Sampling(), self.drafting.initial)
+        request = self._request(prompt, sampling or Sampling())
         self.scheduler.waiting.append(request)
         return request
+
+    def _request(self, prompt: Prompt, sampling: Sampling) -> Request:
+        on = bool(self.drafter.parts)
+        return self._prompts.request(prompt, sampling, Speculation(on, self.drafter.name, "" if on else self.reason))
 
     def cancel(self, request: Request) -> None:
         """End a request where it stands, keeping what it has; nothing happens if it has ended."""
@@ -146,8 +188,7 @@ class Engine:
 
     def subscribe(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Have `listener` called with every Step; returns a function that ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._listeners.add(listener)
 
     def plain(self) -> Engine:
         """A second engine on the same weights, without a drafter and with a cache of its own, to compare with."""
@@ -155,10 +196,10 @@ class Engine:
             self.target,
             self.tokenizer,
             rule=self.rule,
+            max_batch_size=len(self.cache.lengths),
+            prefill_chunk=self.scheduler.prefill_chunk,
             eos_token_ids=self.eos_token_ids,
             target_name=self.target_name,
-            max_batch_size=self._options["max_batch_size"],
-            prefill_chunk=self._options["prefill_chunk"],
         )
 
     def describe(self) -> dict[str, Any]:
@@ -177,60 +218,79 @@ class Engine:
             "threads": torch.get_num_threads(),
             "vocab_size": self.target.vocab_size,
             "max_length": self.target.max_length,
-            **self._options,
+            "max_batch_size": len(self.cache.lengths),
+            "prefill_chunk": self.scheduler.prefill_chunk,
         }
 
     # -- the step loop --------------------------------------------------------------------------------------------
 
     def step(self) -> list[Step]:
-        """Advance the running requests by one target forward; returns one event for each that had a part in it."""
+        """Advance the running requests by one target forward; returns one event for each that had a part in it.
+
+        Pacing, drafter, forward and judge change nothing that another request or a later step could see, except for
+        what they keep for themselves. Only `_commit` changes the cache and the requests.
+        """
         clock = _Clock()
         self.scheduler.admit()
-        plan = self.scheduler.plan(self.pacing)
-        if not plan.rows:
+        requests, rows = self._plan()
+        if not rows:
             return []
         clock.lap("commit")  # scheduling and pacing; a drafter is not to be blamed for them
-        drafts = self.drafting.propose(plan)
+        drafts = self._drafts.propose(rows)
         clock.lap("draft")
-        segments = [_segment(row, draft) for row, draft in zip(plan.rows, drafts, strict=True)]
-        forward = self.target.forward(segments, self.cache, taps=self.drafting.taps)
-        clock.lap("verify")
-        p = laws(plan, drafts, forward.logits)
-        clock.lap("law")
-        judgements = judge(plan, drafts, forward.logits, p, self.rule)
-        heard = said(plan, p) if self.drafting.reads else [()] * len(plan.rows)
-        clock.lap("commit")
-        return [
-            self._commit(*each, len(plan.rows), clock.seconds)
-            for each in zip(plan.rows, drafts, judgements, forward.hidden_of(segments), heard, strict=True)
+        segments = [
+            Segment(row.slot, row.feed, draft, judged=len(draft) + 1 if row.judged else 0)
+            for row, draft in zip(rows, drafts, strict=True)
         ]
+        forward = self.target.forward(segments, self.cache, taps=self.drafter.taps)
+        clock.lap("verify")
+        laws = self._judge.laws(rows, drafts, forward.logits)
+        clock.lap("law")
+        outcomes = self._judge.outcomes(rows, drafts, laws)
+        clock.lap("commit")
+        hidden = forward.hidden_of(segments)
+        observations = [
+            self._commit(*each, len(rows), clock.seconds)
+            for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
+        ]
+        for request, observation in zip(requests, observations, strict=True):
+            self._publish(request, observation)
+        return [observation.step for observation in observations]
+
+    def _plan(self) -> tuple[Sequence[Request], Sequence[Row]]:
+        """The requests that have a part in this step, and their rows with the budgets that pacing gives them."""
+        found = self.scheduler.rows()
+        if not found:
+            return (), ()
+        requests, rows = zip(*found, strict=True)
+        return requests, self._pacing.plan(rows)
 
     def _commit(
         self,
-        row: PlanRow,
+        request: Request,
+        row: Row,
         draft: Draft,
-        judgement: Judgement,
-        hidden: dict[int, Tensor],
-        heard: tuple[int, ...],
+        outcome: Outcome,
+        hidden: Mapping[int, Tensor],
         batch: int,
         seconds: Seconds,
-    ) -> Step:
-        """The only mutation: cache, request, then everyone who wants to know."""
-        request, feed = row.request, len(row.feed)
-        position = len(request.tokens)
-        self.cache.keep(row.slot, feed, judgement.path)
+    ) -> Observation:
+        """Change cache and request. All rows are committed before anyone is told of one."""
+        feed, start = len(row.feed), self.cache.lengths[row.slot]
+        self.cache.keep(row.slot, feed, outcome.path)
         request.explain(row.budget.reason)
-        if judgement.error is not None:
-            request.error, request.finish_reason = judgement.error, "error"
-        emitted = request.extend(judgement.tokens)
+        self._note_failures(request)
+        if outcome.error is not None:
+            request.error, request.finish_reason = outcome.error, "error"
+        emitted = request.extend(outcome.tokens)
         step = Step(
             request=request.number,
             index=request.steps,
-            position=position,
+            position=len(row.tokens),
             draft=draft,
-            path=judgement.path,
+            path=outcome.path,
             tokens=emitted,
-            logprobs=None if judgement.logprobs is None else judgement.logprobs[: len(emitted)],
+            logprobs=None if outcome.logprobs is None else outcome.logprobs[: len(emitted)],
             rows=feed + len(draft),
             batch=batch,
             seconds=seconds,
@@ -238,25 +298,32 @@ class Engine:
             speculation=request.speculation,
             budget=row.budget,
         )
-        kept = [*range(feed), *(feed + node for node in judgement.path)]
-        cached = (*row.feed, *(draft.tokens[node] for node in judgement.path))
-        self._publish(request, Observation(step, cached, {i: states[kept] for i, states in hidden.items()}, heard))
-        return step
+        request.record(step)
+        if request.finish_reason is not None:
+            self.scheduler.remove(request)
+        kept = [*range(feed), *(feed + node for node in outcome.path)]
+        cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
+        return Observation(step, cached, start, {i: states[kept] for i, states in hidden.items()}, outcome.laws)
 
     # -- around a step --------------------------------------------------------------------------------------------
 
     def _publish(self, request: Request, observation: Observation) -> None:
-        """Tell drafter, pacing, the request's own record and the listeners; let an ended request go."""
+        """Tell drafter, pacing and listeners; none of them can hurt the request, or keep the others from hearing."""
         step = observation.step
-        self.drafting.observe(request, observation)
-        self.pacing.observe(step)
-        request.record(step)
+        if request.speculation.on:
+            self._drafts.observe(observation)
+        self._pacing.observe(step)
         if request.finish_reason is not None:
-            self.scheduler.remove(request)
-            self.drafting.release(request)
-            self.pacing.release(request.number)
-        for listener in tuple(self._listeners):
-            listener(step)
+            self._drafts.release(request.number)
+            self._pacing.release(request.number)
+        self._note_failures(request)
+        self._listeners.publish(step)
+
+    def _note_failures(self, request: Request) -> None:
+        """End speculation where drafter or pacing have failed."""
+        failure = self._drafts.failures.pop(request.number, None) or self._pacing.failure
+        if failure is not None and request.speculation.on:
+            request.stop_speculating(failure.message, failure)
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         """Close a request between steps, with an event of its own."""
@@ -275,7 +342,9 @@ class Engine:
             finish_reason=reason,
             speculation=request.speculation,
         )
-        self._publish(request, Observation(step, (), {}))
+        request.record(step)
+        self.scheduler.remove(request)
+        self._publish(request, Observation(step))
 
 
 class _Clock:
@@ -293,10 +362,6 @@ class _Clock:
     @property
     def seconds(self) -> Seconds:
         return Seconds(**self._laps)
-
-
-def _segment(row: PlanRow, draft: Draft) -> Segment:
-    return Segment(row.slot, row.feed, draft, judged=len(draft) + 1 if row.judged else 0)
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

@@ -17,7 +17,7 @@ Prompt = str | Sequence[int]
 """Text, or token ids."""
 
 
-class Intake:
+class Prompts:
     """Makes requests for one target."""
 
     def __init__(self, target: ModelRunner, tokenizer: Any, eos_token_ids: frozenset[int]) -> None:
@@ -37,7 +37,7 @@ class Intake:
                 f"stop_token_ids names token {outside[0]}",
                 hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}",
             )
-        ids = self._encode(prompt)
+        ids = self.encode(prompt)
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
         return Request(
             next(self._numbers),
@@ -51,7 +51,8 @@ class Intake:
             decode=self._decode,
         )
 
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The token ids of a prompt. Raises `InvalidPrompt` or `ContextExceeded`."""
         if isinstance(prompt, str):
             if self._tokenizer is None:
                 raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")

@@ -3,58 +3,39 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from headstart.engine.request import Request
 from headstart.model.cache import Slots
-from headstart.pacing import Pacing, PacingRow
-from headstart.types import Budget
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRow:
-    """One request in a step: how many uncached tokens it feeds, how much it may draft and why.
-
-    `judged` is False for a chunk of a prompt that ends before x0: no logits are needed from it.
-    """
-
-    request: Request
-    slot: int
-    feed: tuple[int, ...]
-    budget: Budget
-    judged: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The rows of one step."""
-
-    rows: tuple[PlanRow, ...]
-
-    @property
-    def judged(self) -> tuple[PlanRow, ...]:
-        return tuple(row for row in self.rows if row.judged)
+from headstart.row import Row
+from headstart.rule.noise import Purpose
 
 
 class Scheduler:
     """Waiting and running requests. A request joins when a slot is free and leaves when it ends.
 
-    pin: whether a seed's text depends on draft lengths here, so that a seeded request must be paced by itself.
+    Args:
+        cache: of the target.
+        prefill_chunk: prompt tokens read per step, over all requests.
+        purpose: whose noise drafts are drawn with.
+        drafts_matter: whether a seed's text depends on its drafts here, so that seeded rows must be reproducible.
     """
 
-    def __init__(self, cache: Slots, *, prefill_chunk: int, pin: bool = False) -> None:
-        self._cache = cache
-        self._chunk = prefill_chunk
-        self._pin = pin
+    def __init__(self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool) -> None:
+        self.prefill_chunk = prefill_chunk
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self._cache = cache
+        self._purpose = purpose
+        self._drafts_matter = drafts_matter
 
     def admit(self) -> None:
         """Give free slots to waiting requests, in order of arrival."""
         while self.waiting and self._cache.free_slots:
             request = self.waiting.popleft()
-            request.slot = self._cache.acquire()
+            slot = request.slot = self._cache.acquire(request.tokens, request.sampling.cache_salt)
+            # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
+            self._cache.rewind(slot, min(self._cache.lengths[slot], len(request.tokens) - 1))
             self.running.append(request)
 
     def remove(self, request: Request) -> None:
@@ -66,34 +47,38 @@ class Scheduler:
         self._cache.release(request.slot)
         request.slot = None
 
-    def plan(self, pacing: Pacing) -> Plan:
-        """Rows that decode always run; prompts share `prefill_chunk` tokens a step, the oldest first."""
-        feeds: list[tuple[Request, int, tuple[int, ...], bool]] = []
-        left = self._chunk
+    def rows(self) -> list[tuple[Request, Row]]:
+        """The rows of the next step, without budgets. Those that decode always run; prompts share `prefill_chunk`
+        tokens a step, the oldest first."""
+        return [(request, self._row(request, feed)) for request, feed in self._feeds()]
+
+    def _feeds(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
+        left = self.prefill_chunk
         for request in self.running:
             assert request.slot is not None, "a running request has a slot"
-            unread = request.tokens[self._cache.lengths[request.slot] :]
+            unread = tuple(request.tokens[self._cache.lengths[request.slot] :])
             if len(unread) > 1:
                 if left == 0:
                     continue
-                feed = unread[:left]
-                left -= len(feed)
-            else:
-                feed = unread
-            feeds.append((request, request.slot, tuple(feed), len(feed) == len(unread)))
-        if not feeds:
-            return Plan(())
-        asked = [self._pacing_row(request, judged) for request, _, _, judged in feeds]
-        return Plan(
-            tuple(
-                PlanRow(request, slot, feed, budget.within(row.room), judged)
-                for (request, slot, feed, judged), row, budget in zip(feeds, asked, pacing.plan(asked), strict=True)
-            )
-        )
+                unread = unread[:left]
+                left -= len(unread)
+            yield request, unread
 
-    def _pacing_row(self, request: Request, judged: bool) -> PacingRow:
-        room = max(0, request.room) if judged and request.speculation.on else 0
-        return PacingRow(request.number, len(request.tokens), room, self._pin and request.seeded)
+    def _row(self, request: Request, feed: tuple[int, ...]) -> Row:
+        assert request.slot is not None, "a running request has a slot"
+        judged = self._cache.lengths[request.slot] + len(feed) == len(request.tokens)
+        return Row(
+            request=request.number,
+            tokens=tuple(request.tokens),
+            law=request.law,
+            noise=request.noise,
+            purpose=self._purpose,
+            reproducible=self._drafts_matter and request.seeded,
+            slot=request.slot,
+            feed=feed,
+            judged=judged,
+            room=max(0, request.room) if judged and request.speculation.on else 0,
+        )
 
     def requests(self) -> Sequence[Request]:
         return (*self.running, *self.waiting)

@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from headstart.machine import cpu_name
+
 PACKAGES = ("headstart", "torch", "transformers", "numpy")
 
 
@@ -41,7 +43,7 @@ class Provenance:
             commit=_commit(Path(__file__).parent),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             versions={"python": platform.python_version(), **_versions((*PACKAGES, *packages))},
-            cpu=_cpu(),
+            cpu=cpu_name(),
             cores=os.cpu_count() or 1,
             threads=threads,
             gpu=gpu,
@@ -92,12 +94,3 @@ def _commit(directory: Path) -> str:
         return git("rev-parse", "--short", "HEAD") + changed
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def _cpu() -> str:
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        if names:
-            return names[0]
-    return platform.processor() or platform.machine()

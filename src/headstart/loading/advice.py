@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from headstart.files import cache_directory, replacing
 from headstart.pacing import profile
 
 _VERSION = 1
@@ -92,23 +91,15 @@ def write(
     """Keep it, all or nothing; returns where, or None if nothing can be written there."""
     with suppress(OSError, RuntimeError):
         path = _path(source, config, dtype, device, quantize)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"target": source, "advice": asdict(advice)}, file, indent=1)
-            os.replace(name, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(name)
-            return None
+        with replacing(path) as part:
+            part.write_text(json.dumps({"target": source, "advice": asdict(advice)}, indent=1))
         return path
     return None
 
 
 def directory() -> Path:
     """Where advice lies. Read from the environment at each call."""
-    return profile.directory().parent / "advice"
+    return cache_directory("advice")
 
 
 def _path(source: str, config: Mapping[str, Any], dtype: object, device: object, quantize: str | None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,40 +12,32 @@ from headstart.model.decoders.linears import can_quantize
 from headstart.model.memory import MemoryNeed
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
-from headstart.options import check_number
 
 DEFAULT_LENGTH = 4096
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """How models are to be loaded; `headstart.load` says what the options mean."""
-
-    dtype: str | torch.dtype
-    device: torch.device
-    slots: int
-    max_length: int | None
-    trust_remote_code: bool
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.dtype, torch.dtype) and self.dtype not in _DTYPES:
-            raise InvalidOption(f"dtype={self.dtype!r} is not known", hint=f"it is one of {', '.join(_DTYPES)}")
-        if self.max_length is not None:
-            check_number("max_length", self.max_length, low=2, integer=True)
 
 
 class Checkpoint:
     """A causal LM of transformers in a directory or on the hub. role: "target" or "draft", for messages."""
 
-    def __init__(self, source: str | Path, role: str, plan: LoadPlan) -> None:
+    def __init__(
+        self,
+        source: str | Path,
+        role: str,
+        *,
+        device: torch.device,
+        dtype: str | torch.dtype = "auto",
+        max_length: int | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
         self.source = loading.resolve(source, role)
         self.label = str(source) if str(source) != loading.BUNDLED else f"bundled {role}"
-        self.config = loading.load_config(self.source, trust_remote_code=plan.trust_remote_code)
-        self.tokenizer = load_tokenizer(self.source, trust_remote_code=plan.trust_remote_code)
-        self.dtype = loading.choose_dtype(plan.dtype, self.config, plan.device)
-        self.length = self._length(plan.max_length, role)
-        self._plan = plan
+        self.config = loading.load_config(self.source, trust_remote_code=trust_remote_code)
+        self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
+        self.dtype = loading.choose_dtype(dtype, self.config, device)
+        self.length = self._length(max_length, role)
+        self._device = device
+        self._trust = trust_remote_code
+        self._runners: dict[str | None, ModelRunner] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -58,18 +49,24 @@ class Checkpoint:
         return loading.eos_token_ids(self.source, self.config, self.tokenizer)
 
     @property
-    def need(self) -> MemoryNeed:
-        weights = loading.weight_bytes(self.source, self.config, self.dtype)
-        cache = loading.cache_bytes(self.config, self.dtype, slots=self._plan.slots, length=self.length)
+    def weight_bytes(self) -> int:
+        """Of all weights in their dtype, from the config alone."""
+        return loading.weight_bytes(self.source, self.config, self.dtype)
+
+    def need(self, slots: int) -> MemoryNeed:
+        """Memory for a cache of so many slots, and for the weights where they are still to be read."""
+        weights = 0 if self._runners else self.weight_bytes
+        cache = loading.cache_bytes(self.config, self.dtype, slots=slots, length=self.length)
         return MemoryNeed(self.label, weights, cache)
 
     def runner(self, quantize: str | None) -> ModelRunner:
-        """Read the weights, and run them."""
-        plan = self._plan
-        model = loading.load_weights(
-            self.source, self.config, self.dtype, plan.device, trust_remote_code=plan.trust_remote_code
-        )
-        return ModelRunner(model, max_length=self.length, quantize=quantize)
+        """The model, ready to run. Its weights are read once."""
+        if quantize not in self._runners:
+            model = loading.load_weights(
+                self.source, self.config, self.dtype, self._device, trust_remote_code=self._trust
+            )
+            self._runners[quantize] = ModelRunner(model, max_length=self.length, quantize=quantize)
+        return self._runners[quantize]
 
     def some_text(self) -> list[int]:
         """A few tokens to begin a text with; which ones hardly matters."""

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from headstart.drafters.medusa import is_medusa
+from headstart.drafters import KINDS, Drafter, module_of
 from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
 from headstart.model import loading
-from headstart.model.heads.eagle_checkpoint import is_eagle
 
-Kind = Literal["ngram", "suffix", "early-exit", "lookahead", "medusa", "eagle", "draft"]
+DrafterName = str | Path
 
-WEIGHTLESS: tuple[Kind, ...] = ("ngram", "suffix", "early-exit", "lookahead")
+WEIGHTLESS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "none")
 """Drafters that need no weights, by name."""
+HEADS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "head")
+"""Kinds of drafters that are heads of the target, with files of their own."""
 BUNDLED_HEADS = ("medusa", "eagle3")
 """Drafters that come with the bundled target, by name."""
 NOTE = "headstart.json"
@@ -29,12 +30,17 @@ _FOR_OTHERS = ("suffix", "ngram")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One drafter. name: as the user gave it. source: where a head's weights are."""
+class DrafterSpec:
+    """One drafter that is wanted."""
 
     name: str
-    kind: Kind
+    """As the user gave it."""
+    kind: str
+    """One of `KINDS`, or "own"."""
     source: str | Path = ""
+    """Where a head's weights are."""
+    drafter: Drafter | None = None
+    """The drafter itself, where the user has made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +48,16 @@ class Choice:
     """Drafters in order of preference, none for plain decoding; and why these. tree, k: what was found to go with
     them, for options that the user leaves open."""
 
-    drafters: tuple[Wanted, ...]
+    drafters: tuple[DrafterSpec, ...]
     reason: str
     tree: str = "auto"
     k: int | None = None
 
 
 def choose(
-    target: str | Path, drafter: str | Path | Sequence[str | Path] | None, advice: Advice | None = None
+    target: DrafterName,
+    drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
+    advice: Advice | None = None,
 ) -> Choice:
     """Resolve the `drafter` of `headstart.load`. advice: what `headstart doctor` found out, if it did.
 
@@ -57,13 +65,10 @@ def choose(
         InvalidOption: an empty list, a name twice, or a bundled head with another target.
         ModelNotFound: a path that leads to no model.
     """
-    if drafter is None or isinstance(drafter, (str, Path)):
-        asked = ["none" if drafter is None else str(drafter)]
-    else:
-        asked = [str(name) for name in drafter]
+    asked = [drafter] if isinstance(drafter, (str, Path)) or not isinstance(drafter, Sequence) else list(drafter)
     if asked == ["auto"]:
         return _automatic(str(target), advice)
-    if asked == ["none"]:
+    if asked in (["none"], [None]):
         return Choice((), "no drafter was asked for")
     return _chosen(asked, str(target), "asked for")
 
@@ -81,13 +86,12 @@ def _automatic(target: str, advice: Advice | None) -> Choice:
     return _chosen(_FOR_OTHERS, target, nothing if advice is None else advice.reason)
 
 
-def _chosen(asked: Sequence[str], target: str, reason: str) -> Choice:
-    for name in asked:
-        if name in ("auto", "none"):
-            raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
-    if len(set(asked)) != len(asked) or not asked:
-        raise InvalidOption(f"drafter={list(asked)} is empty or names one twice", hint="name each drafter once")
-    return Choice(tuple(_wanted(name, target) for name in asked), reason)
+def _chosen(asked: Sequence[Any], target: str, reason: str) -> Choice:
+    wanted = [_wanted(each, target) for each in asked]
+    names = [each.name for each in wanted]
+    if len(set(names)) != len(names) or not names:
+        raise InvalidOption(f"drafter={names} is empty or names one twice", hint="name each drafter once")
+    return Choice(tuple(wanted), reason)
 
 
 def _recommended(note: Path) -> list[str]:
@@ -104,10 +108,14 @@ def _recommended(note: Path) -> list[str]:
     return [str(path) if path.is_dir() else name for path, name in zip(beside, names, strict=True)]
 
 
-def _wanted(name: str, target: str) -> Wanted:
-    for weightless in WEIGHTLESS:
-        if name == weightless:
-            return Wanted(name, weightless)
+def _wanted(asked: Any, target: str) -> DrafterSpec:
+    if not isinstance(asked, (str, Path)):
+        return _own(asked)
+    name = str(asked)
+    if name in ("auto", "none"):
+        raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
+    if name in WEIGHTLESS:
+        return DrafterSpec(name, name)
     if name in BUNDLED_HEADS:
         if target != loading.BUNDLED:
             raise InvalidOption(
@@ -115,11 +123,24 @@ def _wanted(name: str, target: str) -> Wanted:
                 hint=f"train one (headstart train {name}) and give its directory",
             )
         folder = Path(str(resources.files("headstart") / "pair" / name))
-        return Wanted(name, "eagle" if name == "eagle3" else "medusa", folder)
+        return DrafterSpec(name, head_kind(folder) or "draft", folder)
     source = loading.resolve(name, "draft")
-    known = loading.config_folder(source)
-    if known is not None and is_medusa(known):
-        return Wanted(name, "medusa", loading.fetch(source))
-    if known is not None and is_eagle(known):
-        return Wanted(name, "eagle", loading.fetch(source))
-    return Wanted(name, "draft")
+    folder_ = loading.config_folder(source)
+    kind = None if folder_ is None else head_kind(folder_)
+    return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def head_kind(folder: Path) -> str | None:
+    """The kind of head that a directory holds, by its config."""
+    return next((kind for kind in HEADS if module_of(kind).recognises(folder)), None)
+
+
+def _own(drafter: Any) -> DrafterSpec:
+    """A drafter of the user's own."""
+    missing = [name for name in ("name", "default_budget", "propose", "observe", "parts") if not hasattr(drafter, name)]
+    if missing or isinstance(drafter, type):
+        raise InvalidOption(
+            f"drafter={drafter!r} is no drafter" + (f": it has no {missing[0]!r}" if missing else ""),
+            hint="give a name, a path, a hub id, an object of a subclass of headstart.drafters.Drafter, or a list",
+        )
+    return DrafterSpec(drafter.name, "own", drafter=drafter)

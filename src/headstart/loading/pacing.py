@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.drafters import Drafter
-from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
@@ -15,28 +14,28 @@ from headstart.pacing.group import Source
 from headstart.pacing.measuring import measure, measured_batch, one_row
 from headstart.pacing.profile import profiled
 
-PACINGS = ("adaptive", "fixed")
-
-
-def check_pacing(pacing: object) -> None:
-    if pacing not in PACINGS:
-        raise InvalidOption(f"pacing={pacing!r} does not exist", hint="it is 'adaptive' or 'fixed'")
-
 
 def make_pacing(
-    pacing: str, target: ModelRunner, cache: Slots, drafter: Drafter | None, k: int | None, facts: Mapping[str, Any]
+    pacing: str | Pacing,
+    target: ModelRunner,
+    cache: Slots,
+    drafter: Drafter,
+    k: int | None,
+    facts: Mapping[str, Any] | None,
 ) -> Pacing:
     """The pacing of that name. Adaptive pacing measures the models, unless a profile of them is found.
 
     cache: of the engine, still unused. k: the most nodes of a draft, or None. facts: what else than machine, dtype and
-    device the costs depend on.
+    device the costs depend on; None keeps no profile.
     """
-    if drafter is None:
-        return FixedPacing(0)
-    if pacing == "fixed" or k == 0:
+    if not isinstance(pacing, str):
+        return pacing
+    if not drafter.parts or pacing == "fixed" or k == 0:
         return FixedPacing(drafter.default_budget if k is None else k)
     sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
+    if facts is None:
+        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch))
     known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
     if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
         known["sizes"] = sizes  # a level of theirs was timed, not a token

@@ -38,8 +38,12 @@ class Slots(ABC):
     def free_slots(self) -> int:
         return len(self._free)
 
-    def acquire(self) -> int:
-        """Take an empty slot. The caller has seen that there is one."""
+    def acquire(self, tokens: Sequence[int] = (), salt: str = "") -> int:  # noqa: ARG002 -- for caches that share
+        """Take a slot for a text that begins with `tokens`. The caller has seen that there is a free one.
+
+        The slot is empty here. A cache that shares the beginnings of texts may return one that already holds some of
+        `tokens`, as its length says, where an earlier request of the same `salt` has left them.
+        """
         slot = self._free.pop()
         self.lengths[slot] = 0
         return slot

@@ -7,26 +7,13 @@ Whatever it answers, the text keeps its law: a budget is fixed before a single d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from headstart.options import check_number
+from headstart.row import Row
 from headstart.types import Budget, Step
 
-
-@dataclass(frozen=True, slots=True)
-class PacingRow:
-    """One request of the step to come, as a pacing sees it.
-
-    tokens: how many are committed. room: the most draft tokens that could be of use; 0 where the row may not draft.
-    pinned: a seed promises its text, and the text depends on the draft lengths: then they may depend on nothing but
-    the request itself and what was known when the engine was loaded, so neither on clocks nor on other requests.
-    """
-
-    request: int
-    tokens: int
-    room: int
-    pinned: bool = False
+__all__ = ["FixedPacing", "Pacing", "Row"]
 
 
 class Pacing(Protocol):
@@ -34,7 +21,7 @@ class Pacing(Protocol):
 
     name: str
 
-    def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         """One budget for each row, in order. The rows are all those of the coming step."""
         ...
 
@@ -56,7 +43,7 @@ class FixedPacing(Pacing):
         check_number("num_speculative_tokens", k, low=0, integer=True)
         self._budget = Budget(k, f"K={k}, fixed")
 
-    def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         return [self._budget] * len(rows)
 
     def observe(self, step: Step) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.pacing import Pacing, PacingRow
+from headstart.pacing import Pacing
 from headstart.pacing.beliefs import DEEPEST
 from headstart.pacing.costs import Costs, Prices
 from headstart.pacing.group import Group, RowState, Source
+from headstart.row import Row
 from headstart.types import Budget, Step
 
 BEHIND = 8
@@ -44,14 +45,14 @@ class AdaptivePacing(Pacing):
         self._dozing = False  # steps are not thought about, nor listened to
         self._slept: dict[int, int] = {}  # tokens that each request has emitted meanwhile
 
-    def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         if self._shared.rests(rows):
             self._dozing = True
             return self._shared.rest
         self._wake()
         self._last.clear()
         budgets: dict[int, Budget] = {}
-        free: list[tuple[PacingRow, RowState]] = []
+        free: list[tuple[Row, RowState]] = []
         for row in rows:
             state = self._rows.get(row.request)
             if state is None:
@@ -59,7 +60,7 @@ class AdaptivePacing(Pacing):
             state.asked = ()
             if row.room <= 0 or not self._sources:
                 budgets[row.request] = Budget()
-            elif row.pinned:
+            elif row.reproducible:
                 budgets[row.request] = state.group.plan([(row, state)], 1)[0]
             else:
                 free.append((row, state))
@@ -75,8 +76,8 @@ class AdaptivePacing(Pacing):
             self._slept.clear()
             self._dozing = False
 
-    def _meet(self, row: PacingRow) -> RowState:
-        return RowState(Group(self._sources, self._profile) if row.pinned else self._shared)
+    def _meet(self, row: Row) -> RowState:
+        return RowState(Group(self._sources, self._profile) if row.reproducible else self._shared)
 
     def observe(self, step: Step) -> None:
         if self._dozing:  # one plain step is much like the next, and listening takes time as well
@@ -117,7 +118,7 @@ class AdaptivePacing(Pacing):
     def _depth(self, place: int, step: Step) -> int:
         """Levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it goes."""
         source = self._sources[place]
-        return source.levels(step.budget.caps.get(source.name, 0)) if source.sizes else len(step.draft)
+        return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.sizes else len(step.draft)
 
     def release(self, request: int) -> None:
         self._wake()

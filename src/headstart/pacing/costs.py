@@ -1,6 +1,6 @@
 """What a step costs: a target forward of n rows, and a draft of each source. Measured at load, corrected while running.
 
-`Costs` are the figures of a profile, in seconds, and never change. `Prices` follow the machine: a level that all
+`StepCosts` are the figures of a profile, in seconds, and never change. `Prices` follow the machine: a level that all
 costs share (another process, a longer context), and corrections of the shape, which is what decisions turn on: bold
 where a figure of the profile is first met in life, slow after that.
 """
@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headstart.theory.costs import DraftCost as DraftCost
+from headstart.theory.costs import StepCosts, rising
 
 _LEVEL = 0.1
 _BOLD, _SLOW = 0.5, 0.03
@@ -27,36 +29,7 @@ _FRESH = 16  # observed steps between two new tables, once there are many
 _TABLE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class DraftCost:
-    """Seconds of a source's draft: start + token * depth for one request; each further request of a batch adds the
-    share `growth` of that. A level of a tree costs one forward of the drafter, like a token of a chain, however many
-    nodes it has. read: per token of context that it has not seen yet."""
-
-    start: float = 0.0
-    token: float = 0.0
-    read: float = 0.0
-    growth: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """rows: (n, seconds of a forward of n rows of one request), ascending. request: seconds for each further request
-    of a batch. drafts: by source."""
-
-    rows: tuple[tuple[int, float], ...]
-    request: float = 0.0
-    drafts: Mapping[str, DraftCost] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        numbers = [n for n, _ in self.rows]
-        if not numbers or numbers[0] != 1 or numbers != sorted(set(numbers)):
-            raise ValueError(f"costs must begin with one row and ascend: {numbers}")
-        if any(not (math.isfinite(seconds) and seconds > 0) for _, seconds in self.rows):
-            raise ValueError("the cost of a forward must be a positive number")
-        flat = [self.request, *(x for d in self.drafts.values() for x in (d.start, d.token, d.read, d.growth))]
-        if any(not (math.isfinite(value) and value >= 0) for value in flat):
-            raise ValueError("a cost must be a number of at least 0")
+Costs = StepCosts  # the name that pacing knows it by
 
 
 class Prices:
@@ -65,7 +38,7 @@ class Prices:
     def __init__(self, costs: Costs, sources: Sequence[str]) -> None:
         self._request = costs.request
         self._numbers = [n for n, _ in costs.rows]
-        self._measured = _rising([seconds for _, seconds in costs.rows])
+        self._measured = rising([seconds for _, seconds in costs.rows])
         self._shape = [0.0] * len(self._numbers)  # logarithms
         self._met = [0.0] * len(self._numbers)  # steps that had about so many rows
         self._lately = [0.0] * len(self._numbers)  # their share of the last steps: of what the level was learnt from
@@ -196,7 +169,7 @@ class Prices:
 
     def _tabulate(self) -> None:
         """Seconds by number of rows, straight lines between the measured ones and the last slope beyond."""
-        known = _rising([s * math.exp(shape) for s, shape in zip(self._measured, self._shape, strict=True)])
+        known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._shape, strict=True)])
         table = [known[0], known[0]]  # no forward has fewer than one row
         for place, high in enumerate(self._numbers[1:]):
             low, before = self._numbers[place], known[place]
@@ -213,11 +186,3 @@ def _step(surprise: float, met: float) -> float:
     """How far to move for a surprise, by how often the thing was met before."""
     clip = _YOUNG_CLIP if met < _YOUNG else _CLIP
     return max(_SLOW, _BOLD / (1 + met)) * max(-clip, min(clip, surprise))
-
-
-def _rising(values: Sequence[float]) -> list[float]:
-    """More rows never cost less. Noise only adds time, so where a measurement says they do, the later one is right."""
-    rising: list[float] = []
-    for value in reversed(values):
-        rising.append(min(value, rising[-1]) if rising else value)
-    return rising[::-1]

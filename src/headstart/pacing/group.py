@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.pacing import PacingRow
 from headstart.pacing.beliefs import DEEPEST, Belief, Pool
 from headstart.pacing.choice import Choice, Offer, can_pay, choose_for_one, worth
 from headstart.pacing.costs import Prices
 from headstart.pacing.grid import choose_for_many
 from headstart.pacing.reasons import MEASURING, drafting, probing, resting
+from headstart.row import Row
 from headstart.types import Budget, Draft, Step
 
 ALLOWANCE = 0.005, 0.02
@@ -122,7 +122,7 @@ class Group:
         self._resting: list[int] = []
         self.rest: list[Budget] = []
 
-    def rests(self, rows: Sequence[PacingRow]) -> bool:
+    def rests(self, rows: Sequence[Row]) -> bool:
         """Whether these rows, all of a step, still draft nothing, as decided not long ago: `rest` is their budgets."""
         if self._nap >= self._patience or not self._resting or [row.request for row in rows] != self._resting:
             return False
@@ -131,7 +131,7 @@ class Group:
         self._nap += 1
         return True
 
-    def plan(self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int = 0) -> list[Budget]:
+    def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int = 0) -> list[Budget]:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
         if not rows:
             return []
@@ -156,7 +156,7 @@ class Group:
         return [budget.within(row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
 
     def _think(
-        self, rows: Sequence[tuple[PacingRow, RowState]], batch: int, extra: int
+        self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int
     ) -> tuple[list[Budget], list[list[int]]]:
         """Budgets, and the caps of each row by place of the source."""
         offers = [self._offers(row, state) for row, state in rows]
@@ -183,12 +183,12 @@ class Group:
             return choose_for_many(offers, self.prices, batch, extra=extra, rate=self._rate)
         return choose_for_one(offers[0], self.prices, others=batch - 1, extra=extra, rate=self._rate)
 
-    def _offers(self, row: PacingRow, state: RowState) -> list[Offer]:
+    def _offers(self, row: Row, state: RowState) -> list[Offer]:
         offers = []
         steps = min(row.room + 1, _HORIZON)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
             young = self.pools[place].young  # a source that just misses paying by the prior would hardly ever be met
-            unread = max(0, row.tokens - state.read[place] - 2)  # a draft always has a token or two to read
+            unread = max(0, len(row.tokens) - state.read[place] - 2)  # a draft always has a token or two to read
             backlog = self.prices.read(place) * unread
             sizes = tuple(size for size in source.sizes if size[0] <= row.room)
             if self.pools[place].trees is not None:

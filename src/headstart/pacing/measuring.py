@@ -14,14 +14,14 @@ from functools import partial
 
 import torch
 
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import Drafter, Observation, Row
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.pacing.costs import Costs, DraftCost
 from headstart.rule.law import LawState
-from headstart.rule.noise import Noise, Purpose
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 SECONDS = 1.0
 _ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
@@ -232,14 +232,14 @@ class _Drafts:
             self._drafter.propose([context])
         self.release()
 
-    def _context(self, number: int, depth: int) -> DraftContext:
+    def _context(self, number: int, depth: int) -> Row:
         length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
         tokens = made_up(length, self._vocab_size)
         state = LawState(Sampling(), (), self._vocab_size, frozenset())
         slot = self._forwards.slots[self._first - number]
         if self._drafter.taps:
             self._show(number, tokens)
-        return DraftContext(number, tokens, depth, state, Noise(0), Purpose.DRAFT, slot=slot)
+        return Row(number, tuple(tokens), state, Noise(0), slot=slot, budget=Budget(depth))
 
     def _show(self, number: int, tokens: Sequence[int]) -> None:
         """What a step would have shown of the text since the last round, with made-up hidden states."""
@@ -250,7 +250,8 @@ class _Drafts:
         step = Step(
             number, 0, len(tokens), Draft(), (), (), None, len(new), 1, Seconds(), None, Speculation(True, "measured")
         )
-        self._drafter.observe(Observation(step, new, dict.fromkeys(self._drafter.taps, states)))
+        start = len(tokens) - 1 - len(new)
+        self._drafter.observe(Observation(step, new, start, dict.fromkeys(self._drafter.taps, states)))
 
     def release(self) -> None:
         """Let all requests go; the next round begins new ones."""

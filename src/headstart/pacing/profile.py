@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from headstart.files import cache_directory, replacing
+from headstart.machine import cpu_name
 from headstart.pacing.costs import Costs, DraftCost
 
 _VERSION = 1
@@ -25,8 +26,7 @@ _SLOWER = 1.5
 
 def directory() -> Path:
     """Where profiles lie. Read from the environment at each call."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return Path(cache or Path("~/.cache").expanduser()) / "headstart" / "profiles"
+    return cache_directory("profiles")
 
 
 def profiled(facts: Mapping[str, Any], measure: Callable[[], Costs], check: Callable[[], float]) -> Costs:
@@ -51,13 +51,9 @@ def machine() -> dict[str, Any]:
     """What tells machines apart, as far as costs go."""
     import torch
 
-    cpu = platform.processor() or platform.machine()
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
     return {
         "node": platform.node(),
-        "cpu": cpu,
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -69,7 +65,7 @@ def read(path: Path) -> Costs | None:
     try:
         found = json.loads(path.read_text())["costs"]
         rows = tuple((int(n), float(seconds)) for n, seconds in found["rows"])
-        drafts = {str(name): DraftCost(**{k: float(v) for k, v in d.items()}) for name, d in found["drafts"].items()}
+        drafts = {str(name): DraftCost(**d) for name, d in found["drafts"].items()}
         return Costs(rows, float(found["request"]), drafts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -77,16 +73,8 @@ def read(path: Path) -> Costs | None:
 
 def write(path: Path, facts: Mapping[str, Any], costs: Costs) -> None:
     """All or nothing: another process never reads half a file."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"facts": facts, "costs": asdict(costs)}, file, indent=1, default=str)
-            os.replace(name, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(name)
+    with suppress(OSError), replacing(path) as part:
+        part.write_text(json.dumps({"facts": facts, "costs": asdict(costs)}, indent=1, default=str))
 
 
 def _digest(facts: Mapping[str, Any]) -> str:

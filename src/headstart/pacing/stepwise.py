@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from headstart.pacing import Pacing, PacingRow
+from headstart.pacing import Pacing
+from headstart.row import Row
 from headstart.types import Budget, Step
 
 _ROUNDS = 5
@@ -23,7 +24,7 @@ class StepwisePacing(Pacing):
         self._k: dict[int, int] = {}
         self._last: dict[int, deque[tuple[int, int]]] = {}
 
-    def plan(self, rows: Sequence[PacingRow]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         budgets = []
         for row in rows:
             k = self._k.get(row.request, _START)

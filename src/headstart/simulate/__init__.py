@@ -4,7 +4,7 @@
 
     target, draft = sim.dial_pair(0.8)
     run = sim.speculate(target, draft, k=4, rule="block", rounds=1000)
-    print(run.tokens_per_round, run.acceptance, run.speedup(sim.Costs(c=0.1)))
+    print(run.tokens_per_round, run.acceptance, run.speedup(c=0.1))
 
 A model is any callable from a context (a tuple of token ids) to a law; `from_logits` makes one of any framework's
 function. NumPy is all this needs. Everything is seeded: the same arguments give the same numbers.
@@ -13,7 +13,7 @@ function. NumPy is all this needs. Everything is seeded: the same arguments give
 from __future__ import annotations
 
 from headstart.simulate.benchmark import Speed, measure_speed
-from headstart.simulate.costs import Costs, Estimate, Run
+from headstart.simulate.costs import Estimate, Run
 from headstart.simulate.decoding import plain, speculate
 from headstart.simulate.laws import InvalidLaw
 from headstart.simulate.lengths import ConfidentK, FixedK, History, OracleK, SimpleK
@@ -27,7 +27,6 @@ __all__ = [
     "BlockRule",
     "ChainRule",
     "ConfidentK",
-    "Costs",
     "CoupledRule",
     "Estimate",
     "FixedK",

@@ -7,13 +7,11 @@ them is where the standard errors come from.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from headstart.errors import InvalidOption
 from headstart.options import check_number
 from headstart.simulate.laws import Floats, Ints
 from headstart.theory import VerifyCost, verify_cost
@@ -27,27 +25,6 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.value:.3f} ± {self.standard_error:.3f}"
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Costs in plain steps: c of a draft step, v(n) of a verification of n rows (see `headstart.theory`)."""
-
-    c: float = 0.1
-    v: VerifyCost = None
-
-    def __post_init__(self) -> None:
-        check_number("c", self.c, low=0)
-        verify_cost(self.v, 1)
-
-    @classmethod
-    def from_seconds(cls, *, draft: float, verify: Mapping[int, float]) -> Costs:
-        """From measured seconds of one draft step, and of target forwards by rows; 1 row is the plain step."""
-        check_number("draft", draft, low=0)
-        if 1 not in verify:
-            raise InvalidOption("verify has no cost of 1 row", hint="give {1: seconds of a plain step, ...}")
-        check_number("verify[1]", verify[1], above=0)
-        return cls(draft / verify[1], verify)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +83,16 @@ class Run:
         """Mean length of a draft."""
         return float(self.lengths.sum(axis=1) @ np.arange(len(self.lengths)) / self.lengths.sum())
 
-    def cost(self, costs: Costs) -> Floats:
-        """[B] in plain steps: what each stream's rounds cost."""
-        rows = np.asarray(verify_cost(costs.v, np.arange(1, self.verified.shape[1] + 1)), dtype=np.float64)
-        total: Floats = self.verified @ rows + costs.c * self.draft_steps
+    def cost(self, c: float = 0.1, v: VerifyCost = None) -> Floats:
+        """[B] in plain steps: what each stream's rounds cost. c: of a draft step; v: of a verification by rows."""
+        check_number("c", c, low=0)
+        rows = np.asarray(verify_cost(v, np.arange(1, self.verified.shape[1] + 1)), dtype=np.float64)
+        total: Floats = self.verified @ rows + c * self.draft_steps
         return total
 
-    def speedup(self, costs: Costs) -> Estimate:
-        """Over plain decoding: tokens over cost, in plain steps."""
-        return ratio_of_sums(self.emitted.astype(np.float64), self.cost(costs))
+    def speedup(self, c: float = 0.1, v: VerifyCost = None) -> Estimate:
+        """Over plain decoding: tokens over cost, in plain steps, as in `headstart.theory.speedup`."""
+        return ratio_of_sums(self.emitted.astype(np.float64), self.cost(c, v))
 
 
 def ratio_of_sums(gains: Floats, costs: Floats) -> Estimate:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headstart.errors import InvalidOption
-from headstart.simulate.costs import Costs, Estimate, Run
+from headstart.simulate.costs import Estimate, Run
 from headstart.simulate.decoding import speculate
 from headstart.simulate.lengths import FixedK, Lengths, OracleK, SimpleK
 from headstart.simulate.models import TableModel
@@ -34,10 +34,6 @@ class Scenario:
     k: int | Lengths
     c: float
     v: Mapping[int, float] | None = None
-
-    @property
-    def costs(self) -> Costs:
-        return Costs(self.c, self.v)
 
     def pair(self, seed: int) -> tuple[TableModel, TableModel]:
         if isinstance(self.alpha, tuple):
@@ -169,7 +165,7 @@ def run_scenario(
     result = ScenarioResult(
         scenario=chosen,
         rounds=int(done.lengths.sum()),
-        speedup=done.speedup(chosen.costs),
+        speedup=done.speedup(chosen.c, chosen.v),
         tokens_per_round=done.tokens_per_round,
         acceptance=done.acceptance,
         mean_k=done.mean_k,
@@ -177,7 +173,7 @@ def run_scenario(
     if isinstance(chosen.alpha, tuple):  # one alpha says nothing about it
         rules: dict[str, Lengths] = {f"K={k}": FixedK(k) for k in (2, 4, 8)}
         rules["oracle"] = OracleK(chosen.c, chosen.v)
-        others = {name: run(k).speedup(chosen.costs) for name, k in rules.items()}
+        others = {name: run(k).speedup(chosen.c, chosen.v) for name, k in rules.items()}
         return replace(result, alternatives=others)
     if rule == "point-mass":  # what it accepts is not alpha: it drafts the likeliest token, not a drawn one
         return result

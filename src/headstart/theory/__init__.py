@@ -7,6 +7,7 @@ outside its range raises `InvalidOption`. The formulas and where they end: docs/
 
 from __future__ import annotations
 
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.laws import (
     acceptance,
     acceptance_at,
@@ -44,9 +45,11 @@ from headstart.theory.trees import expected_tokens as tree_tokens
 
 __all__ = [
     "BestK",
+    "DraftCost",
     "Machine",
     "Model",
     "Shape",
+    "StepCosts",
     "VerifyCost",
     "acceptance",
     "acceptance_at",

@@ -19,7 +19,7 @@ from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import DraftContext, Drafter, Observation
+from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.growing import trees
@@ -34,7 +34,7 @@ from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse
 from headstart.theory.trees import Shape, best_tree
-from headstart.types import Draft, Sampling, Seconds, Speculation, Step
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 WIDTHS = (3, 2, 1)
 SMALL = Shape((-1, -1, 0, 0, 1, 2), (1, 2, 1, 2, 1, 1))
@@ -55,9 +55,9 @@ def context(
     alone: bool = False,
     seed: int = 7,
     **sampling: Any,
-) -> DraftContext:
+) -> Row:
     law = LawState(Sampling(**sampling), tokens, vocab, frozenset())
-    return DraftContext(request, list(tokens), budget, law, Noise(seed), purpose, alone=alone)
+    return Row(request, tuple(tokens), law, Noise(seed), purpose, budget=Budget(budget), reproducible=alone)
 
 
 def model_of(path: str) -> Callable[[Sequence[int]], torch.Tensor]:
@@ -81,7 +81,7 @@ def text_to(draft: Draft, node: int) -> list[int]:
 def exact_draw(oracle: Oracle) -> Any:
     """`draw_children`, answered by an oracle in exact numbers."""
 
-    def draw(_: DraftContext, q: Any, depth: int, index: int, count: int) -> list[int]:
+    def draw(_: Row, q: Any, depth: int, index: int, count: int) -> list[int]:
         assert (depth, index) >= (0, 0)
         drawn: list[int] = []
         rest = q
@@ -390,9 +390,7 @@ def test_options(drafter_of: Callable[..., DraftModel]) -> None:
 
 def step_of(request: int, draft: Draft, path: tuple[int, ...]) -> Observation:
     speculation = Speculation(True, "tiny")
-    return Observation(
-        Step(request, 0, 3, draft, path, (1,), None, len(draft) + 1, 1, Seconds(), None, speculation), (), {}
-    )
+    return Observation(Step(request, 0, 3, draft, path, (1,), None, len(draft) + 1, 1, Seconds(), None, speculation))
 
 
 def test_a_shape_is_learnt_but_not_for_a_pinned_text(drafter_of: Callable[..., DraftModel]) -> None:
@@ -457,7 +455,7 @@ def engine_of(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
     for engine in engines:
         engine.cache.check()
         assert engine.cache.free_slots == len(engine.cache.lengths)
-        cache = getattr(engine.drafting.drafter, "cache", None)
+        cache = getattr(engine.drafter, "cache", None)
         if cache is not None:
             cache.check()
             assert cache.free_slots == len(cache.lengths), "the drafter kept a slot"
@@ -528,7 +526,7 @@ def test_trees_of_likeliest_nodes_leave_a_seeds_text_alone(
     out = engine.generate(prompts()[1], sampling)
     assert out.tokens == engine.plain().generate(prompts()[1], sampling).tokens
     assert out.stats.accepted > 0
-    assert not engine.drafting.pins
+    assert not engine.drafter.draws
 
 
 # -- at temperature ---------------------------------------------------------------------------------------------------
@@ -594,7 +592,7 @@ def test_chi_square(
 
 def paced(engine: hs.Engine) -> AdaptivePacing:
     """Adaptive pacing with made-up costs: rows nearly free, a level a tenth of a step."""
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
     rows = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
     costs = Costs(rows, 0.0, {drafter.name: DraftCost(0.0, 0.001, 0.0, 0.1)})
@@ -621,7 +619,7 @@ def test_a_seed_gives_one_text_whatever_was_learnt(
     """Under rule "exact" drawn trees reach into a text; neither shapes nor sizes may come from other requests."""
     engine = engine_of(tiny("llama"), "sampled", draft=tiny("llama", noise=0.02))
     engine.pacing = paced(engine)
-    assert engine.drafting.pins
+    assert engine.drafter.draws
     sampling = hs.Sampling(max_tokens=40, temperature=1.0, seed=5, ignore_eos=True)
     first = engine.generate(prompts()[1], sampling)
     assert first.stats.accepted > 0

@@ -11,10 +11,11 @@ from support import bench_runs as made
 from headstart import theory
 from headstart.insight.bench import FAST, PLAIN, Round, summarise, sweep_points
 from headstart.insight.bench.machine import least
-from headstart.insight.bench.records import Costs, DraftCost, SourceRecord
-from headstart.insight.bench.sweep import Overhead, here, why_not_predicted
+from headstart.insight.bench.records import SourceRecord
+from headstart.insight.bench.sweep import here, step_costs, why_not_predicted
 from headstart.insight.bench.verdict import conclude
 from headstart.insight.statistics import proportion
+from headstart.theory import DraftCost, StepCosts
 
 
 def test_speedup_is_the_ratio_of_the_time_all_texts_take() -> None:
@@ -165,19 +166,21 @@ def test_texts_that_part_are_said_with_what_it_means(engine: dict[str, str], wor
 
 
 def test_more_rows_never_cost_less() -> None:
-    costs = Costs(((1, 2.0), (2, 1.0), (4, 5.0), (8, 4.0)))
+    costs = StepCosts(((1, 2.0), (2, 1.0), (4, 5.0), (8, 4.0)))
     assert costs.forwards == {1: 1.0, 2: 1.0, 4: 4.0, 8: 4.0}
-    assert costs.v == {1: 1.0, 2: 1.0, 4: 4.0, 8: 4.0}
+    assert {n: costs.v(n) for n in costs.forwards} == {1: 1.0, 2: 1.0, 4: 4.0, 8: 4.0}
 
 
 def test_of_two_measurements_the_lower_counts() -> None:
     quick, slow = DraftCost(0.001, 0.001), DraftCost(0.0, 0.01)
-    found = least(Costs(((1, 0.2), (2, 0.3)), {"D": slow}), Costs(((1, 0.1), (2, 0.4)), {"D": quick}))
-    assert found == Costs(((1, 0.1), (2, 0.3)), {"D": quick})
+    found = least(
+        StepCosts(((1, 0.2), (2, 0.3)), drafts={"D": slow}), StepCosts(((1, 0.1), (2, 0.4)), drafts={"D": quick})
+    )
+    assert found == StepCosts(((1, 0.1), (2, 0.3)), drafts={"D": quick})
 
 
 def test_c_is_a_drafted_token_in_forwards() -> None:
-    costs = Costs(((1, 0.01),), {"D": DraftCost(start=0.002, token=0.001)})
+    costs = StepCosts(((1, 0.01),), drafts={"D": DraftCost(start=0.002, token=0.001)})
     assert costs.c("D", 4) == pytest.approx(0.006 / 4 / 0.01)
 
 
@@ -186,7 +189,9 @@ def test_here_is_where_the_runs_stood() -> None:
     whole = made.result([[1.0]], [[0.5]])
     place = here(whole, summarise(whole)[0])
     assert place is not None
-    assert Overhead.of(whole.rounds).one == pytest.approx(0.03)
+    costs = step_costs(whole)
+    assert costs is not None
+    assert costs.overhead == pytest.approx(0.03)
     assert place.k == 3
     assert place.alpha == pytest.approx(1.0)
     assert place.c == pytest.approx(0.004 / 3 / 0.04)
@@ -196,14 +201,15 @@ def test_here_is_where_the_runs_stood() -> None:
 def test_what_a_step_takes_besides_grows_with_its_rows() -> None:
     """Plain 0.03 s a step; with a draft of 3 it is 0.09 s: 0.02 s for each row more."""
     whole = made.result([[1.0]], [[1.5]])
-    over = Overhead.of(whole.rounds)
-    assert (over.one, over.row) == pytest.approx((0.03, 0.02))
-    assert over(4) == pytest.approx(0.09)
+    costs = step_costs(whole)
+    assert costs is not None
+    assert (costs.overhead, costs.row_overhead) == pytest.approx((0.03, 0.02))
+    assert costs.outside(4) == pytest.approx(0.09)
 
 
 def test_the_sweep_is_measured_by_pairs_and_predicted_by_the_formula() -> None:
     """No overhead and no prompt to read: then the prediction is theory's own, with acceptance of the longest K."""
-    costs = Costs(((1, 0.1), (2, 0.1), (3, 0.12)), {"D": DraftCost(0.0, 0.02)})
+    costs = StepCosts(((1, 0.1), (2, 0.1), (3, 0.12)), drafts={"D": DraftCost(0.0, 0.02)})
 
     def lane(name: str, seconds: float, forwards: int, k: int) -> Round:
         drafts = SourceRecord(forwards, k * forwards, k * forwards, 10 - forwards)
@@ -238,7 +244,7 @@ def test_a_sweep_that_cannot_be_predicted_says_why() -> None:
     cases = {
         "trees": replace(swept, sweep=(lanes[0], tree)),
         "not measured": replace(swept, costs=None),
-        "cost of D": replace(swept, costs=Costs(((1, 0.1),))),
+        "cost of D": replace(swept, costs=StepCosts(((1, 0.1),))),
     }
     for words, case in cases.items():
         assert words in why_not_predicted(case)

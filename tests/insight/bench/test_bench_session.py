@@ -188,7 +188,7 @@ def test_texts_are_kept_only_if_asked(engine: hs.Engine) -> None:
 
 def test_a_drafter_that_fails_is_said(engine: hs.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = session(engine, repetitions=1)
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
 
     def fail(_: Any) -> Any:
@@ -245,7 +245,7 @@ def test_where_texts_part() -> None:
 def test_costs_and_memory_are_those_of_the_engine(engine: hs.Engine, tiny: Callable[..., str]) -> None:
     costs = measure_costs(engine, seconds=0.05)
     assert costs.rows[0][0] == 1
-    assert costs.v[1] == 1
+    assert costs.v(1) == 1
     assert costs.c(engine.drafter_name, 3) > 0
     found = memory_of(engine)
     weights = sum(file.stat().st_size for file in Path(tiny("llama")).glob("*.safetensors"))  # float32 there too

@@ -15,9 +15,14 @@ from support.tiny import byte_tokenizer
 from headstart.errors import IncompatibleTokenizer, InvalidOption
 from headstart.insight.doctor.candidates import Candidate, candidates, scan, standing
 from headstart.insight.doctor.compatibility import compare
-from headstart.loading.checkpoint import Checkpoint, LoadPlan
+from headstart.loading.checkpoint import Checkpoint
+from headstart.loading.load import Target
 
-PLAN = LoadPlan("float32", torch.device("cpu"), 2, 64, trust_remote_code=False)
+OPTIONS = {"dtype": "float32", "device": "cpu", "max_length": 64}
+
+
+def checkpoint_of(source: str, role: str) -> Checkpoint:
+    return Checkpoint(source, role, dtype="float32", device=torch.device("cpu"), max_length=64)
 
 
 def model(path: Path, *, layers: int, tokenizer: bool = True, extra: str = "") -> Path:
@@ -76,7 +81,7 @@ def test_a_directory_is_searched(tmp_path: Path) -> None:
     model(tmp_path / ".hidden", layers=1)
     shutil.copytree(small, tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").unlink()
-    found = scan(tmp_path, Checkpoint(str(ours), "target", PLAN), PLAN)
+    found = scan(tmp_path, Target(str(ours), **OPTIONS))
     assert found.drafters == (str(small),)
     reasons = {Path(path).name: why for path, why in found.passed_over.items()}
     assert reasons.keys() == {"target", "large", "other", "broken"}
@@ -89,26 +94,26 @@ def test_a_directory_is_searched(tmp_path: Path) -> None:
 def test_heads_are_found_too(tmp_path: Path) -> None:
     ours = eagle_target(tmp_path)
     head = write(tmp_path / "head", "eagle3")
-    assert str(Path(head).resolve()) in scan(tmp_path, Checkpoint(ours, "target", PLAN), PLAN).drafters
+    assert str(Path(head).resolve()) in scan(tmp_path, Target(ours, **OPTIONS)).drafters
 
 
 def test_there_must_be_a_directory(tmp_path: Path, tiny: Callable[..., str]) -> None:
     with pytest.raises(InvalidOption, match="no such directory"):
-        scan(tmp_path / "nowhere", Checkpoint(tiny("llama"), "target", PLAN), PLAN)
+        scan(tmp_path / "nowhere", Target(tiny("llama"), **OPTIONS))
 
 
 def test_tokenizers_are_compared(tmp_path: Path) -> None:
-    ours = Checkpoint(str(model(tmp_path / "a", layers=1)), "target", PLAN)
-    same = compare(ours, Checkpoint(str(model(tmp_path / "b", layers=1)), "draft", PLAN))
+    ours = checkpoint_of(str(model(tmp_path / "a", layers=1)), "target")
+    same = compare(ours, checkpoint_of(str(model(tmp_path / "b", layers=1)), "draft"))
     assert (same.how, same.differences) == ("same", ())
-    other = compare(ours, Checkpoint(str(model(tmp_path / "c", layers=1, extra="<extra>")), "draft", PLAN))
+    other = compare(ours, checkpoint_of(str(model(tmp_path / "c", layers=1, extra="<extra>")), "draft"))
     assert other.how == "ids"
     assert "renumbered" in other.words
     assert any("'<extra>'" in words for words in other.differences)
 
 
 def test_without_tokenizers_sizes_must_do(tmp_path: Path, tiny: Callable[..., str]) -> None:
-    ours = Checkpoint(tiny("llama"), "target", PLAN)
-    assert compare(ours, Checkpoint(tiny("qwen3"), "draft", PLAN)).how == "sizes"
+    ours = checkpoint_of(tiny("llama"), "target")
+    assert compare(ours, checkpoint_of(tiny("qwen3"), "draft")).how == "sizes"
     with pytest.raises(IncompatibleTokenizer, match="97 and 258"):
-        compare(ours, Checkpoint(str(model(tmp_path / "a", layers=1, tokenizer=False)), "draft", PLAN))
+        compare(ours, checkpoint_of(str(model(tmp_path / "a", layers=1, tokenizer=False)), "draft"))

@@ -7,10 +7,10 @@ import torch
 from support.tiny import ARCHITECTURES
 
 from headstart.errors import NotEnoughMemory
-from headstart.insight.doctor.costs import TargetCosts, bytes_read
+from headstart.insight.doctor.costs import added, bandwidth, bound, bound_in_words, bytes_read, free_rows
 from headstart.insight.doctor.memory import GIB, Memory, check
 from headstart.model.memory import MemoryNeed
-from headstart.pacing.costs import Costs
+from headstart.theory import StepCosts
 
 TARGET, DRAFT = MemoryNeed("target", 4 * GIB, 8 * GIB), MemoryNeed("draft", GIB, GIB)
 
@@ -41,26 +41,26 @@ def test_weights_alone_are_too_much() -> None:
     assert "no room for a cache" in memory.way
 
 
-def costs(*rows: tuple[int, float], request: float = 0.0) -> TargetCosts:
-    return TargetCosts(Costs(rows, request), 10**9)
+def costs(*rows: tuple[int, float], request: float = 0.0) -> StepCosts:
+    return StepCosts(rows, request)
 
 
 def test_memory_bound() -> None:
     found = costs((1, 0.1), (2, 0.1), (4, 0.11), (8, 0.12), (16, 0.14))
-    assert found.bandwidth == pytest.approx(1e10)
-    assert found.v[8] == pytest.approx(1.2)
-    assert found.free_rows == 8
-    assert found.added(8) == pytest.approx(0.02 / 0.12)
-    assert (found.bound(1), found.bound(8)) == ("weights", "weights")
-    assert found.words(1).startswith("batch 1: memory-bound")
+    assert bandwidth(found, 10**9) == pytest.approx(1e10)
+    assert found.v(8) == pytest.approx(1.2)
+    assert free_rows(found) == 8
+    assert added(found, 8) == pytest.approx(0.02 / 0.12)
+    assert (bound(found, 1), bound(found, 8)) == ("weights", "weights")
+    assert bound_in_words(found, 1).startswith("batch 1: memory-bound")
 
 
 def test_compute_bound() -> None:
     found = costs((1, 0.1), (2, 0.19), (4, 0.37), (8, 0.73), (16, 1.45))
-    assert found.bound(1) == "rows"
-    assert found.free_rows == 1
+    assert bound(found, 1) == "rows"
+    assert free_rows(found) == 1
     bending = costs((1, 0.1), (8, 0.12), (16, 0.19), (32, 0.36))
-    assert [bending.bound(batch) for batch in (1, 8, 16)] == ["weights", "between", "rows"]
+    assert [bound(bending, batch) for batch in (1, 8, 16)] == ["weights", "between", "rows"]
 
 
 @pytest.mark.parametrize(("name", "tied"), [("llama", False), ("gpt2", True)])
@@ -74,4 +74,4 @@ def test_an_embedding_that_is_only_looked_up_is_not_read(name: str, tied: bool) 
 
 def test_of_a_mixture_of_experts_it_depends_on_the_text() -> None:
     assert bytes_read(ARCHITECTURES["mixtral"](), 4, torch.float32, None) is None
-    assert TargetCosts(Costs(((1, 1.0),)), None).bandwidth is None
+    assert bandwidth(costs((1, 1.0)), None) is None

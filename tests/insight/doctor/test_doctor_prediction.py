@@ -11,10 +11,10 @@ import pytest
 from headstart import theory
 from headstart.insight.doctor.acceptance import Round, conditional, recut, shares
 from headstart.insight.doctor.prediction import Timing, alike, fit, predict
-from headstart.pacing.costs import Costs, DraftCost
+from headstart.theory import DraftCost, StepCosts
 
 # One row 1 s, and a tenth of a second for each row more; a draft token 0.2 s
-COSTS = Costs(((1, 1.0), (11, 2.0)), 0.0, {"d": DraftCost(token=0.2)})
+COSTS = StepCosts(((1, 1.0), (11, 2.0)), 0.0, {"d": DraftCost(token=0.2)})
 
 
 def plain(verify: float = 1.0, rest: float = 0.0) -> Round:
@@ -104,11 +104,11 @@ def test_levels_come_from_real_rounds_and_shapes_from_the_costs() -> None:
     plain_rounds = [plain(2.0, 0.1)]
     rounds = [drafted(4, 2, draft=2.4, verify=2.8, rest=0.3)]
     timing = fit(COSTS, plain_rounds, rounds)
-    assert timing.plain == pytest.approx(2.1)
+    assert timing.plain.plain == pytest.approx(2.1)
     assert timing.step("d", 5, 4) == pytest.approx(5.5), "what was measured comes out again"
-    assert timing.draft("d", 2) == pytest.approx(1.2)
-    assert timing.forward("d", 3) == pytest.approx(2.4)
-    assert timing.outside("d", 3) == pytest.approx(0.2)
+    assert timing.of("d").draft("d", 2) == pytest.approx(1.2)
+    assert timing.of("d").forward(3) == pytest.approx(2.4)
+    assert timing.of("d").outside(3) == pytest.approx(0.2)
 
 
 def test_a_hiccup_does_not_count() -> None:
@@ -121,7 +121,7 @@ def test_more_rows_never_take_less_than_a_plain_step() -> None:
     """Where plain steps were held up the whole time, no draft may look better than its tokens per forward."""
     rounds = [drafted(4, 2, verify=0.1)]
     timing = fit(COSTS, [plain(3.0)], rounds)
-    assert timing.forward("d", 5) >= 3.0
+    assert timing.of("d").forward(5) >= 3.0
     assert predict(timing, [rounds], 4).speedup.value <= 3
 
 

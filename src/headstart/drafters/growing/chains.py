@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.rule.law import LawRow, greedy, law
 from headstart.types import Draft
 
@@ -16,7 +16,7 @@ from headstart.types import Draft
 class Guess:
     """One request's draft while it grows."""
 
-    def __init__(self, context: DraftContext, budget: int) -> None:
+    def __init__(self, context: Row, budget: int) -> None:
         self.context = context
         self.budget = budget
         self.tokens: list[int] = []
@@ -32,7 +32,7 @@ class Guess:
         self.tokens.append(token)
 
     def draft(self) -> Draft:
-        if self.context.law.sampling.greedy or not self.tokens:
+        if self.context.sampling.greedy or not self.tokens:
             return Draft.chain(self.tokens)
         return Draft.chain(self.tokens, torch.stack(self._laws))
 
@@ -56,7 +56,7 @@ def draw(
         logits = forward(live)
         certain = [True] * len(live) if sure is None else sure(logits)
         rows = [LawRow(guess.context.law, tuple(guess.tokens)) for guess in live]
-        all_greedy = all(guess.context.law.sampling.greedy for guess in live)
+        all_greedy = all(guess.context.sampling.greedy for guess in live)
         laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
         going = []
         for guess, q, going_on in zip(live, laws, certain, strict=True):

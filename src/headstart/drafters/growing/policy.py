@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.drafters.growing.ranks import Ranks
 from headstart.drafters.growing.trees import TopK
 from headstart.errors import InvalidOption
@@ -67,15 +67,15 @@ class Ways:
             return min(nodes, self._depth)
         return max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1]
 
-    def way(self, context: DraftContext, nodes: int) -> TopK | Shape:
+    def way(self, context: Row, nodes: int) -> TopK | Shape:
         """How to grow a request's tree of at most `nodes` nodes. Where a seed pins its text, the shape is the prior's:
         what was learnt is from other requests."""
         nodes = min(nodes, MOST)
-        greedy = context.law.sampling.greedy
+        greedy = context.sampling.greedy
         if self._kind == "top-k" or (self._kind == "mixed" and greedy):
             return TopK(self._width, self.levels(nodes))
         self._greedy[context.request] = greedy
-        shapes = self._unlearnt if context.alone else self._shapes[greedy]
+        shapes = self._unlearnt if context.reproducible else self._shapes[greedy]
         return shapes.best(nodes, self.levels(nodes))
 
     def observe(self, step: Step) -> None:

@@ -43,7 +43,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.drafters import DraftContext
+from headstart.drafters import Row
 from headstart.model.packed import Segment
 from headstart.rule.law import LawRow, LawState, law, process
 from headstart.rule.noise import Purpose
@@ -76,7 +76,7 @@ class Guess:
             `budget`: of those expanded early some are displaced later.
     """
 
-    def __init__(self, context: DraftContext, budget: int, way: TopK | Shape, room: int | None = None) -> None:
+    def __init__(self, context: Row, budget: int, way: TopK | Shape, room: int | None = None) -> None:
         self.context = context
         self.budget = budget
         self.tokens: list[int] = []
@@ -101,7 +101,7 @@ class Guess:
     @property
     def draws(self) -> bool:
         """Whether children are drawn from the drafter's law; else they are its likeliest tokens."""
-        return isinstance(self._way, Shape) and not self.context.law.sampling.greedy
+        return isinstance(self._way, Shape) and not self.context.sampling.greedy
 
     def segment(self, slot: int) -> Segment:
         """The fresh nodes as rows of a forward, on a slot that holds the text up to x0 (so not for the first level)."""
@@ -252,7 +252,7 @@ def _rows(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> Tensor:
 
 def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
     x = _rows(logits, guesses)
-    if all(guess.context.law.unedited and guess.context.law.sampling.greedy for guess, _ in guesses):
+    if all(guess.context.law.unedited and guess.context.sampling.greedy for guess, _ in guesses):
         x = x.float()
     else:
         states = [_scoring(guess.context.law) for guess, _ in guesses]
@@ -291,7 +291,7 @@ def _scoring(state: LawState) -> LawState:
     return warm
 
 
-def draw_children(context: DraftContext, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
+def draw_children(context: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
     """Up to `count` different tokens from q [V], in drawing order: the first in the race of q against the noise.
 
     depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn

@@ -7,8 +7,6 @@ measured from outside, so tenants that must not learn of each other get differen
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors.torch import save_file
 
 from headstart.drafters.matching.suffix_trie import SuffixTrie, Text
 from headstart.errors import DamagedStore
+from headstart.files import replacing
 from headstart.options import check_number
 
 LIMIT = 1 << 16
@@ -71,14 +70,8 @@ class SuffixStore:
             "lengths": torch.tensor([len(text) for text in texts], dtype=torch.int64),
         }
         metadata = {"format": _FORMAT, "salts": json.dumps([salt for salt, _ in self._texts])}
-        descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        os.close(descriptor)
-        try:
-            save_file(tensors, partial, metadata)
-            os.replace(partial, path)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with replacing(path) as part:
+            save_file(tensors, part, metadata)
 
     @classmethod
     def load(cls, path: str | Path, *, limit: int = LIMIT, vocab_size: int | None = None) -> SuffixStore:

@@ -100,7 +100,7 @@ class EngineReference:
     @classmethod
     def of_draft(cls, engine: Engine) -> EngineReference | None:
         """The law q of the engine's guesses, where its drafter is a draft LM that shares the target's tokens."""
-        drafter = engine.drafting.drafter
+        drafter = engine.drafter
         if type(drafter) is not DraftModel:
             return None
         return cls(drafter.runner, engine.eos_token_ids, name=drafter.name, vocab_size=engine.target.vocab_size)

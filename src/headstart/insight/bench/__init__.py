@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from headstart.insight.bench.compare import Comparison, compare
-from headstart.insight.bench.records import FAST, PLAIN, Costs, PromptRecord, Round, RunRecord
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round, RunRecord
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, summarise
 from headstart.insight.bench.sweep import SweepPoint, sweep_points
@@ -17,7 +17,6 @@ __all__ = [
     "PLAIN",
     "BenchResult",
     "Comparison",
-    "Costs",
     "Figures",
     "PromptRecord",
     "Round",

@@ -41,11 +41,8 @@ class Lane:
             return
         from headstart.pacing import FixedPacing
 
-        before, self.engine.pacing = self.engine.pacing, FixedPacing(self.k)
-        try:
+        with self.engine.paced(FixedPacing(self.k)):
             yield
-        finally:
-            self.engine.pacing = before
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headstart.insight.bench.records import Costs, DraftCost
+from headstart.theory import StepCosts
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
@@ -16,17 +17,14 @@ _DEPTH = 4  # of the draft by which two measurements are compared
 _OURS = "headstart."
 
 
-def measure_costs(engine: Engine, *, seconds: float = 1.0) -> Costs:
+def measure_costs(engine: Engine, *, seconds: float = 1.0) -> StepCosts:
     """Seconds of target forwards by rows, and of each source's draft, for one request. The engine must be idle."""
     from headstart.pacing.measuring import measure
 
-    drafter = engine.drafting.drafter
-    found = measure(engine.target, engine.cache, drafter.parts if drafter else (), batch=1, seconds=seconds)
-    drafts = {name: DraftCost(cost.start, cost.token, cost.read) for name, cost in found.drafts.items()}
-    return Costs(found.rows, drafts)
+    return measure(engine.target, engine.cache, engine.drafter.parts, batch=1, seconds=seconds)
 
 
-def least(first: Costs, second: Costs) -> Costs:
+def least(first: StepCosts, second: StepCosts) -> StepCosts:
     """Of two measurements of one engine the lower one of each figure: other work on a machine only ever adds time."""
     again = dict(second.rows)
     rows = tuple((n, min(seconds, again.get(n, seconds))) for n, seconds in first.rows)
@@ -34,7 +32,7 @@ def least(first: Costs, second: Costs) -> Costs:
         name: min(cost, second.drafts.get(name, cost), key=lambda each: each.seconds(_DEPTH))
         for name, cost in first.drafts.items()
     }
-    return Costs(rows, drafts)
+    return replace(first, rows=rows, drafts=drafts)
 
 
 def memory_of(engine: Engine) -> dict[str, int | None]:
@@ -46,8 +44,8 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     found: dict[str, int | None] = {
         "target_cache": _bytes(engine.cache, seen),
         "target_weights": _bytes(engine.target, seen),
-        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafting.drafter)),
-        "drafter_weights": _bytes(engine.drafting.drafter, seen),
+        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafter)),
+        "drafter_weights": _bytes(engine.drafter, seen),
         "peak_process": _peak(),
         "peak_gpu": None,
     }

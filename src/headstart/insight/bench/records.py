@@ -5,9 +5,8 @@ Nothing here computes, and nothing imports torch: a result is read on a machine 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 PLAIN, FAST = "plain", "speculative"
@@ -106,52 +105,6 @@ class Round:
     @property
     def tokens(self) -> int:
         return sum(run.tokens for run in self.runs)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftCost:
-    """Seconds of a source's draft: start + token * depth; `read` for each token of context it has not seen."""
-
-    start: float
-    token: float
-    read: float = 0.0
-
-    def seconds(self, depth: float) -> float:
-        return self.start + self.token * depth
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Measured apart from the runs: (n, seconds of a target forward of n rows) from 1 row on, and each source's draft.
-
-    `forwards` is what figures are made of: more rows never cost less, and noise only adds time, so where a measurement
-    says they do, the later one is right.
-    """
-
-    rows: tuple[tuple[int, float], ...]
-    drafts: Mapping[str, DraftCost] = field(default_factory=dict)
-
-    @property
-    def forwards(self) -> dict[int, float]:
-        """Seconds of a forward by rows."""
-        found, least = {}, math.inf
-        for n, seconds in reversed(self.rows):
-            found[n] = least = min(least, seconds)
-        return dict(reversed(found.items()))
-
-    @property
-    def one(self) -> float:
-        """Seconds of a forward of one row."""
-        return self.forwards[1]
-
-    @property
-    def v(self) -> dict[int, float]:
-        """v(n): a forward of n rows, in forwards of one."""
-        return {n: seconds / self.one for n, seconds in self.forwards.items()}
-
-    def c(self, source: str, depth: float) -> float:
-        """A drafted token of a draft that deep, in target forwards of one row."""
-        return self.drafts[source].seconds(depth) / max(depth, 1.0) / self.one
 
 
 Record = dict[str, Any]

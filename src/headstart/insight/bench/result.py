@@ -16,14 +16,13 @@ from headstart.errors import InvalidFile, InvalidOption
 from headstart.insight.bench.records import (
     FAST,
     PLAIN,
-    Costs,
-    DraftCost,
     PromptRecord,
     Record,
     Round,
     RunRecord,
     SourceRecord,
 )
+from headstart.theory import DraftCost, StepCosts
 
 VERSION = 1
 KEY = "headstart_bench"
@@ -47,7 +46,7 @@ class BenchResult:
     rounds: tuple[Round, ...]
     compared: bool
     sweep: tuple[Round, ...] = ()
-    costs: Costs | None = None
+    costs: StepCosts | None = None
     memory: Mapping[str, int | None] = field(default_factory=dict)
     no_energy: str = ""
     complete: bool = True
@@ -125,9 +124,9 @@ def _from_record(data: Record) -> BenchResult:
         sweep=tuple(map(_round, data["sweep"])),
         costs=None
         if costs is None
-        else Costs(
+        else StepCosts(
             tuple((int(n), float(seconds)) for n, seconds in costs["rows"]),
-            {name: DraftCost(**cost) for name, cost in costs["drafts"].items()},
+            drafts={name: DraftCost(**cost) for name, cost in costs["drafts"].items()},
         ),
         memory=dict(data["memory"]),
         no_energy=str(data["no_energy"]),
@@ -152,10 +151,6 @@ def _check(result: BenchResult) -> None:
             raise ValueError("a unit names a prompt that is not there")
     if not {each.lane for each in result.rounds} <= {PLAIN, FAST}:
         raise ValueError("a round is of a lane that no bench has")
-    if result.costs is not None:
-        rows = result.costs.rows
-        if not rows or rows[0][0] != 1 or any(not seconds > 0 for _, seconds in rows):
-            raise ValueError("costs do not begin with a forward of one row")
     for each in (*result.rounds, *result.sweep):
         if not 0 <= each.unit < len(result.units):
             raise ValueError("a round names a unit that is not there")

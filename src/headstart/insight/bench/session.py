@@ -152,18 +152,16 @@ class Session:
             self.on_round("sweep of K")
 
     def _prompt(self, item: PromptItem) -> PromptRecord:
-        sampling = self.settings.sampling
         try:
-            request = self.engine.submit(item.prompt, sampling)
+            tokens = self.engine.encode(item.prompt)
         except HeadstartError as error:
             error.message = f"prompt {item.name or item.category}: {error.message}"
             raise
-        self.engine.cancel(request)
         written = item.prompt if isinstance(item.prompt, str) else json.dumps(item.prompt)
         return PromptRecord(
             name=item.name,
             category=item.category,
-            tokens=len(request.prompt),
+            tokens=len(tokens),
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             text=item.prompt if self.settings.keep_texts else None,
         )

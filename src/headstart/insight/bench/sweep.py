@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headstart import theory
-from headstart.insight.bench.records import FAST, PLAIN, Costs, Record, Round, RunRecord
+from headstart.insight.bench.records import FAST, PLAIN, Record, Round, RunRecord
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, added_sources, paired, ratio, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
+from headstart.theory import StepCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Where a bench stands on the map of alpha and K. c: a draft token in plain steps; v: forwards of n rows in
-    them."""
+    """Where a bench stands on the map of alpha and K, with c and v(n) as `headstart.theory.costs` defines them."""
 
     alpha: float
     k: float
@@ -101,37 +101,29 @@ def why_not_predicted(result: BenchResult) -> str:
 def here(result: BenchResult, figures: Figures) -> Here | None:
     """Where the bench stands; None where nothing was drafted or no costs were measured. Of several sources, c is the
     mean by the tokens they drafted."""
-    costs, sources = result.costs, figures.sources
+    costs, sources = step_costs(result), figures.sources
     known = {name: source for name, source in sources.items() if costs is not None and name in costs.drafts}
     nodes = sum(source.nodes for source in known.values())
     if costs is None or not nodes or not math.isfinite(figures.alpha):
         return None
-    over = Overhead.of(result.rounds)
-    drafting = sum(s.drafts * costs.drafts[name].seconds(s.depth / s.drafts) for name, s in known.items())
     levels = sum(source.depth for source in known.values())
-    return Here(figures.alpha, figures.depth, drafting / levels / (costs.one + over.one), _steps(costs, over))
+    c = sum(s.depth * costs.c(name, s.depth / s.drafts) for name, s in known.items()) / levels
+    return Here(figures.alpha, figures.depth, c, {n: costs.v(n) for n in costs.forwards})
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Seconds of a step beside its forward and its draft: law, rule, bookkeeping, text, events. one: of a plain step;
-    row: what each further row adds, for its law, and for its token if it is accepted."""
-
-    one: float
-    row: float
-
-    @classmethod
-    def of(cls, rounds: Sequence[Round]) -> Overhead:
-        """As the main runs showed it: the plain lane the one, the speculative lane at its mean rows the other."""
-        plain = [each for each in rounds if each.lane == PLAIN]
-        fast = [each for each in rounds if each.lane == FAST]
-        steps = sum(run.forwards for each in fast for run in each.runs)
-        drafted = sum(run.drafted for each in fast for run in each.runs)
-        one = _besides(plain)
-        return cls(one, max(0.0, _besides(fast) - one) * steps / drafted if drafted else 0.0)
-
-    def __call__(self, rows: int) -> float:
-        return self.one + self.row * (rows - 1)
+def step_costs(result: BenchResult) -> StepCosts | None:
+    """What a step cost: forwards and drafts as measured apart from the runs, and what a step took outside them as the
+    runs showed it, the plain lane at one row and the speculative lane at its mean rows. None where nothing was
+    measured."""
+    if result.costs is None:
+        return None
+    plain = [each for each in result.rounds if each.lane == PLAIN]
+    fast = [each for each in result.rounds if each.lane == FAST]
+    steps = sum(run.forwards for each in fast for run in each.runs)
+    drafted = sum(run.drafted for each in fast for run in each.runs)
+    overhead = _besides(plain)
+    further = max(0.0, _besides(fast) - overhead) * steps / drafted if drafted else 0.0
+    return replace(result.costs, overhead=overhead, row_overhead=further)
 
 
 def _besides(rounds: Sequence[Round]) -> float:
@@ -144,13 +136,11 @@ def _besides(rounds: Sequence[Round]) -> float:
 
 def _predicted(result: BenchResult, rounds: Sequence[Round], k: int, longest: int) -> float:
     """E(K) over what a round costs, where each source drafts in as many of the steps as in the longest lane."""
-    if result.costs is None or why_not_predicted(result):
+    costs = step_costs(result)
+    if costs is None or why_not_predicted(result):
         return math.nan
-    costs = result.costs
     lane = [run for each in rounds if each.lane == lane_of(longest) for run in each.runs]
     plain = [each for each in rounds if each.lane == PLAIN]
-    over = Overhead.of(result.rounds)
-    v, step = _steps(costs, over), costs.one + over.one
     forwards = sum(run.forwards for run in lane)
     tokens = float(theory.expected_tokens_by_position(_chances(lane, longest), k))
     cost, drafting = 0.0, 0.0
@@ -158,8 +148,8 @@ def _predicted(result: BenchResult, rounds: Sequence[Round], k: int, longest: in
         share, length = source.drafts / forwards, min(float(k), source.nodes / source.drafts)
         drafting += share
         # What came while others drafted it has yet to read
-        draft = costs.drafts[name].seconds(length) + costs.drafts[name].read * tokens * (1 / share - 1)
-        cost += share * (float(theory.verify_cost(v, 1 + round(length))) + draft / step)
+        reading = costs.drafts[name].read * tokens * (1 / share - 1)
+        cost += share * (costs.step(1 + round(length), drafts={name: (length, 1)}) + reading) / costs.plain
     gain = tokens / (cost + max(0.0, 1 - drafting))  # the steps without a draft are plain ones
     first = sum(run.first for each in plain for run in each.runs) / sum(each.seconds for each in plain)
     return 1 / (first + (1 - first) / gain)
@@ -173,8 +163,3 @@ def _chances(runs: Sequence[RunRecord], most: int) -> list[float]:
         found.append(accepted / reached if reached else 0.0)
         reached = accepted
     return found
-
-
-def _steps(costs: Costs, over: Overhead) -> dict[int, float]:
-    """A whole step by rows, in plain steps."""
-    return {n: (seconds + over(n)) / (costs.one + over.one) for n, seconds in costs.forwards.items()}

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from headstart.drafters.medusa import is_medusa
 from headstart.errors import HeadstartError, InvalidOption
-from headstart.loading.checkpoint import Checkpoint, LoadPlan, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS
+from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS, head_kind
+from headstart.loading.load import Target
 from headstart.model import loading
-from headstart.model.heads.eagle_checkpoint import is_eagle
 from headstart.model.tokens.tokenizers import differences
 
 ALWAYS = ("ngram", "suffix", "early-exit")
@@ -79,7 +77,7 @@ def standing(name: str) -> str:
     return str(path.resolve()) if path.is_dir() and not special else name
 
 
-def scan(directory: Path, ours: Checkpoint, plan: LoadPlan) -> Found:
+def scan(directory: Path, target: Target) -> Found:
     """Model directories below this one that could draft for the target: heads, and causal LMs of the target's own
     tokens that are much smaller.
 
@@ -92,11 +90,11 @@ def scan(directory: Path, ours: Checkpoint, plan: LoadPlan) -> Found:
     passed_over: dict[str, str] = {}
     for folder in _model_folders(directory):
         path = str(folder.resolve())
-        if path == str(Path(ours.source).resolve()):
+        if path == str(Path(target.checkpoint.source).resolve()):
             passed_over[path] = "it is the target"
             continue
         try:
-            size, reason = _look(folder, ours, plan)
+            size, reason = _look(folder, target)
         except HeadstartError as error:
             size, reason = 0, error.message
         if reason:
@@ -106,13 +104,12 @@ def scan(directory: Path, ours: Checkpoint, plan: LoadPlan) -> Found:
     return Found(tuple(path for _, path in sorted(fit)), passed_over)
 
 
-def _look(folder: Path, ours: Checkpoint, plan: LoadPlan) -> tuple[int, str]:
+def _look(folder: Path, target: Target) -> tuple[int, str]:
     """Bytes of a candidate's weights, and why it is none."""
-    if is_medusa(folder) or is_eagle(folder):
+    if head_kind(folder) is not None:
         return 0, ""  # whose head it is shows when it is loaded
-    theirs = Checkpoint(str(folder), "draft", plan)
-    check_sizes(ours, theirs)
-    mine, other = ours.need.weights, theirs.need.weights
+    ours, theirs = target.checkpoint, target.draft(folder)
+    mine, other = ours.weight_bytes, theirs.weight_bytes
     if other > FEWER * mine:
         return other, f"it has {other / mine:.0%} of the target's weights, and a draft should have far fewer"
     if ours.tokenizer is not None and theirs.tokenizer is not None:

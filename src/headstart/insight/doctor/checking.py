@@ -44,11 +44,10 @@ def check_candidate(
     """
     begin = time.monotonic()
     listed = len(candidate.drafters) > 1
-    fixed = workshop.engine(candidate, budget=prediction.k if listed else None)
-    fixed.pacing = FixedPacing(prediction.k)
+    fixed = workshop.engine(candidate, FixedPacing(prediction.k), budget=prediction.k if listed else None)
     engines = {"plain": workshop.plain, "fixed": fixed}
     if adaptive:
-        engines["adaptive"] = workshop.adaptive(candidate)
+        engines["adaptive"] = workshop.engine(candidate, "adaptive")
     for name, engine in engines.items():
         if name != "plain":
             warm_up(engine, items[0], sampling)

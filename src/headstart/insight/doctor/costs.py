@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
-from headstart.pacing.costs import Costs, Prices
+from headstart.theory import StepCosts
 
 Bound = Literal["weights", "between", "rows"]
 CHEAP, DEAR = 0.35, 0.7
@@ -17,64 +15,47 @@ NEARLY_FREE = 1.25
 """Cost over that of one row up to which rows count as nearly free."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetCosts:
-    """costs: measured. read: bytes of weights that one forward reads, None where that depends on the text (mixtures of
-    experts)."""
+def bandwidth(costs: StepCosts, read: int | None) -> float | None:
+    """Bytes of weights per second, at one row. read: bytes of a forward, see `bytes_read`."""
+    return None if read is None else read / costs.forward(1)
 
-    costs: Costs
-    read: int | None
 
-    @property
-    def seconds(self) -> float:
-        """Of a forward of one row."""
-        return Prices(self.costs, ()).forward(1, 1)
+def free_rows(costs: StepCosts) -> int:
+    """The most measured rows that cost hardly more than one."""
+    return max(n for n in costs.forwards if costs.v(n) <= NEARLY_FREE)
 
-    @property
-    def v(self) -> Mapping[int, float]:
-        """v(n): cost of n rows over that of one."""
-        prices = Prices(self.costs, ())
-        one = prices.forward(1, 1)
-        return {n: prices.forward(1, n) / one for n, _ in self.costs.rows}
 
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes of weights per second, at one row."""
-        return None if self.read is None else self.read / self.seconds
+def added(costs: StepCosts, batch: int) -> float:
+    """What a second row for each of so many requests adds, as a share of plain decoding's forward."""
+    plain = costs.forward(batch, batch)
+    return (costs.forward(2 * batch, batch) - plain) / plain
 
-    @property
-    def free_rows(self) -> int:
-        """The most measured rows that cost hardly more than one."""
-        return max(n for n, v in self.v.items() if v <= NEARLY_FREE)
 
-    def added(self, batch: int) -> float:
-        """What a second row for each of so many requests adds, as a share of plain decoding's forward."""
-        prices = Prices(self.costs, ())
-        plain = prices.forward(batch, batch)
-        return (prices.forward(batch, 2 * batch) - plain) / plain
+def bound(costs: StepCosts, batch: int) -> Bound:
+    """What a forward's time goes into: reading weights (or what is as fixed), or rows."""
+    share = added(costs, batch)
+    return "weights" if share <= CHEAP else "rows" if share >= DEAR else "between"
 
-    def bound(self, batch: int) -> Bound:
-        """What a forward's time goes into: reading weights (or what is as fixed), or rows."""
-        share = self.added(batch)
-        return "weights" if share <= CHEAP else "rows" if share >= DEAR else "between"
 
-    def words(self, batch: int) -> str:
-        say = {
-            "weights": "memory-bound, so guesses are cheap to check",
-            "between": "between memory and arithmetic, so guesses must be good to pay",
-            "rows": "compute-bound, so a guess costs about as much as a token",
-        }[self.bound(batch)]
-        return f"batch {batch}: {say} (twice the rows take {self.added(batch):.0%} longer)"
+def bound_in_words(costs: StepCosts, batch: int) -> str:
+    meaning = {
+        "weights": "memory-bound, so guesses are cheap to check",
+        "between": "between memory and arithmetic, so guesses must be good to pay",
+        "rows": "compute-bound, so a guess costs about as much as a token",
+    }[bound(costs, batch)]
+    return f"batch {batch}: {meaning} (twice the rows take {added(costs, batch):.0%} longer)"
 
-    def record(self) -> dict[str, Any]:
-        return {
-            "seconds": self.seconds,
-            "v": {str(n): value for n, value in self.v.items()},
-            "request_seconds": self.costs.request,
-            "weight_bytes_read": self.read,
-            "bytes_per_second": self.bandwidth,
-            "nearly_free_rows": self.free_rows,
-        }
+
+def record(costs: StepCosts, read: int | None) -> dict[str, Any]:
+    """As JSON values."""
+    return {
+        "seconds": costs.forward(1),
+        "v": {str(n): costs.v(n) for n in costs.forwards},
+        "request_seconds": costs.request,
+        "weight_bytes_read": read,
+        "bytes_per_second": bandwidth(costs, read),
+        "nearly_free_rows": free_rows(costs),
+    }
 
 
 def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | None) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -18,7 +19,7 @@ from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
-from headstart.insight.doctor.costs import TargetCosts, bytes_read
+from headstart.insight.doctor.costs import bytes_read
 from headstart.insight.doctor.lists import worth_trying
 from headstart.insight.doctor.measuring import (
     Failure,
@@ -40,6 +41,7 @@ from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem
+from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 _LISTS = 2
@@ -73,7 +75,10 @@ class Examination:
     provenance: Provenance
     described: dict[str, object]
     memory: Memory
-    costs: TargetCosts
+    costs: StepCosts
+    """Of the target: forwards as measured alone, and the rest of a step as its rounds showed it."""
+    read: int | None
+    """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
     tokens: int
     looked: tuple[Looked, ...]
     judged: tuple[Judged, ...]
@@ -119,7 +124,7 @@ class _Examiner:
         shop = self._shop = Workshop(question.setup)
         found = Found()
         if question.scan is not None:
-            found = scan(question.scan, shop.ours, shop.wish)
+            found = scan(question.scan, shop.target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
         self._refuse_bad_prompts()
         self._sampling = question.sampling
@@ -129,13 +134,14 @@ class _Examiner:
             self._check_default_pacing()
         verdict = decide(self._judged)
         if verdict.best is not None:
-            shop.adaptive(verdict.best.candidate)  # its costs are then known to the next load
+            shop.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
             question=question,
             provenance=self._provenance,
             described=described(shop),
             memory=shop.memory,
-            costs=costs,
+            costs=self._with_overhead(costs),
+            read=bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
             looked=tuple(self._looked),
             judged=tuple(self._judged),
@@ -147,21 +153,28 @@ class _Examiner:
 
     # -- costs and rounds ---------------------------------------------------------------------------------------------
 
-    def _target_costs(self) -> TargetCosts:
+    def _target_costs(self) -> StepCosts:
         self._tell("measuring the target")
         shop, question = self._shop, self._question
         seconds = min(_COSTS, question.seconds / 10)
         plain = shop.plain
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(shop.runner, plain.cache, (), batch=batch, seconds=seconds)
+        costs = measure(shop.target.runner, plain.cache, (), batch=batch, seconds=seconds)
         token = seconds_of_token(shop, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
         self._sampling = replace(
             question.sampling, max_tokens=tokens, min_tokens=min(question.sampling.min_tokens, tokens)
         )
-        read = bytes_read(shop.ours.config, shop.ours.need.weights, shop.ours.dtype, question.setup.quantize)
-        return TargetCosts(costs, read)
+        return costs
+
+    def _with_overhead(self, costs: StepCosts) -> StepCosts:
+        """The costs with what steps took outside their forward, as the candidates' rounds showed it."""
+        if not self._timings:
+            return costs
+        further = [each.row_overhead for timing in self._timings.values() for each in timing.sources.values()]
+        plain = median(timing.plain.overhead for timing in self._timings.values())
+        return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
         looks = [self._look(candidate) for candidate in wanted]
@@ -266,7 +279,7 @@ class _Examiner:
         if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
             return None  # these have their recommendation
         return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, shop.device, self._question.setup.quantize, found
+            ours.source, ours.config.to_dict(), ours.dtype, shop.target.device, self._question.setup.quantize, found
         )
 
     # -- around -------------------------------------------------------------------------------------------------------
@@ -287,7 +300,7 @@ class _Examiner:
         engine = self._shop.plain
         for item in self._items:
             try:
-                engine.cancel(engine.submit(item.prompt, self._question.sampling))
+                engine.encode(item.prompt)
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise

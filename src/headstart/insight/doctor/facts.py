@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headstart.insight.doctor.costs import bandwidth, bound_in_words, free_rows
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.measuring import Failure
 from headstart.insight.doctor.memory import in_gib
@@ -13,7 +14,8 @@ UNSTEADY = 2.0
 def target_facts(examination: Examination) -> dict[str, str]:
     """Names and values about target, memory, costs and tokenizers."""
     costs, memory = examination.costs, examination.memory
-    speed = "" if costs.bandwidth is None else f", reading weights at {costs.bandwidth / 1e9:.1f} GB/s"
+    bytes_per_second = bandwidth(costs, examination.read)
+    speed = "" if bytes_per_second is None else f", reading weights at {bytes_per_second / 1e9:.1f} GB/s"
     tokenizers = {
         f"tokens of {one.candidate.name}": "; ".join((one.compatibility.words, *one.compatibility.differences))
         for one in examination.looked
@@ -27,10 +29,10 @@ def target_facts(examination: Examination) -> dict[str, str]:
         "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
         "memory": memory.words,
         **({"drafters need": needs} if needs else {}),
-        "one forward": f"{costs.seconds * 1e3:.2f} ms{speed}",
-        "v(n)": ", ".join(f"{n}: {value:.2f}" for n, value in costs.v.items()),
-        "nearly free": f"up to {costs.free_rows} rows",
-        "bound by": "; ".join(costs.words(batch) for batch in batches),
+        "one forward": f"{costs.forward(1) * 1e3:.2f} ms{speed}",
+        "v(n)": ", ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards),
+        "nearly free": f"up to {free_rows(costs)} rows",
+        "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
         **tokenizers,
         "prompts": f"{len(examination.question.items)}, up to {examination.tokens} new tokens each",
     }

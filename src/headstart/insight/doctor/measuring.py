@@ -18,9 +18,9 @@ from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.workshop import Workshop
 from headstart.insight.measure import Run, in_turn, run_once
 from headstart.pacing import FixedPacing
-from headstart.pacing.costs import Costs
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, by_category
+from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 LONGEST = 8
@@ -56,7 +56,7 @@ class Sample:
     sources."""
 
     candidate: Candidate
-    costs: Costs
+    costs: StepCosts
     names: tuple[str, ...]
     plain: tuple[tuple[Round, ...], ...]
     settings: tuple[Setting, ...]
@@ -116,11 +116,10 @@ def measure_candidate(
     """  # fmt: skip
     begin = time.monotonic()
     engine = workshop.engine(candidate, budget=budget)
-    drafter = engine.drafting.drafter
-    assert drafter is not None, "a candidate has one"
+    drafter = engine.drafter
     share, most = _COSTS
     batch = measured_batch(len(engine.cache.lengths))
-    costs = measure(workshop.runner, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds))
+    costs = measure(engine.target, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds))
     warm_up(engine, items[0], sampling)
     wanted = _settings(drafter, budget)
     settings: list[Setting] = []
@@ -128,9 +127,9 @@ def measure_candidate(
     for number, (k, tree) in enumerate(wanted, start=1):
         if settings and time.monotonic() > begin + seconds:
             break
-        engine.pacing = FixedPacing(k)
         engines = {"plain": workshop.plain, "drafted": engine}
-        found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
+        with engine.paced(FixedPacing(k)):
+            found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
         plain += found["plain"]
         settings.append(Setting(k, tree, tuple(found["drafted"])))
     names = tuple(part.name for part in drafter.parts)
@@ -182,5 +181,4 @@ def _settings(drafter: Drafter, budget: int | None) -> list[tuple[int, bool]]:
     if drafter.sizes:
         sizes = [nodes for nodes, _ in drafter.sizes]
         return [(k, True) for k in sorted({min(sizes, key=lambda nodes: abs(nodes - near)) for near in TREES})]
-    copies = not (drafter.draws or drafter.reads or drafter.taps)
-    return [(max(1, min(LONGEST_COPY if copies else LONGEST, drafter.limit)), False)]
+    return [(max(1, min(LONGEST_COPY if drafter.copies else LONGEST, drafter.limit)), False)]

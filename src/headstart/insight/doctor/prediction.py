@@ -1,10 +1,8 @@
 """What a candidate should bring, from measured costs and measured rounds. No clock and no model here.
 
-A step takes draft + forward + the rest. The shape of each comes from the costs (seconds of n rows, seconds of a draft
-of d levels), its level from the rounds that were measured: plain ones at one row, drafted ones at their width, a
-straight line between. The speedup is then a sum over rounds, those in which the drafter was silent included:
+The speedup is a sum over rounds, those without a draft included:
 
-    tokens * seconds of a plain step / sum over rounds of (draft + forward + rest)
+    tokens * seconds of a plain step / sum over rounds of the step's seconds
 
 which, for a drafter that always drafts k tokens, is `theory.speedup_by_position`.
 """
@@ -23,7 +21,7 @@ from numpy.typing import NDArray
 from headstart import theory
 from headstart.insight.doctor.acceptance import Round, conditional, recut, shares, whole_goes_on
 from headstart.insight.statistics import Interval, bootstrap
-from headstart.pacing.costs import Costs, DraftCost, Prices
+from headstart.theory import DraftCost, StepCosts
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _HALVINGS = 60
@@ -36,96 +34,77 @@ Rounds = Sequence[Sequence[Round]]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceTiming:
-    """What drafted rounds of one source were found to take. width: rows of a usual one. forward: its forward's seconds
-    over those that the costs say. rest: seconds outside draft and forward. cost: of drafts, as measured in rounds."""
-
-    cost: DraftCost
-    width: int
-    forward: float
-    rest: float
-
-
-@dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of a step. costs: shapes. level: a plain step's forward over what the costs say. rest: a plain step's
-    seconds outside the forward. ask: seconds of a drafter that is asked and stays silent."""
+    """Costs of steps as they were found in rounds."""
 
-    costs: Costs
-    level: float
-    rest: float
-    ask: float = 0.0
-    sources: Mapping[str, SourceTiming] = field(default_factory=dict)
-    _prices: Prices = field(init=False, repr=False, compare=False)
+    plain: StepCosts
+    """Of steps without a draft; its only draft cost, under the source "", is that of asking a drafter in vain."""
+    sources: Mapping[str, StepCosts] = field(default_factory=dict)
+    """Of steps with a draft of that source."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_prices", Prices(self.costs, ()))
+    def of(self, source: str) -> StepCosts:
+        return self.sources.get(source, self.plain)
 
-    @property
-    def plain(self) -> float:
-        """Of decoding without a drafter."""
-        return self.forward("", 1) + self.rest
-
-    def draft(self, source: str, depth: float, requests: float = 1) -> float:
-        """Seconds to draft so many levels, for so many requests that ask for a draft at a time."""
-        if source not in self.sources:
-            return self.ask
-        cost = self.sources[source].cost
-        return (cost.start + cost.token * depth) * (1 + cost.growth * max(0.0, requests - 1))
-
-    def forward(self, source: str, rows: float, batch: int = 1) -> float:
-        seconds = self.level * self._prices.forward(batch, rows)
-        if source in self.sources:
-            seconds *= 1 + (self.sources[source].forward - 1) * self._reach(source, rows / batch)
-        return seconds
-
-    def outside(self, source: str, rows: float) -> float:
-        """Seconds outside draft and forward: the law, the rule, the text. Grows with rows, in batches too."""
-        if source not in self.sources:
-            return self.rest
-        one = self.sources[source]
-        return self.rest + max(0.0, one.rest - self.rest) * (rows - 1) / max(1, one.width - 1)
-
-    def step(self, source: str, rows: int, depth: int) -> float:
-        return self.draft(source, depth) + self.forward(source, rows) + self.outside(source, rows)
-
-    def _reach(self, source: str, rows: float) -> float:
-        """How far these rows are on the way from a plain step to a usual one of the source, 0 to 1."""
-        return min(1.0, (rows - 1) / max(1, self.sources[source].width - 1))
+    def step(self, source: str, rows: float, depth: float) -> float:
+        """Seconds of a step with a draft of this source, or of "", nobody."""
+        return self.of(source).step(rows, drafts={source: (depth, 1)})
 
 
-def fit(costs: Costs, plain: Sequence[Round], drafted: Sequence[Round]) -> Timing:
-    """Timing from the costs and measured rounds: medians, since other work on a machine only ever adds time."""
+def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> Timing:
+    """Timing from the costs and measured rounds: medians, since other work on a machine only ever adds time.
+
+    The shapes are those of `costs`. Their levels come from the rounds: plain ones at one row, drafted ones at their
+    usual number of rows, a straight line between.
+    """
     if not plain:
         raise ValueError("there is no plain round to compare with")
-    prices = Prices(costs, ())
     rest = median(one.seconds - one.draft - one.verify for one in plain)
-    level = median(one.verify for one in plain) / prices.forward(1, 1)
-    silent = [one.draft for one in drafted if not one.speaks]
+    level = median(one.verify for one in plain) / costs.forward(1)
+    in_vain = [one.draft for one in drafted if not one.drafted]
+    asked = DraftCost(start=median(in_vain) if in_vain else 0.0)
+    of_plain = _levelled(costs, level, {"": asked}, rest)
     sources = {}
-    for source in dict.fromkeys(one.source for one in drafted if one.speaks):
+    for source in dict.fromkeys(one.source for one in drafted if one.drafted):
         mine = [one for one in drafted if one.source == source]
-        expected = [level * prices.forward(1, 1 + one.drafted) for one in mine]
+        expected = [level * costs.forward(1 + one.drafted) for one in mine]
         found = median(one.verify / seconds for one, seconds in zip(mine, expected, strict=True))
         # More rows than one never take less than a plain step; where they seem to, the plain ones were held up
-        least = level * prices.forward(1, 1) / median(expected)
-        sources[source] = SourceTiming(
-            cost=_cost(costs.drafts.get(source, DraftCost()), mine),
-            width=1 + round(median(one.drafted for one in mine)),
-            forward=max(least, found),
-            rest=median(one.seconds - one.draft - one.verify for one in mine),
+        least = level * costs.forward(1) / median(expected)
+        width = 1 + round(median(one.drafted for one in mine))
+        further = max(0.0, median(one.seconds - one.draft - one.verify for one in mine) - rest) / max(1, width - 1)
+        drafts = {source: _cost(costs.drafts.get(source, DraftCost()), mine)}
+        sources[source] = _levelled(
+            costs, level, drafts, rest, factor=max(least, found), width=width, row_overhead=further
         )
-    return Timing(costs, level, rest, median(silent) if silent else 0.0, sources)
+    return Timing(of_plain, sources)
+
+
+def _levelled(
+    costs: StepCosts,
+    level: float,
+    drafts: Mapping[str, DraftCost],
+    overhead: float,
+    *,
+    factor: float = 1.0,
+    width: int = 1,
+    row_overhead: float = 0.0,
+) -> StepCosts:
+    """The costs at the level of the rounds: forwards of one row times `level`, those of `width` and more times `factor`
+    besides, a straight line between."""
+    rows = []
+    for n in range(1, max(width, costs.rows[-1][0]) + 2):
+        reach = min(1.0, (n - 1) / max(1, width - 1))
+        rows.append((n, level * costs.forward(n) * (1 + (factor - 1) * reach)))
+    return StepCosts(tuple(rows), level * costs.request, drafts, max(0.0, overhead), row_overhead)
 
 
 def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
     """The costs, scaled so that drafts take what they took in rounds."""
     seconds = median(one.draft for one in rounds)
-    expected = median(found.start + found.token * one.depth for one in rounds)
+    expected = median(found.seconds(one.depth) for one in rounds)
     if expected <= 0:
-        return DraftCost(start=seconds, growth=found.growth)
-    factor = seconds / expected
-    return DraftCost(found.start * factor, found.token * factor, found.read * factor, found.growth)
+        return DraftCost(start=seconds, growth=found.growth, hidden=found.hidden)
+    return found.scaled(seconds / expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +182,7 @@ def _prompt_totals(timing: Timing, ways: Sequence[tuple[float, Sequence[Round]]]
 
 def _ratio(timing: Timing, units: Any) -> float:
     tokens, seconds, _ = np.asarray(units).sum(0)
-    return float(tokens * timing.plain / seconds) if seconds > 0 else math.nan
+    return float(tokens * timing.plain.plain / seconds) if seconds > 0 else math.nan
 
 
 def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], whole: float) -> Member:
@@ -213,7 +192,7 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
     emitted = sum(w * (one.accepted + 1) for w, one in mine) / weight
     depth = sum(w * one.depth for w, one in mine) / weight
     levels = max(1, round(depth))
-    c = timing.draft(source, depth) / max(depth, 1.0) / timing.plain
+    c = timing.of(source).c(source, depth)
     rows = 1 + sum(w * one.drafted for w, one in mine) / weight
     return Member(
         share=weight / whole,
@@ -227,8 +206,7 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
 
 def _break_even(timing: Timing, source: str, levels: int, c: float, rows: float) -> float:
     """Of drafts of so many levels that take so many rows; for a chain that is one more than its levels."""
-    wide = (timing.forward(source, rows) + timing.outside(source, rows)) / timing.plain
-    return float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: wide}))
+    return float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: timing.of(source).v(rows)}))
 
 
 def alike(tokens: float, k: int) -> float:
@@ -249,17 +227,21 @@ def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: in
         return 1.0
     tokens = sum(w * one.tokens for w, one in weighted) / whole
     drafted = sum(w * one.drafted for w, one in weighted) / whole
-    seconds = 0.0
+    before, hidden = 0.0, 0.0
     widest, most = "", 0.0
     for source in dict.fromkeys(one.source for _, one in weighted):
         mine = [(w, one) for w, one in weighted if one.source == source]
         share = sum(w for w, _ in mine) / whole
         depth = sum(w * one.depth for w, one in mine) / (share * whole)
         asked = 1 - (1 - share) ** batch  # that at least one of them has it draft
-        seconds += asked * timing.draft(source, depth, share * batch / asked)
+        seconds = asked * timing.of(source).draft(source, depth, share * batch / asked)
+        if timing.of(source).drafts[source].hidden:
+            hidden += seconds
+        else:
+            before += seconds
         if source and share > most:
             widest, most = source, share
-    rows = batch * (1 + drafted)
-    seconds += timing.forward(widest, rows, batch) + timing.outside(widest, rows)
-    plain = timing.forward("", batch, batch) + timing.outside(widest, batch)
-    return tokens * plain / seconds
+    rows, costs = 1 + drafted, timing.of(widest)
+    forward = timing.plain.forward(batch * rows, batch) * costs.forward(rows) / timing.plain.forward(rows)
+    plain = timing.plain.forward(batch, batch) + costs.outside(batch)
+    return tokens * plain / (before + max(forward, hidden) + costs.outside(batch * rows))

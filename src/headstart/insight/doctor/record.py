@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from headstart.insight.doctor import costs
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.lines import flags, load_line
 from headstart.insight.doctor.measuring import Failure, Looked
@@ -28,7 +29,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "tokens_per_prompt": examination.tokens,
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
-        "costs": examination.costs.record(),
+        "costs": costs.record(examination.costs, examination.read),
         "candidates": [_candidate(one, judged.get(one.candidate)) for one in examination.looked],
         "passed_over": examination.passed_over,
         "verdict": {

@@ -1,28 +1,20 @@
-"""One target in memory, and engines with one candidate after the other on it.
-
-It puts an engine together as `headstart.load` does, so that what is measured is what the user gets; but the target's
-weights are read once.
-"""
+"""One target in memory, and engines with one candidate after the other on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cached_property
 from typing import Any
 
-from headstart.drafters import Drafter
-from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.compatibility import HEAD, WEIGHTLESS, Compatibility, compare
 from headstart.insight.doctor.memory import LEAST, Memory, check
-from headstart.loading.checkpoint import Checkpoint, LoadPlan, check_quantize, find_device
-from headstart.loading.choice import Choice, Wanted, choose
-from headstart.loading.drafters import Means, make
-from headstart.loading.pacing import make_pacing
+from headstart.loading.choice import HEADS, DrafterSpec, choose
+from headstart.loading.load import Target
 from headstart.model import loading
 from headstart.model.memory import MemoryNeed, free_bytes
+from headstart.pacing import Pacing
 from headstart.types import Rule
 
 SLOTS = 4
@@ -45,29 +37,41 @@ class Setup:
 
 
 class Workshop:
-    """Raises what `headstart.load` raises for the target; a cache that does not fit is made smaller, see `memory`."""
+    """Raises what `headstart.Target` raises; a cache that does not fit is made smaller, see `memory`."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.device = find_device(setup.device)
-        check_quantize("quantize", setup.quantize, self.device)
-        self.wish = self._plan(setup.max_batch_size, setup.max_length)
-        asked = Checkpoint(setup.target, "target", self.wish)
-        self.memory = self._memory(asked)
-        length = asked.length if self.memory.fits else min(asked.length, self.memory.most_length)
-        if length < min(LEAST, asked.length):
-            check(self.memory)
-        self.plan = self._plan(min(SLOTS, setup.max_batch_size), length)
-        self.ours = Checkpoint(setup.target, "target", self.plan)
-        self.runner = self.ours.runner(setup.quantize)
-        self._plain: Engine | None = None
+        asked = self._target(setup.max_length)
+        self.memory = Memory(
+            free_bytes(asked.device),
+            (asked.checkpoint.need(setup.max_batch_size),),
+            setup.max_batch_size,
+            asked.checkpoint.length,
+        )
+        length = asked.checkpoint.length
+        if not self.memory.fits:
+            if self.memory.most_length < min(LEAST, length):
+                check(self.memory)
+            asked = self._target(min(length, self.memory.most_length))
+        self.target = asked
+        self.ours = asked.checkpoint
+        self.slots = min(SLOTS, setup.max_batch_size)
 
-    @property
+    def _target(self, max_length: int | None) -> Target:
+        setup = self.setup
+        return Target(
+            setup.target,
+            device=setup.device,
+            dtype=setup.dtype,
+            quantize=setup.quantize,
+            max_length=max_length,
+            trust_remote_code=setup.trust_remote_code,
+        )
+
+    @cached_property
     def plain(self) -> Engine:
         """The target alone. The same engine each time."""
-        if self._plain is None:
-            self._plain = self._engine(None, "no drafter was asked for")
-        return self._plain
+        return self.target.engine(None, rule=self.setup.rule, max_batch_size=self.slots)
 
     def look(self, candidate: Candidate) -> tuple[Compatibility, Memory | None]:
         """Tokens and memory of a candidate, its weights still on disk; no memory for one without weights.
@@ -76,88 +80,42 @@ class Workshop:
             HeadstartError: it cannot draft for this target, or does not fit.
         """
         found, needs = WEIGHTLESS, []
-        for wanted in self._choice(candidate.drafters).drafters:
+        for wanted in choose(self.setup.target, list(candidate.drafters)).drafters:
             if wanted.kind == "draft":
-                theirs = Checkpoint(wanted.name, "draft", self.wish)
+                theirs = self.target.draft(wanted.name)
                 found = compare(self.ours, theirs)
-                needs.append(theirs.need)
-            elif wanted.kind in ("medusa", "eagle"):
+                needs.append(theirs.need(self.memory.slots))
+            elif wanted.kind in HEADS:
                 found = HEAD
                 needs.append(self._head(wanted))
         if not needs:
             return found, None
-        memory = Memory(
-            free_bytes(self.device), tuple(needs), self.wish.slots, self.ours.length if self.memory.fits else LEAST
-        )
+        length = self.ours.length if self.memory.fits else LEAST
+        memory = Memory(free_bytes(self.target.device), tuple(needs), self.memory.slots, length)
         check(memory)
         return found, memory
 
-    def engine(self, candidate: Candidate, *, budget: int | None = None) -> Engine:
-        """With these drafters and pacing "fixed". budget: nodes of each member of a list, where it matters.
+    def engine(self, candidate: Candidate, pacing: str | Pacing = "fixed", *, budget: int | None = None) -> Engine:
+        """With these drafters. budget: nodes of each member of a list, where it matters.
 
-        Raises what `headstart.load` raises for a drafter.
+        With pacing "adaptive", costs that were never measured are, and are kept: the next load takes them.
+
+        Raises what `headstart.Target.engine` raises for a drafter.
         """
-        choice = self._choice(candidate.drafters)
-        return self._engine(self._drafter(choice, self._drafts(choice), budget), choice.reason)
-
-    def adaptive(self, candidate: Candidate) -> Engine:
-        """The same as `headstart.load` makes it by default. Costs that were never measured are, and are kept: the
-        next load takes them."""
-        choice = self._choice(candidate.drafters)
-        drafts = self._drafts(choice)
-        made = self._drafter(choice, drafts, None)
-        engine = self._engine(made, choice.reason)
-        facts = {
-            "models": {name: model.config.to_dict() for name, model in {"": self.ours, **drafts}.items()},
-            "drafters": [each.name for each in choice.drafters],
-            "tree": self.setup.draft_tree,
-            "quantize": [self.setup.quantize, "auto"],
-            "decoder": self.runner.decoder,
-            "headstart": version("headstart"),
-        }
-        engine.pacing = make_pacing("adaptive", self.runner, engine.cache, made, None, facts)
-        return engine
-
-    def _choice(self, drafters: Sequence[str]) -> Choice:
-        return choose(self.setup.target, list(drafters))
-
-    def _drafts(self, choice: Choice) -> dict[str, Checkpoint]:
-        return {
-            each.name: Checkpoint(each.name, "draft", self.plan) for each in choice.drafters if each.kind == "draft"
-        }
-
-    def _drafter(self, choice: Choice, drafts: dict[str, Checkpoint], budget: int | None) -> Drafter:
-        given = {"budget": budget, "tree": None if self.setup.draft_tree == "auto" else self.setup.draft_tree}
-        options = {name: value for name, value in given.items() if value is not None}
-        means = Means(self.ours, self.runner, drafts, self.plan.slots, "auto", SuffixStore(), options)
-        made = make(choice.drafters, means)
-        assert made is not None, "a candidate names a drafter"
-        return made
-
-    def _engine(self, drafter: Drafter | None, reason: str) -> Engine:
-        return Engine(
-            self.runner,
-            self.ours.tokenizer,
-            drafter,
+        return self.target.engine(
+            candidate.drafters,
+            pacing=pacing,
             rule=self.setup.rule,
-            max_batch_size=self.plan.slots,
-            eos_token_ids=self.ours.eos_token_ids,
-            target_name=self.ours.label,
-            reason=reason,
+            draft_tree=self.setup.draft_tree,
+            max_batch_size=self.slots,
+            num_speculative_tokens=budget,
         )
 
-    def _plan(self, slots: int, length: int | None) -> LoadPlan:
-        setup = self.setup
-        return LoadPlan(setup.dtype, self.device, slots, length, setup.trust_remote_code)
-
-    def _memory(self, asked: Checkpoint) -> Memory:
-        return Memory(free_bytes(self.device), (asked.need,), self.wish.slots, asked.length)
-
-    def _head(self, wanted: Wanted) -> MemoryNeed:
+    def _head(self, wanted: DrafterSpec) -> MemoryNeed:
         """Its file; an EAGLE head also has the cache of one layer of the target's shape."""
         size = sum(file.stat().st_size for file in loading.fetch(str(wanted.source)).glob("*.safetensors"))
-        layers = max(1, self.runner.layers)
-        cache = self.ours.need.cache // layers if wanted.kind == "eagle" else 0
+        layers = max(1, self.target.runner.layers)
+        cache = self.ours.need(self.memory.slots).cache // layers if wanted.kind == "eagle" else 0
         return MemoryNeed(wanted.name, size, cache)
 
 

@@ -12,7 +12,7 @@ from headstart import theory
 from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, LaneFigures, paired
-from headstart.insight.bench.sweep import Here, here, sweep_points, why_not_predicted
+from headstart.insight.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude, times
 from headstart.insight.provenance import Provenance
 from headstart.insight.report import charts
@@ -229,11 +229,11 @@ def _add_split(page: Page, overall: Figures) -> None:
 
 def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
     page.heading("Costs")
-    costs = result.costs
+    costs = step_costs(result)
     if costs is not None:
         page.table(
             ["rows of a forward", "milliseconds", "v(n)"],
-            [[n, 1000 * seconds, costs.v[n]] for n, seconds in costs.rows],
+            [[n, 1000 * seconds, costs.v(n)] for n, seconds in costs.rows],
             formats={"milliseconds": ".3f", "v(n)": ".2f"},
         )
         sources = [(name, each) for name, each in overall.sources.items() if name in costs.drafts]

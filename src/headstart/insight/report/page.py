@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from headstart.errors import InvalidOption
+from headstart.files import write_text
 from headstart.insight.report.extra import extra, require_report
 from headstart.insight.report.style import house_style, settle_log_axes
 from headstart.insight.report.tables import Cell, Table, table_of
@@ -156,15 +156,7 @@ class Page:
         Raises:
             InvalidOption: the file cannot be written there.
         """
-        text = self.html()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InvalidOption(
-                f"cannot write {path}: {error.strerror or error}", hint="name another file for the page"
-            ) from error
-        return path
+        return write_text(path, self.html(), hint="name another file for the page")
 
 
 def _width(value: str) -> str:

@@ -36,11 +36,11 @@ def simulate_page(found: WhatIf) -> Page:
 
 def _assumptions(page: Page, found: WhatIf) -> None:
     page.heading("What was asked")
-    widths = [n for n in (2, 4, 8, 16) if n <= found.costs.most + 1]
+    widths = [n for n in (2, 4, 8, 16) if n <= found.most + 1]
     facts = {
         "acceptance": ", ".join(answer.name for answer in found.answers),
-        "c, a draft step over a plain step": f"{found.costs.c:.3g}",
-        "v(n), n rows over one": ", ".join(f"v({n}) {theory.verify_cost(found.costs.v, n):.2f}" for n in widths),
+        "c, a draft step over a plain step": f"{found.costs.c():.3g}",
+        "v(n), n rows over one": ", ".join(f"v({n}) {found.costs.v(n):.2f}" for n in widths),
     }
     if found.batch is not None:
         facts["batch"] = str(found.batch)
@@ -140,16 +140,16 @@ def _maps(page: Page, found: WhatIf) -> None:
     page.heading("Where you are, and where it would pay")
     here, costs, k = found.maps.here, found.costs, found.maps.k
     alphas = np.linspace(0.2, 0.95, 16).round(2)
-    lengths = np.arange(1, max(costs.most, k) + 1)
-    drafts = np.linspace(0, max(0.5, 1.2 * costs.c), 21).round(4)
-    by_length = theory.alpha_k_table(alphas, lengths, costs.c, costs.v)
+    lengths = np.arange(1, max(found.most, k) + 1)
+    drafts = np.linspace(0, max(0.5, 1.2 * costs.c()), 21).round(4)
+    by_length = theory.alpha_k_table(alphas, lengths, costs.c(), costs.v)
     by_cost = theory.alpha_c_table(alphas, drafts, k, costs.v)
     page.figure(
         charts.heatmap(
             lengths.tolist(), alphas.tolist(), by_length, x="K", y="alpha", z="speedup", middle=1.0,
             marks=[charts.Mark(here[1], here[0], "you are here")] if here else [],
         ),
-        caption=f"Speedup by alpha and K, at c = {costs.c:.3g}. A line, where there is one, is where it breaks even.",
+        caption=f"Speedup by alpha and K, at c = {costs.c():.3g}. A line, where there is one, is where it breaks even.",
         alt=f"Speedups from {by_length.min():.2f} to {by_length.max():.2f}, rising with alpha; so does the best K",
     )  # fmt: skip
     page.figure(

@@ -5,7 +5,7 @@ NumPy only; no model is run and no torch is needed.
 
 from __future__ import annotations
 
-from headstart.insight.what_if.answers import Answer, Costs, Maps, answer, maps
+from headstart.insight.what_if.answers import Answer, Maps, answer, maps
 from headstart.insight.what_if.machines import Batches, BatchRow, Deployment, batches
 from headstart.insight.what_if.question import WhatIf, what_if
 from headstart.insight.what_if.record import record
@@ -15,7 +15,6 @@ __all__ = [
     "Answer",
     "BatchRow",
     "Batches",
-    "Costs",
     "Deployment",
     "Maps",
     "TemperatureRow",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headstart import theory
 from headstart.options import check_number
-from headstart.theory import BestK, VerifyCost
+from headstart.theory import BestK, StepCosts
 
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 DRAFT_COSTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -20,18 +20,11 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 """What the maps show, beside what was asked."""
 LONGEST = 1000
 """The longest draft one may ask about."""
+MOST = 16
+"""The longest draft considered, by default."""
 
 _WORTH_IT = 1.05
 _AS_GOOD = 0.98  # of the best K's speedup: not worth changing K for
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """c, v, and the longest draft to consider."""
-
-    c: float = 0.1
-    v: VerifyCost = None
-    most: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +72,34 @@ class Maps:
     here: tuple[float, int, float] | None
 
 
-def answer(acceptance: Sequence[float], k: int | None, costs: Costs) -> Answer:
-    """The answer at K = k; without k at the best K, or at 1 where the best is to draft nothing.
+def answer(acceptance: Sequence[float], k: int | None, costs: StepCosts, most: int = MOST) -> Answer:
+    """The answer at K = k; without k at the best K up to `most`, or at 1 where the best is to draft nothing.
 
     Raises:
-        InvalidOption: an acceptance outside [0, 1], k or costs.most below 1, c < 0, or a v that is no cost.
+        InvalidOption: an acceptance outside [0, 1], or k or most below 1.
     """
-    check_number("most", costs.most, low=1, high=LONGEST, integer=True)
+    check_number("most", most, low=1, high=LONGEST, integer=True)
     if k is not None:
         check_number("k", k, low=1, high=LONGEST, integer=True)
     listed = tuple(float(a) for a in acceptance)
     for a in listed:
         check_number("alpha", a, low=0, high=1)
-    best = theory.best_k(listed, costs.c, costs.v, most=costs.most)
+    c, v = costs.c(), costs.v
+    best = theory.best_k(listed, c, v, most=most)
     length = k if k is not None else max(best.k, 1)
-    ks = np.arange(max(costs.most, length) + 1)
+    ks = np.arange(max(most, length) + 1)
     tokens = theory.expected_tokens_by_position(listed, ks)
-    gains = theory.speedup_by_position(listed, ks, costs.c, costs.v)
-    needed = theory.break_even_alpha(ks[1:], costs.c, costs.v)
+    gains = theory.speedup_by_position(listed, ks, c, v)
+    needed = theory.break_even_alpha(ks[1:], c, v)
     least = float(np.nanmin(needed)) if not np.isnan(needed).all() else math.nan
-    kind, verdict, reason = _verdict(listed, k, float(gains[length]), best, least, costs)
+    kind, verdict, reason = _verdict(listed, k, float(gains[length]), best, least, c, most)
     return Answer(
         acceptance=listed,
         k=length,
         tokens=float(tokens[length]),
         speedup=float(gains[length]),
         best=best,
-        break_even=theory.break_even_alpha(length, costs.c, costs.v),
+        break_even=theory.break_even_alpha(length, c, v),
         least_break_even=least,
         ceiling=theory.ceiling(listed[0]) if len(listed) == 1 else _ceiling(listed),
         tokens_by_k=tuple(tokens.tolist()),
@@ -116,19 +110,20 @@ def answer(acceptance: Sequence[float], k: int | None, costs: Costs) -> Answer:
     )
 
 
-def maps(first: Answer, alphas: Sequence[float], costs: Costs) -> Maps:
+def maps(first: Answer, alphas: Sequence[float], costs: StepCosts) -> Maps:
     """Both maps around what was asked."""
     rows = tuple(sorted({*ALPHAS, *alphas}))
     lengths = tuple(sorted({*LENGTHS, first.k}))
-    draft_costs = tuple(sorted({*DRAFT_COSTS, costs.c}))
+    c, v = costs.c(), costs.v
+    draft_costs = tuple(sorted({*DRAFT_COSTS, c}))
     return Maps(
         alphas=rows,
         lengths=lengths,
-        by_length=theory.alpha_k_table(rows, lengths, costs.c, costs.v),
+        by_length=theory.alpha_k_table(rows, lengths, c, v),
         draft_costs=draft_costs,
-        by_cost=theory.alpha_c_table(rows, draft_costs, first.k, costs.v),
+        by_cost=theory.alpha_c_table(rows, draft_costs, first.k, v),
         k=first.k,
-        here=None if first.alpha is None else (first.alpha, first.k, costs.c),
+        here=None if first.alpha is None else (first.alpha, first.k, c),
     )
 
 
@@ -141,22 +136,20 @@ def _ceiling(acceptance: Sequence[float]) -> float:
 
 
 def _verdict(
-    acceptance: Sequence[float], k: int | None, gained: float, best: BestK, least: float, costs: Costs
+    acceptance: Sequence[float], k: int | None, gained: float, best: BestK, least: float, c: float, most: int
 ) -> tuple[Literal["good", "bad", "unsure"], str, str]:
     one = len(acceptance) == 1
     if best.k == 0:
         if math.isnan(least):
-            reason = f"with a draft cost of c = {costs.c:g} not even a perfect draft would pay"
+            reason = f"with a draft cost of c = {c:g} not even a perfect draft would pay"
         elif one:
-            reason = (
-                f"alpha {acceptance[0]:g} is not above {least:.2f}, the least that any K needs with c = {costs.c:g}"
-            )
+            reason = f"alpha {acceptance[0]:g} is not above {least:.2f}, the least that any K needs with c = {c:g}"
         else:
-            reason = f"no K from 1 to {costs.most} pays with c = {costs.c:g}"
+            reason = f"no K from 1 to {most} pays with c = {c:g}"
         return "bad", "Do not speculate with this draft.", reason
     advice = f"K = {best.k} gives {best.speedup:.2f}x"
-    if best.k == costs.most:
-        advice += f", the longest draft looked at (--most {costs.most})"
+    if best.k == most:
+        advice += f", the longest draft looked at (--most {most})"
     if k is not None and gained <= 1:
         return "bad", f"Not with K = {k}: {gained:.2f}x.", f"a draft this long costs more than it brings; {advice}"
     if best.speedup < _WORTH_IT:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headstart import theory
-from headstart.insight.what_if.answers import Costs
-from headstart.theory import BestK, Machine, Model
+from headstart.options import check_number
+from headstart.theory import BestK, DraftCost, Machine, Model, StepCosts
+from headstart.theory.costs import DRAFT
 
 _CURVE, _FAR = 40, 4096
 
@@ -23,13 +24,21 @@ class Deployment:
     draft: Model | float
     context: float = 0.0
 
-    def costs(self, batch: int, most: int) -> Costs:
-        """c and v(n) of a batch."""
-        plain = theory.forward_seconds(self.machine, self.target, 1, batch, self.context)
-        c = self.draft
-        if isinstance(c, Model):
-            c = theory.forward_seconds(self.machine, c, 1, batch, self.context) / plain
-        return Costs(float(c), theory.verify_cost_of(self.machine, self.target, batch, self.context), most)
+    def costs(self, batch: int) -> StepCosts:
+        """Seconds of steps of a whole batch, by rows of each of its requests."""
+        check_number("batch", batch, low=1, integer=True)
+        machine, target = self.machine, self.target
+        read = target.parameters * target.bytes_per_weight + batch * self.context * target.kv_bytes_per_token
+        # One straight line up to the rows that take longer to compute than the weights to read, another one beyond
+        bend = max(1, int(read / machine.bandwidth * machine.flops / (2 * target.parameters * batch)))
+        rows = np.array(sorted({1, bend, bend + 1, bend + 2}))
+        seconds = theory.forward_seconds(machine, target, rows, batch, self.context)
+        if isinstance(self.draft, Model):
+            token = theory.forward_seconds(machine, self.draft, 1, batch, self.context)
+        else:
+            token = self.draft * float(seconds[0])
+        drafts = {DRAFT: DraftCost(token=token)}
+        return StepCosts(tuple(zip(rows.tolist(), seconds.tolist(), strict=True)), drafts=drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +84,9 @@ def batches(deployment: Deployment, alpha: float, k: int, sizes: Sequence[int], 
 
 
 def _row(deployment: Deployment, alpha: float, k: int, size: int, most: int) -> BatchRow:
-    costs = deployment.costs(size, most)
+    costs = deployment.costs(size)
+    c, v = costs.c(), costs.v
     plain = size / theory.forward_seconds(deployment.machine, deployment.target, 1, size, deployment.context)
-    gained = theory.speedup(alpha, k, costs.c, costs.v)
-    best = theory.best_k(alpha, costs.c, costs.v, most=most)
-    return BatchRow(size, plain, costs.c, theory.verify_cost(costs.v, k + 1), gained, plain * gained, best)
+    gained = theory.speedup(alpha, k, c, v)
+    best = theory.best_k(alpha, c, v, most=most)
+    return BatchRow(size, plain, c, v(k + 1), gained, plain * gained, best)

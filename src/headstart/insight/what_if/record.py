@@ -6,19 +6,17 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from headstart import theory
 from headstart.insight.what_if.question import WhatIf
 
 
 def record(found: WhatIf) -> dict[str, Any]:
     """All numbers; what is infinite or no number is null."""
     costs = found.costs
-    rows = range(1, costs.most + 2)
     numbers = {
         "headstart_simulate": 1,
         "batch": found.batch,
-        "c": costs.c,
-        "verify_cost": dict(zip(rows, theory.verify_cost(costs.v, list(rows)).tolist(), strict=True)),
+        "c": costs.c(),
+        "verify_cost": {rows: costs.v(rows) for rows in range(1, found.most + 2)},
         "answers": [{**asdict(a), "best": a.best._asdict()} for a in found.answers],
         "maps": {
             **asdict(found.maps),

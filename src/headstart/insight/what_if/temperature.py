@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from headstart import theory
-from headstart.insight.what_if.answers import Costs
+from headstart.insight.what_if.answers import MOST
 from headstart.simulate import dial_logits
-from headstart.theory import BestK
+from headstart.theory import BestK, StepCosts
 
 _DRAWS, _HALVINGS = 1000, 30
 _CURVE = 21
@@ -46,15 +46,15 @@ class Temperatures:
     curve: tuple[TemperatureRow, ...]
 
 
-def temperatures(alpha: float, values: Sequence[float], costs: Costs) -> Temperatures:
+def temperatures(alpha: float, values: Sequence[float], costs: StepCosts, most: int = MOST) -> Temperatures:
     """The toy whose acceptance at temperature 1 is `alpha`, or as near as it gets, at these temperatures."""
     agreement = _agreement(alpha)
     even = np.linspace(0, max(2.0, *values), _CURVE)
-    rows = _rows(agreement, np.array([*values, *even]), costs)
+    rows = _rows(agreement, np.array([*values, *even]), costs, most)
     return Temperatures(alpha, _alpha(agreement), agreement, rows[: len(values)], rows[len(values) :])
 
 
-def _rows(agreement: float, values: Any, costs: Costs) -> tuple[TemperatureRow, ...]:
+def _rows(agreement: float, values: Any, costs: StepCosts, most: int) -> tuple[TemperatureRow, ...]:
     target, draft = _logits(agreement)
     drawn = theory.acceptance_at(target, draft, values).mean(0)
     point = theory.point_acceptance_at(target, draft, values).mean(0)
@@ -62,9 +62,9 @@ def _rows(agreement: float, values: Any, costs: Costs) -> tuple[TemperatureRow, 
         TemperatureRow(
             float(t),
             float(a),
-            theory.best_k(a, costs.c, costs.v, most=costs.most),
+            theory.best_k(a, costs.c(), costs.v, most=most),
             float(b),
-            theory.best_k(b, costs.c, costs.v, most=costs.most),
+            theory.best_k(b, costs.c(), costs.v, most=most),
         )
         for t, a, b in zip(values, drawn, point, strict=True)
     )

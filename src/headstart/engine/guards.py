@@ -1,0 +1,134 @@
+"""What a drafter, a pacing or a listener does wrong must not hurt the text: guards that contain and report it.
+
+A drafter or pacing that raises or answers nonsense is not asked again for the requests concerned; their stats carry a
+typed reason, and the target goes on alone. A listener that raises is logged; the others still hear of the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headstart.drafters import Drafter, Observation, Row
+from headstart.errors import DrafterFailed, HeadstartError, PacingFailed
+from headstart.pacing import Pacing
+from headstart.types import Budget, Draft, Step
+
+NO_DRAFT = Draft()
+log = logging.getLogger(__name__)
+
+
+class GuardedDrafter:
+    """A drafter that never raises.
+
+    failures: by request, why the drafter is not asked for it any more; the engine takes them out at commit.
+    """
+
+    def __init__(self, drafter: Drafter, vocab_size: int) -> None:
+        self.drafter = drafter
+        self.failures: dict[int, HeadstartError] = {}
+        self._vocab_size = vocab_size
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        """A draft for each row, empty where the row has no budget or the drafter failed."""
+        asked = [row for row in rows if row.budget.nodes > 0]
+        if not asked:
+            return [NO_DRAFT] * len(rows)
+        try:
+            proposed = [
+                self._checked(row, draft) for row, draft in zip(asked, self.drafter.propose(asked), strict=True)
+            ]
+        except Exception as error:  # whatever it is, the target goes on
+            self._fail([row.request for row in asked], error)
+            return [NO_DRAFT] * len(rows)
+        drafts = iter(proposed)
+        return [next(drafts) if row.budget.nodes > 0 else NO_DRAFT for row in rows]
+
+    def observe(self, observation: Observation) -> None:
+        try:
+            self.drafter.observe(observation)
+        except Exception as error:  # whatever it is, the target goes on
+            self._fail([observation.step.request], error)
+
+    def release(self, request: int) -> None:
+        try:
+            self.drafter.release(request)
+        except Exception as error:  # whatever it is, the target goes on
+            self._fail([request], error)
+
+    def _checked(self, row: Row, draft: Draft) -> Draft:
+        if len(draft) > row.budget.nodes:
+            raise ValueError(f"{len(draft)} nodes for a budget of {row.budget.nodes}")
+        if any(not 0 <= token < self._vocab_size for token in draft.tokens):
+            raise ValueError(f"a draft token is outside the vocabulary of {self._vocab_size}")
+        if draft.q is not None and tuple(draft.q.shape) != (len(draft), self._vocab_size):
+            raise ValueError(f"q has the shape {tuple(draft.q.shape)}, not {(len(draft), self._vocab_size)}")
+        return draft if draft.source or not len(draft) else replace(draft, source=self.drafter.name)
+
+    def _fail(self, requests: Sequence[int], error: Exception) -> None:
+        failure = DrafterFailed(
+            f"the drafter raised {type(error).__name__}: {error}",
+            hint="the text is the target's own; report the drafter's traceback",
+        )
+        failure.__cause__ = error
+        self.failures.update(dict.fromkeys(requests, failure))
+
+
+class GuardedPacing:
+    """A pacing that never raises. After its first failure nothing is drafted any more, because of `failure`."""
+
+    def __init__(self, pacing: Pacing) -> None:
+        self.pacing = pacing
+        self.failure: HeadstartError | None = None
+
+    def plan(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows, each with its budget."""
+        if self.failure is None:
+            try:
+                budgets = self.pacing.plan(rows)
+                return [replace(row, budget=budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
+            except Exception as error:  # whatever it is, the target goes on
+                self._fail(error)
+        budget = Budget(0, str(self.failure))
+        return [replace(row, budget=budget) for row in rows]
+
+    def observe(self, step: Step) -> None:
+        self._tell(lambda: self.pacing.observe(step))
+
+    def release(self, request: int) -> None:
+        self._tell(lambda: self.pacing.release(request))
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        if self.failure is None:
+            try:
+                action()
+            except Exception as error:  # whatever it is, the target goes on
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        log.exception("the pacing %s raised; nothing is drafted any more", self.pacing.name)
+        self.failure = PacingFailed(
+            f"the pacing raised {type(error).__name__}: {error}",
+            hint="the text is the target's own; report the pacing's traceback",
+        )
+        self.failure.__cause__ = error
+
+
+class Listeners:
+    """Functions that are called with every step."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Step], None]] = []
+
+    def add(self, listener: Callable[[Step], None]) -> Callable[[], None]:
+        """Returns a function that takes it out again."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def publish(self, step: Step) -> None:
+        for listener in tuple(self._listeners):
+            try:
+                listener(step)
+            except Exception:  # whatever it is, the text goes on
+                log.exception("a listener raised at step %d of request %d", step.index, step.request)

@@ -1,0 +1,54 @@
+"""`Row`: one request's part in one step, as pacing, drafter and forward see it. A value: it holds no live state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise, Purpose
+from headstart.types import Budget, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request in one step.
+
+    Its tokens are a copy, so that a row can be kept, compared, or sent to another thread or process.
+    """
+
+    request: int
+    """The request's number, by which drafter and pacing keep what they know of it."""
+    tokens: tuple[int, ...]
+    """All committed tokens; the last one is x0, the pending token."""
+    law: LawState
+    """The request's sampling processors, for drafters that draw from a law of their own."""
+    noise: Noise
+    """The request's noise."""
+    purpose: Purpose = Purpose.DRAFT
+    """Whose noise a draft is drawn with; under rule "coupled" it is the target's own."""
+    reproducible: bool = False
+    """A seed promises this request's text, and the text depends on its drafts: they may depend on nothing but the
+    request itself and what was known when the engine was loaded, so neither on clocks nor on other requests."""
+    slot: int = 0
+    """Where the target's cache holds the request (see `Drafter.attach`)."""
+    feed: tuple[int, ...] = ()
+    """The committed tokens that the step's forward reads: those that are not in the cache, up to x0 or a part."""
+    judged: bool = True
+    """Whether the forward reaches x0, so that tokens come of it. False for a chunk of a long prompt."""
+    room: int = 0
+    """The most draft tokens that could be of use; 0 where the request may not draft."""
+    budget: Budget = field(default_factory=Budget)
+    """How much may be drafted. Pacing decides it, so it is empty in the rows that pacing is given."""
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.law.sampling
+
+    def draw(self, q: NDArray[Any], depth: int) -> int:
+        """Draw the draft token `depth` places after the first (0-based) from the law q [V]."""
+        start = len(self.tokens)
+        lane = start if self.purpose is Purpose.DRAFT else 0
+        return self.noise.draw(q, start + depth, self.purpose, lane)

@@ -1,0 +1,163 @@
+"""What a step costs: its forward by rows, its drafts by source and depth, and everything else. The only cost model.
+
+Profiles, benches and the doctor measure one in seconds; the simulator and what-if take one in plain steps. Two figures
+follow from it, and they mean the same in every report and formula:
+
+    v(n)  a step of n rows without its drafts, over a plain step
+    c     a drafted level (a token of a chain), over a plain step
+
+A plain step is one row, nothing drafted. Source: the terms c and v(n) are those of `headstart.theory.speed`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import MappingProxyType
+
+from headstart.options import check_number
+from headstart.theory.speed import verify_cost
+
+DRAFT = "draft"
+"""The source's name where there is only one and nobody named it."""
+_NOTHING: Mapping[str, tuple[float, float]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCost:
+    """Seconds of a source's draft: start + token * depth, for one request.
+
+    A level of a tree costs one forward of the drafter, like a token of a chain, however many nodes it has.
+    """
+
+    start: float = 0.0
+    """Seconds of a draft, whatever its depth."""
+    token: float = 0.0
+    """Seconds of each level."""
+    read: float = 0.0
+    """Seconds per token of context that the drafter has not read yet."""
+    growth: float = 0.0
+    """What each further request of a batch adds, as a share of the first one's seconds."""
+    hidden: bool = False
+    """Whether the drafter works while the target verifies: only what outlasts the forward then takes time."""
+
+    def seconds(self, depth: float, requests: float = 1) -> float:
+        """Seconds to draft `depth` levels for so many requests at a time."""
+        return (self.start + self.token * depth) * (1 + self.growth * max(0.0, requests - 1))
+
+    def scaled(self, factor: float) -> DraftCost:
+        """Everything so many times as slow."""
+        return DraftCost(self.start * factor, self.token * factor, self.read * factor, self.growth, self.hidden)
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Costs of a target and its drafters, in seconds or in any one unit of time.
+
+    Raises:
+        ValueError: rows do not begin with 1 and ascend, or a cost is not a finite number of at least 0.
+    """
+
+    rows: tuple[tuple[int, float], ...]
+    """(n, seconds of a forward of n rows of one request), ascending from one row; raw, as measured."""
+    request: float = 0.0
+    """Seconds that each further request of a batch adds to a forward of as many rows."""
+    drafts: Mapping[str, DraftCost] = field(default_factory=dict)
+    """By source."""
+    overhead: float = 0.0
+    """Seconds of a plain step outside its forward: the law, the rule, the text, the events."""
+    row_overhead: float = 0.0
+    """Seconds that each further row adds to the overhead."""
+
+    def __post_init__(self) -> None:
+        numbers = [n for n, _ in self.rows]
+        if not numbers or numbers[0] != 1 or numbers != sorted(set(numbers)):
+            raise ValueError(f"costs must begin with a forward of one row and ascend: {numbers}")
+        if any(not (math.isfinite(seconds) and seconds > 0) for _, seconds in self.rows):
+            raise ValueError("the cost of a forward must be a positive number")
+        found = [getattr(cost, each.name) for cost in self.drafts.values() for each in fields(cost)]
+        if any(not (math.isfinite(x) and x >= 0) for x in (self.request, self.overhead, self.row_overhead, *found)):
+            raise ValueError("a cost must be a number of at least 0")
+
+    @classmethod
+    def in_plain_steps(cls, c: float = 0.1, v: Mapping[int, float] | None = None) -> StepCosts:
+        """Costs in plain steps.
+
+        Args:
+            c: of a drafted token of the source `DRAFT`.
+            v: {rows: cost}, with 1 among the rows, in any unit; without it a forward of any width costs a plain step.
+
+        Raises:
+            InvalidOption: c below 0, or a v that is no cost.
+        """
+        check_number("c", c, low=0)
+        numbers = sorted(v) if v else [1]
+        rows = tuple((int(n), float(verify_cost(v, n))) for n in numbers)
+        verify_cost(v, 1)
+        return cls(rows, drafts={DRAFT: DraftCost(token=float(c))})
+
+    @cached_property
+    def forwards(self) -> dict[int, float]:
+        """Seconds of a forward by measured number of rows, never falling: see `rising`."""
+        return dict(zip((n for n, _ in self.rows), rising([seconds for _, seconds in self.rows]), strict=True))
+
+    def forward(self, rows: float, batch: int = 1) -> float:
+        """Seconds of a target forward of so many rows in all: straight lines between the measured numbers of rows, and
+        the last slope beyond them. `rows` may be an expectation."""
+        numbers, seconds = self._curve
+        if len(numbers) == 1:
+            return seconds[0] + (batch - 1) * self.request
+        high = min(max(bisect_right(numbers, rows), 1), len(numbers) - 1)
+        slope = (seconds[high] - seconds[high - 1]) / (numbers[high] - numbers[high - 1])
+        return seconds[high - 1] + slope * (max(rows, 1) - numbers[high - 1]) + (batch - 1) * self.request
+
+    def draft(self, source: str, depth: float, requests: float = 1) -> float:
+        """Seconds to draft `depth` levels for so many requests, hidden or not."""
+        return self.drafts[source].seconds(depth, requests)
+
+    def outside(self, rows: float) -> float:
+        """Seconds of a step outside its forward and its drafts."""
+        return self.overhead + self.row_overhead * (rows - 1)
+
+    def step(self, rows: float, batch: int = 1, drafts: Mapping[str, tuple[float, float]] = _NOTHING) -> float:
+        """Seconds of a step of so many rows. drafts: (depth, requests that ask) by source.
+
+        Hidden drafts run beside the forward, so that the longer of the two counts; others come before it.
+        """
+        before = hidden = 0.0
+        for source, (depth, requests) in drafts.items():
+            seconds = self.draft(source, depth, requests)
+            if self.drafts[source].hidden:
+                hidden += seconds
+            else:
+                before += seconds
+        return before + max(self.forward(rows, batch), hidden) + self.outside(rows)
+
+    @cached_property
+    def plain(self) -> float:
+        """Seconds of a plain step."""
+        return self.step(1)
+
+    def v(self, rows: float) -> float:
+        """v(n): a step of n rows without its drafts, in plain steps."""
+        return self.step(rows) / self.plain
+
+    def c(self, source: str = DRAFT, depth: float = 1.0) -> float:
+        """c: a drafted level in plain steps, as the mean over a draft so deep."""
+        return self.draft(source, depth) / max(depth, 1.0) / self.plain
+
+    @cached_property
+    def _curve(self) -> tuple[list[int], list[float]]:
+        return list(self.forwards), list(self.forwards.values())
+
+
+def rising(seconds: list[float]) -> list[float]:
+    """The costs of forwards of more and more rows, without those that are above a later one: more rows never cost less,
+    and noise only adds time, so the later measurement is right."""
+    found: list[float] = []
+    for value in reversed(seconds):
+        found.append(min(value, found[-1]) if found else value)
+    return found[::-1]

@@ -1,0 +1,15 @@
+"""Rows of requests that no engine serves, for tests of pacing."""
+
+from __future__ import annotations
+
+from headstart.row import Row
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise
+from headstart.types import Sampling
+
+_LAW = LawState(Sampling(), (), 9, frozenset())
+
+
+def a_row(request: int, tokens: int, room: int, *, reproducible: bool = False) -> Row:
+    """A row with so many committed tokens and room for so many more."""
+    return Row(request, (1,) * tokens, _LAW, Noise(0), room=room, reproducible=reproducible)
