@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,9 +30,7 @@ def random_logits(rows: int, seed: int = 0, vocab_size: int = V, scale: float = 
 
 
 def state_of(sampling: Sampling, output: Sequence[int] = OUTPUT, vocab_size: int = V) -> LawState:
-    state = LawState(sampling, PROMPT, vocab_size, STOPS)
-    state.extend(output)
-    return state
+    return LawState(sampling, PROMPT, vocab_size, STOPS).after(output)
 
 
 def transformers_logits(x: Tensor, s: Sampling, output: Sequence[int] = OUTPUT) -> Tensor:
@@ -224,13 +223,14 @@ def test_a_row_with_nothing_left_is_nan() -> None:
     assert law(x[:1], rows[:1]).isnan().all()
 
 
-def test_the_logits_are_left_as_they_were() -> None:
+def test_the_logits_and_the_state_are_left_as_they_were() -> None:
     for s in (*SAMPLED.values(), *GREEDY.values()):
         x = random_logits(3, seed=5)
         kept, state = x.clone(), state_of(s)
+        before = pickle.dumps(state)
         law(x, [LawRow(state, (1, 2)), LawRow(state), LawRow(state, (3,))])
         assert torch.equal(x, kept)
-        assert state.generated == len(OUTPUT)
+        assert pickle.dumps(state) == before
 
 
 def test_low_precision_logits_are_read_in_float32() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 TAIL = 8
 """Committed tokens before what the draft wrote that the target's tokenizer reads with it."""
+_UNSETTLED = 8
+"""Draft tokens at the end of the committed text that may still change, as a rule; more cost a rebuilt law."""
 
 
 class TranslatedDraft(Drafter):
@@ -116,18 +118,15 @@ class TranslatedDraft(Drafter):
         way = self.translation.way
         if way == "ids" or (way == "intersection" and not context.sampling.greedy):
             return _Drawn(context, row, min(context.budget.nodes, room))
-        state = self._plain if context.law.unedited else self._edited(context, row)
+        state = self._plain if context.law.unedited else row.law(lambda prompt: self._edited(context.law, prompt))
         return _Written(context, row, self.translation, state, context.budget.nodes if room > 0 else 0, room)
 
-    def _edited(self, context: Row, row: _Row) -> LawState:
-        """The request's processors, acting on the draft's own tokens of the same text."""
-        sampling, to_draft = context.sampling, self.translation.to_draft
-        bias = {to_draft[token]: value for token, value in sampling.logit_bias.items() if token in to_draft}
-        stops = frozenset(to_draft[token] for token in context.law.stop_ids if token in to_draft)
-        own = replace(sampling, logit_bias=bias)
-        state = LawState(own, row.ids[: row.prompt], self.runner.vocab_size, stops, self.runner.device)
-        state.extend(row.ids[row.prompt :])
-        return state
+    def _edited(self, law: LawState, prompt: Sequence[int]) -> LawState:
+        """The request's processors, acting on the draft's own tokens of the prompt."""
+        to_draft = self.translation.to_draft
+        bias = {to_draft[token]: value for token, value in law.sampling.logit_bias.items() if token in to_draft}
+        stops = frozenset(to_draft[token] for token in law.stop_ids if token in to_draft)
+        return LawState(replace(law.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
 
     def _catch_up(self, rows: Sequence[_Row]) -> None:
         """Read long unread stretches (a prompt) in chunks, so that a forward's size is bounded."""
@@ -186,9 +185,11 @@ class _Row:
         self.slot = slot
         self.cached: list[int] = []
         self.feed: list[int] = []
-        self.prompt = -1
         self._transcript = transcript(translation)
         self._same = 0
+        self._prompt = -1
+        self._law: LawState | None = None
+        self._counted = 0  # ids that `_law` has taken in
 
     @property
     def ids(self) -> list[int]:
@@ -198,8 +199,10 @@ class _Row:
         """Compare with the committed text; only what is newer than the last time can differ."""
         stable = self._transcript.follow(tokens)
         ids = self._transcript.ids
-        if self.prompt < 0:
-            self.prompt = len(ids)
+        if self._prompt < 0:
+            self._prompt = len(ids)
+        if stable < self._counted:
+            self._law = None
         # The last token is always fed anew: its logits are what the draft begins with
         end = max(0, min(len(self.cached), len(ids) - 1))
         same = min(self._same, stable, end)
@@ -208,6 +211,18 @@ class _Row:
         del self.cached[same:]
         self.feed = ids[same:]
         self._same = same
+
+    def law(self, begin: Callable[[Sequence[int]], LawState]) -> LawState:
+        """The processors at the end of the ids. begin: makes those at the end of a prompt.
+
+        The last ids often change when more text follows, so they are taken in anew each time.
+        """
+        ids = self.ids
+        if self._law is None:
+            self._law, self._counted = begin(ids[: self._prompt]), self._prompt
+        settled = max(self._counted, len(ids) - _UNSETTLED)
+        self._law, self._counted = self._law.after(ids[self._counted : settled]), settled
+        return self._law.after(ids[settled:])
 
 
 class _Drawn(Guess):

@@ -44,7 +44,7 @@ class Prompts:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            law=LawState(sampling, ids, target.vocab_size, stop_ids, target.device),
+            law=LawState(sampling, ids, target.vocab_size, stop_ids),
             stop_ids=stop_ids,
             limit=target.max_length,
             speculation=speculation,

@@ -104,7 +104,7 @@ class Request:
         if not self.sampling.stop:
             ended = self.finish_reason == "stop"
             self.text.push(tokens[: taken - 1] if ended else tokens[:taken])
-        self.law.extend(tokens[:taken])
+        self.law = self.law.after(tokens[:taken])
         return tuple(tokens[:taken])
 
     def _shows_stop(self, token: int) -> bool:

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
 from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.hub import hub
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
@@ -52,7 +53,7 @@ def config_folder(source: str) -> Path | None:
     """Where the config.json of a directory or hub id can be read; None if it cannot, which loading will explain."""
     if Path(source).is_dir():
         return Path(source)
-    with suppress(OSError):
+    with suppress(OSError), hub(source):
         found = cached_file(source, "config.json")
         return None if found is None else Path(found).parent
     return None
@@ -150,10 +151,9 @@ def context_limit(config: Any) -> int:
 
 def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
     """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's."""
-    try:
+    named = None
+    with suppress(OSError), hub(source):
         named = GenerationConfig.from_pretrained(source).eos_token_id
-    except OSError:
-        named = None
     if named is None:
         named = config.get_text_config().eos_token_id
     if named is None and tokenizer is not None:
@@ -196,12 +196,19 @@ def _progress(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def reading(source: str) -> Iterator[None]:
-    """Turn what transformers raises while it reads a model into typed errors."""
+    """Turn what transformers raises while it reads a model into typed errors; without a network, within seconds."""
+    unreachable = ""
     try:
-        yield
+        with hub(source) as unreachable:
+            yield
     except UnsupportedModel:
         raise
     except OSError as error:
+        if unreachable:
+            raise ModelNotFound(
+                f"{source!r} is no directory and not in the local cache, and {unreachable}",
+                hint="check the path, or the network (and HF_ENDPOINT, if it is set)",
+            ) from error
         raise ModelNotFound(
             f"no model could be read from {source!r}: {str(error).splitlines()[0]}",
             hint='give a directory with config.json and *.safetensors, a hub id, or "bundled"',

@@ -2,9 +2,11 @@
 
 A row is one position of one request: its logits, what was committed before it (`LawState`) and the draft tokens
 in between (`LawRow.drafted`), so that a node of a draft is judged by the law the target would have there. The
-order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens, temperature, top_k, top_p,
-min_p. Definitions: transformers' `generation/logits_process.py`, ties included; presence and frequency as in the
-OpenAI API reference, "Frequency and presence penalties" (counts of *output* tokens, as vLLM has it too).
+order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens (in processors.py), any further
+processors of the state, and then temperature, top_k, top_p, min_p (here, all rows at once).
+
+Definitions: transformers' `generation/logits_process.py`, ties included; presence and frequency as in the OpenAI API
+reference, "Frequency and presence penalties" (counts of *output* tokens, as vLLM has it too).
 
 Everything is float32. No row reads another: a row's law has the same bits in any batch, and a NaN stays in its
 row. A processor that no row uses is not run. Shapes: R rows, V vocabulary.
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.errors import InvalidOption
+from headstart.rule.processors import Processor, processors_of
 from headstart.types import Sampling, TokenLogprob
 
 # Logits divided by this stay inside float32, and no two that differ are likely at once: lower temperatures count as it.
@@ -32,12 +35,23 @@ NUCLEUS_WIDTHS = (128, 1024, 8192)
 
 
 class LawState:
-    """What the processors of one request need to know: its Sampling, its counts, how many tokens it has emitted.
+    """What the law of one request needs besides the logits: an immutable value, which can be pickled.
 
-    vocab_size is V, the width of the target's logits. stop_ids: the EOS ids (unless ignore_eos) and
-    stop_token_ids, which is what min_tokens masks. Tensors are kept only while a penalty needs them.
+    Args:
+        sampling: temperature and filters, and the built-in processors (`processors_of`).
+        prompt: token ids, which the repetition penalty counts as seen.
+        vocab_size: V, the width of the target's logits.
+        stop_ids: what min_tokens masks: the EOS ids (unless ignore_eos) and stop_token_ids.
+        processors: further ones, which edit after the built-in ones in the order given.
+
     Raises `InvalidOption` if logit_bias names a token outside the vocabulary.
     """
+
+    sampling: Sampling
+    stop_ids: tuple[int, ...]
+    """Those inside the vocabulary."""
+    processors: tuple[Processor, ...]
+    """What edits the logits before the temperature, in order, at the end of the committed text."""
 
     def __init__(
         self,
@@ -45,7 +59,8 @@ class LawState:
         prompt: Sequence[int],
         vocab_size: int,
         stop_ids: frozenset[int],
-        device: torch.device | str = "cpu",
+        *,
+        processors: Sequence[Processor] = (),
     ) -> None:
         outside = [token for token in sampling.logit_bias if token >= vocab_size]
         if outside:
@@ -53,33 +68,28 @@ class LawState:
                 f"logit_bias names token {outside[0]}", hint=f"the vocabulary has the ids 0 to {vocab_size - 1}"
             )
         self.sampling = sampling
-        self.generated = 0
         self.stop_ids = tuple(sorted(token for token in stop_ids if token < vocab_size))
-        # Whether nothing comes before the temperature
-        self.unedited = not (
-            sampling.logit_bias
-            or sampling.min_tokens
-            or sampling.repetition_penalty != 1
-            or sampling.presence_penalty
-            or sampling.frequency_penalty
-        )
-        self.seen: Tensor | None = None  # int64: the ids in prompt and output, some more than once
-        self.counts: Tensor | None = None  # float32 [V]: occurrences in the output
-        if sampling.repetition_penalty != 1:
-            # Some embeddings are wider than the logits; such a token cannot be emitted, nor penalised.
-            inside = sorted({token for token in prompt if token < vocab_size})
-            self.seen = torch.tensor(inside, dtype=torch.long, device=device)
-        if sampling.presence_penalty or sampling.frequency_penalty:
-            self.counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
+        self.processors = (*processors_of(sampling, prompt, vocab_size, self.stop_ids), *processors)
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Append emitted tokens. Called by commit only; the only mutation."""
-        self.generated += len(tokens)
-        if self.seen is not None:
-            self.seen = torch.cat([self.seen, self.seen.new_tensor(tokens)])
-        if self.counts is not None:
-            ids = torch.tensor(tokens, dtype=torch.long, device=self.counts.device)
-            self.counts.index_add_(0, ids, torch.ones_like(ids, dtype=torch.float32))
+    @property
+    def unedited(self) -> bool:
+        """Whether nothing comes before the temperature."""
+        return not self.processors
+
+    def after(self, tokens: Sequence[int]) -> LawState:
+        """The state once these tokens have been emitted as well."""
+        if not self.processors or not tokens:
+            return self
+        return self._with(self.sampling, tuple(processor.after(tokens) for processor in self.processors))
+
+    def filtered(self, sampling: Sampling) -> LawState:
+        """The same processors, followed by the temperature and filters of another `Sampling`."""
+        return self._with(sampling, self.processors)
+
+    def _with(self, sampling: Sampling, processors: tuple[Processor, ...]) -> LawState:
+        state = object.__new__(LawState)
+        state.sampling, state.stop_ids, state.processors = sampling, self.stop_ids, processors
+        return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,11 @@ class LawRow:
 
     state: LawState
     drafted: tuple[int, ...] = ()
+
+    @property
+    def processors(self) -> tuple[Processor, ...]:
+        """Those that act on this row."""
+        return self.state.after(self.drafted).processors
 
 
 def law(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
@@ -149,16 +164,8 @@ def _column(values: Iterable[float], like: Tensor) -> Tensor:
     return torch.tensor(list(values), dtype=torch.float32, device=like.device).unsqueeze(1)
 
 
-def _index(pairs: Sequence[tuple[int, int]], like: Tensor) -> tuple[Tensor, ...]:
-    """(row, token) pairs as the two index tensors of `index_put_`."""
-    return torch.tensor(pairs, dtype=torch.long, device=like.device).unbind(1)
-
-
 def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    """What comes before temperature: bias, penalties and min_tokens, in float32.
-
-    min_tokens goes in with the bias: it adds -inf, which no penalty can bring back.
-    """
+    """The logits in float32 after the processors of each row."""
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
     x = logits.float()
     if all(row.state.unedited for row in rows):
@@ -170,81 +177,23 @@ def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
 
 @np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for
 def _edit_on_host(logits: NDArray[np.float32], rows: Sequence[LawRow]) -> NDArray[np.float32]:
-    """As `_edit_on_device`, to the bit, row by row: the work is small, and a dozen tensor operations would not be."""
+    """Row by row: the work is small, and a dozen tensor operations would not be."""
     edited = logits.copy()
     for x, row in zip(edited, rows, strict=True):
-        sampling, state = row.state.sampling, row.state
-        if sampling.logit_bias:
-            x[list(sampling.logit_bias)] += np.array(list(sampling.logit_bias.values()), dtype=np.float32)
-        if state.stop_ids and state.generated + len(row.drafted) < sampling.min_tokens:
-            x[list(state.stop_ids)] += np.float32(-math.inf)
-        if state.seen is not None:
-            seen = state.seen.numpy()
-            ids = np.concatenate([seen, row.drafted]) if row.drafted else seen
-            score, penalty = x[ids], np.float32(sampling.repetition_penalty)
-            x[ids] = np.where(score < 0, score * penalty, score / penalty)
-        if state.counts is not None:
-            counts = state.counts.numpy()
-            if row.drafted:
-                counts = counts.copy()
-                np.add.at(counts, list(row.drafted), np.float32(1))
-            x -= counts * np.float32(sampling.frequency_penalty)
-            x -= np.minimum(counts, np.float32(1)) * np.float32(sampling.presence_penalty)
+        for processor in row.processors:
+            processor.edit(x)
     return edited
 
 
-def _edit_on_device(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    return _presence_and_frequency(_repetition(_add_bias(x, rows), rows), rows)
-
-
-def _add_bias(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    """logit_bias, and -inf on the stop ids of rows that min_tokens still holds.
-
-    Added, not filled in: a NaN at a stop id stays a NaN.
-    """
-    terms: list[tuple[int, int]] = []
-    values: list[float] = []
-    for r, row in enumerate(rows):
-        sampling, state = row.state.sampling, row.state
-        if sampling.logit_bias:
-            terms.extend((r, token) for token in sampling.logit_bias)
-            values.extend(sampling.logit_bias.values())
-        if state.generated + len(row.drafted) < sampling.min_tokens:
-            terms.extend((r, token) for token in state.stop_ids)
-            values.extend([-math.inf] * len(state.stop_ids))
-    if not terms:
-        return x
-    return x.index_put(_index(terms, x), torch.tensor(values, dtype=torch.float32, device=x.device), accumulate=True)
-
-
-def _repetition(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    """repetition_penalty over prompt, output and draft: a seen logit is divided by it if positive, else multiplied.
-
-    Only the seen logits are touched: a vocabulary is far wider than most texts. A token seen twice is written
-    twice with the same value.
-    """
-    seen = [(r, row.state.seen, row) for r, row in enumerate(rows) if row.state.seen is not None]
-    if not seen:
-        return x
-    ids = torch.cat([part for _, ids, row in seen for part in (ids, ids.new_tensor(row.drafted))])
-    lengths = torch.tensor([len(ids) + len(row.drafted) for _, ids, row in seen], device=x.device)
-    owner = torch.tensor([r for r, _, _ in seen], device=x.device).repeat_interleave(lengths)
-    penalty = _column((row.state.sampling.repetition_penalty for row in rows), x)[owner, 0]
-    score = x[owner, ids]
-    return x.index_put((owner, ids), torch.where(score < 0, score * penalty, score / penalty))
-
-
-def _presence_and_frequency(x: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    """x[t] - count[t] * frequency_penalty - (count[t] > 0) * presence_penalty, over output and draft."""
-    if all(row.state.counts is None for row in rows):
-        return x
-    none = torch.zeros(x.shape[1], dtype=torch.float32, device=x.device)
-    counts = torch.stack([none if row.state.counts is None else row.state.counts for row in rows])
-    if drafted := [(r, token) for r, row in enumerate(rows) for token in row.drafted]:
-        counts.index_put_(_index(drafted, x), torch.tensor(1.0, device=x.device), accumulate=True)
-    presence = _column((row.state.sampling.presence_penalty for row in rows), x)
-    frequency = _column((row.state.sampling.frequency_penalty for row in rows), x)
-    return x - counts * frequency - counts.clamp(max=1) * presence
+def _edit_on_device(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+    """As `_edit_on_host`, to the bit, for all rows at once whose next processor is of the same class."""
+    edited = logits.clone()
+    waiting = {r: list(row.processors) for r, row in enumerate(rows)}
+    while waiting := {r: processors for r, processors in waiting.items() if processors}:
+        kind = type(next(iter(waiting.values()))[0])
+        turn = [r for r, processors in waiting.items() if type(processors[0]) is kind]
+        kind.edit_rows(edited, [(r, waiting[r].pop(0)) for r in turn])
+    return edited
 
 
 def _temperature(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:

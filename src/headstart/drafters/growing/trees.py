@@ -29,11 +29,10 @@ by guess, in order. A drafter subclasses `Guess` to keep data of its own with it
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -48,10 +47,11 @@ from headstart.model.packed import Segment
 from headstart.rule.law import LawRow, LawState, law, process
 from headstart.rule.noise import Purpose
 from headstart.theory.trees import Shape
-from headstart.types import Draft
+from headstart.types import Draft, Sampling
 
 _NODES = 1 << 32
 """Lanes of a round's noise lie so far apart: one for each node that has children drawn."""
+_TEMPERATURE_1 = Sampling(temperature=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +284,7 @@ def _grow_drawn(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
 def _scoring(state: LawState) -> LawState:
     """The processors by which guesses are scored. A greedy law has no second choice, so for a greedy request it is
     the law at temperature 1, after bias and penalties."""
-    if not state.sampling.greedy:
-        return state
-    warm = copy.copy(state)
-    warm.sampling = replace(state.sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    return warm
+    return state.filtered(_TEMPERATURE_1) if state.sampling.greedy else state
 
 
 def draw_children(context: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:

@@ -115,7 +115,7 @@ class EngineReference:
             ContextExceeded: prompt and tokens do not fit into the model's context.
         """
         logits = self._logits(tuple(prompt), tuple(tokens))
-        state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling), self._runner.device)
+        state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling))
         rows = [LawRow(state, tuple(tokens[:i])) for i in range(len(tokens) + 1)]
         found: Law = law(logits, rows).cpu().numpy()
         return found

@@ -122,7 +122,7 @@ class _Changes:
         self.margin = max(self.margin, float((ours - theirs).diff().abs().max()))
         ours, theirs = (each.log_softmax(-1).gather(1, best[:, :1]) for each in (base, again))
         self.logprob = max(self.logprob, float((ours - theirs).abs().max()))
-        state = LawState(self._sampling, (), base.shape[1], frozenset(), base.device)
+        state = LawState(self._sampling, (), base.shape[1], frozenset())
         rows = [LawRow(state)] * len(base)
         variation = (law(base, rows) - law(again, rows)).abs().sum(-1) / 2
         self.variation = max(self.variation, float(variation.max()))
