@@ -35,6 +35,7 @@ from pacing_life import (
     paired,
     random_draft,
 )
+from pacing_stepwise import StepwisePacing
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -45,7 +46,6 @@ from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.drafters.draft_model import DraftModel
 from headstart.pacing import FixedPacing
-from headstart.pacing.stepwise import StepwisePacing
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 PARTS = ("lengths", "random", "slow", "switching", "batch")
