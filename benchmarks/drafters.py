@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -37,7 +37,9 @@ from rich.progress import track
 import headstart as hs
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
+from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
+from headstart.prompt_sets import PromptItem
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import Laws, verify
 from headstart.types import Draft, Verdict
@@ -168,13 +170,14 @@ def edit(text: str) -> str:
     return f"{body}\n    pass\n\n\n{body}\n    pass\n\n\n{half}"
 
 
-def read(args: argparse.Namespace, encode: Callable[[str], list[int]], room: int) -> tuple[list[list[int]], list[str]]:
+def read(args: argparse.Namespace, tokenizer: Any, room: int) -> tuple[list[list[int]], list[str]]:
     """Prompts as token ids, and the category of each."""
-    given = read_prompts(None, args.prompts) if args.prompts else list(PROMPTS)
-    texts = [prompt for prompt in given if isinstance(prompt, str)]
+    given = read_prompts(None, args.prompts) if args.prompts else [PromptItem(text) for text in PROMPTS]
+    edits = [edit(item.prompt) for item in given if isinstance(item.prompt, str)]
+    sent = [templated(tokenizer, item).prompt for item in given]
     found: list[tuple[list[int], str]] = []
-    for category, make_ in (("as given", str), ("edit", edit)):
-        encoded = (encode(make_(text)) for text in texts)
+    for category, prompts in (("as given", sent), ("edit", edits)):
+        encoded = (p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in prompts)
         fits = [ids for ids in encoded if len(ids) + args.max_tokens < room]
         found += [(ids, category) for ids in fits[: args.limit]]
     return [ids for ids, _ in found], [category for _, category in found]
@@ -238,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
     provenance = Provenance.now("headstart", "torch", "transformers")
     bench = Bench(args, console)
     tokenizer = bench.target.tokenizer
-    prompts, categories = read(args, lambda text: list(tokenizer(text)["input_ids"]), bench.runner.max_length)
+    prompts, categories = read(args, tokenizer, bench.runner.max_length)
     described = bench.engines[PLAIN].describe()
     kind = args.quantize or described["dtype"]
     label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name

@@ -27,6 +27,7 @@ from rich.table import Table
 
 import headstart as hs
 from headstart.commands.prompts import read_prompts
+from headstart.engine.prompts import templated
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft, Seconds
@@ -125,7 +126,8 @@ def main(argv: list[str] | None = None) -> None:
     draft_times = by_rows(draft, args.context, 3 * args.repetitions)
     bandwidth = max(bandwidth, read_bandwidth())
     limit, draft_limit = weight_bytes(engine.target) / bandwidth, weight_bytes(draft) / bandwidth
-    prompts = read_prompts(None, args.prompts)[: args.limit]
+    items = read_prompts(None, args.prompts)[: args.limit]
+    prompts = [templated(engine.tokenizer, item).prompt for item in items]
     parts = {
         "plain": split(engine.plain(), prompts, args.max_tokens),
         "drafting": split(engine, prompts, args.max_tokens),

@@ -45,7 +45,9 @@ import headstart as hs
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.drafters.draft_model import DraftModel
+from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
+from headstart.prompt_sets import PromptItem
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 PARTS = ("lengths", "random", "slow", "switching", "batch")
@@ -66,8 +68,9 @@ class Bench:
         assert drafter is not None
         self.drafter = drafter
         self.draft = next(part for part in drafter.parts if isinstance(part, DraftModel))
-        given = read_prompts(None, args.prompts) if args.prompts else list(PROMPTS)
-        ids = [p if isinstance(p, list) else list(self.loaded.tokenizer(p)["input_ids"]) for p in given]
+        given = read_prompts(None, args.prompts) if args.prompts else [PromptItem(text) for text in PROMPTS]
+        sent = [templated(self.loaded.tokenizer, item).prompt for item in given]
+        ids = [p if isinstance(p, list) else list(self.loaded.tokenizer(p)["input_ids"]) for p in sent]
         room = self.target.max_length - SWITCHING_TOKENS
         self.prompts = [prompt for prompt in ids if len(prompt) < room][: args.limit]
         self.plain = Contender(PLAIN, engine_on(self.target, None, None, max(BATCHES)))

@@ -33,16 +33,19 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 from workers import Starter, available_bytes
 
-from headstart.commands.prompts import Prompt, read_prompts
+from headstart.commands.prompts import read_prompts
+from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError
+from headstart.prompt_sets import PromptItem
 
 SPARE = 2 << 30
 """Bytes of memory that the rounds leave free."""
 
 
-def token_ids(given: Sequence[Prompt], tokenizer: Any, room: int) -> tuple[list[list[int]], int]:
+def token_ids(given: Sequence[PromptItem], tokenizer: Any, room: int) -> tuple[list[list[int]], int]:
     """The prompts of at most `room` tokens, as token ids, and how many were too long for that."""
-    ids = [p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in given]
+    sent = (templated(tokenizer, item).prompt for item in given)
+    ids = [p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in sent]
     fit = [prompt for prompt in ids if len(prompt) <= room]
     return fit, len(ids) - len(fit)
 

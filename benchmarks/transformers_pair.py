@@ -29,9 +29,11 @@ from rich.table import Table
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from headstart.commands.prompts import Prompt, read_prompts
+from headstart.commands.prompts import read_prompts
 from headstart.drafters.ngram import NgramDrafter
+from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError
+from headstart.prompt_sets import PromptItem
 
 RATIOS = (
     (OURS, PLAIN),
@@ -86,9 +88,10 @@ def paired(
     return {name: Result(name, tuple(map(tuple, rows))) for name, rows in found.items()}
 
 
-def fitting(given: Sequence[Prompt], tokenizer: Any, room: int, limit: int | None) -> tuple[list[list[int]], int]:
+def fitting(given: Sequence[PromptItem], tokenizer: Any, room: int, limit: int | None) -> tuple[list[list[int]], int]:
     """The first `limit` prompts of at most `room` tokens, as token ids, and how many were too long for that."""
-    ids = [p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in given]
+    sent = (templated(tokenizer, item).prompt for item in given)
+    ids = [p if isinstance(p, list) else list(tokenizer(p)["input_ids"]) for p in sent]
     fit = [prompt for prompt in ids if len(prompt) <= room]
     return fit[:limit], len(ids) - len(fit)
 

@@ -13,6 +13,7 @@ __all__ = [
     "EndpointFailed",
     "HeadstartError",
     "IncompatibleTokenizer",
+    "InvalidBatch",
     "InvalidFile",
     "InvalidOption",
     "InvalidPrompt",
@@ -57,6 +58,11 @@ class InvalidPrompt(HeadstartError, ValueError):
 
 class ContextExceeded(InvalidPrompt):
     """The prompt leaves no room for a single new token in the context."""
+
+
+class InvalidBatch(HeadstartError, ValueError):
+    """Rows that a forward cannot run: a token, position or place that does not exist. Nothing was written. Only a
+    drafter that runs forwards of its own can cause it, or a bug of headstart's."""
 
 
 class ModelNotFound(HeadstartError, FileNotFoundError):

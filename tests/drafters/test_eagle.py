@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.drafters import Observation, Row
-from headstart.drafters.eagle import EagleDrafter, static_shape
+from headstart.drafters.eagle import EagleDrafter
 from headstart.engine.engine import Engine
 from headstart.model import native
 from headstart.model.heads.eagle import Head, TensorHead, complete
@@ -32,7 +32,7 @@ from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
 
-TREES = ("none", "static", "top-k", "sampled")
+TREES = ("none", "top-k", "sampled")
 PROMPTS = ([3, 5, 2], [7] * 20, [4], [1, 2, 3, 4, 5, 6, 7, 8, 9], [11, 12] * 7)
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle1": ("eagle1", {}),
@@ -265,7 +265,7 @@ def likeliest(plain: Plain, text: Sequence[int], count: int, depth: int, width: 
     return set(sorted(scores, key=lambda path: -scores[path])[:count])
 
 
-@pytest.mark.parametrize("tree", ["none", "static"])
+@pytest.mark.parametrize("tree", ["none", "sampled"])
 def test_q_is_the_law_each_node_was_drawn_from(
     tree: str, folder: Path, root: Path, engine_of: Callable[..., Engine]
 ) -> None:
@@ -347,14 +347,6 @@ def test_at_the_end_of_its_context_it_drafts_no_further(
     assert all(len(text) + max(draft.depths) <= 32 for text, _, draft in drafts if len(draft))
 
 
-def test_the_static_tree_is_that_of_eagle_1_in_size() -> None:
-    shape = static_shape(60)
-    assert len(shape) == 25
-    assert shape.depth == 5
-    assert len(shape.children[0]) >= 3
-    assert len(static_shape(4)) == 4
-
-
 # -- the text is the target's own -------------------------------------------------------------------------------------
 
 
@@ -388,7 +380,6 @@ def test_greedy_text_is_that_of_transformers(
 LAWS = [
     *(("eagle3", tree, rule, 1.0, 1.0) for tree in TREES for rule in ("exact", "coupled")),
     *(("eagle1", tree, "exact", 0.7, 0.9) for tree in ("none", "top-k")),
-    ("eagle3", "static", "exact", 1.3, 0.95),
 ]
 
 

@@ -91,11 +91,11 @@ def made() -> Iterator[Callable[..., Engine]]:
         engine.cache.check()
         assert engine.cache.free_slots == len(engine.cache.lengths)
         drafter = engine.drafter
-        assert not isinstance(drafter, MedusaDrafter) or not drafter._rows, "a request was not let go"
+        assert not isinstance(drafter, MedusaDrafter) or not drafter._memories, "a request was not let go"
 
 
 def context(tokens: Sequence[int], budget: int = 16, request: int = 0, **options: Any) -> Row:
-    law = LawState(Sampling(), (), VOCAB, frozenset())
+    law = LawState(Sampling(cache_salt=options.pop("salt", "")), (), VOCAB, frozenset())
     return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget), **options)
 
 
@@ -107,9 +107,10 @@ def observation(
     draft: Draft = Draft(),  # noqa: B008 (frozen)
     path: tuple[int, ...] = (),
     emitted: tuple[int, ...] = (),
+    start: int = 0,
 ) -> Observation:
     step = Step(0, 0, 0, draft, path, emitted, None, 1, 1, Seconds(), None, Speculation(True, "medusa"))
-    return Observation(step, tuple(tokens), 0, {layers: hidden})
+    return Observation(step, tuple(tokens), start, {layers: hidden})
 
 
 # -- the claim --------------------------------------------------------------------------------------------------------
@@ -380,7 +381,7 @@ def test_its_cost_can_be_measured(root: Path, tmp_path: Path) -> None:
     costs = measure(target, target.new_cache(4), [drafter], batch=4, seconds=0.01)
     assert "medusa" in costs.drafts
     assert calls
-    assert not drafter._rows
+    assert not drafter._memories
 
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
@@ -464,13 +465,13 @@ def test_experience_is_shared_by_salt_and_never_by_requests_that_stand_alone(roo
         return Step(request, *(getattr(step, name) for name in list(Step.__dataclass_fields__)[1:]))
 
     before = drafted(0)
-    assert drafted(1, salt="other") == drafted(2, alone=True) == before
+    assert drafted(1, salt="other") == drafted(2, reproducible=True) == before
     for _ in range(200):  # always the ninth guess of the first head
         (draft,) = drafter.propose([context([3, 4, 5], 8)])
-        right = drafter._rows[0].guesses[0][8]
-        drafter.observe(observation(torch.ones(1, WIDTH), [], draft=draft, emitted=(right,)))
+        right = drafter._memories[0].guesses[0][8]
+        drafter.observe(observation(torch.ones(1, WIDTH), [], draft=draft, emitted=(right,), start=2))
     assert drafted(0) != before, "it has learnt"
-    assert drafted(1, salt="other") == drafted(2, alone=True) == before
+    assert drafted(1, salt="other") == drafted(2, reproducible=True) == before
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -132,6 +132,24 @@ def test_through_text_drafts_are_what_the_draft_writes_as_the_target_would_have_
     assert list(made.tokens) == target(prompt + text)["input_ids"][len(tokens) :][:8]
 
 
+def test_penalties_of_a_growing_text_are_those_of_the_whole_text() -> None:
+    """A request's processors are carried on from round to round, also over ids that change when more text follows."""
+    target, (draft, model) = byte_tokenizer(), taught("pieces")
+    tokens = target(TEXT)["input_ids"]
+    sampling = {"repetition_penalty": 1.7, "logit_bias": {target.get_vocab()["e"]: 1.5}}
+    begin = len(tokens) // 2
+
+    def drafter() -> TranslatedDraft:
+        return drafter_of(model, target, draft, way="text", length=256)
+
+    kept, penalised, plain = drafter(), [], []
+    for cut in range(begin, begin + 24, 3):
+        penalised.append(kept.propose([context(tokens[:cut], len(target), 4, **sampling)])[0].tokens)
+        assert penalised[-1] == drafter().propose([context(tokens[:cut], len(target), 4, **sampling)])[0].tokens
+        plain.append(kept.propose([context(tokens[:cut], len(target), 4, request=1)])[0].tokens)
+    assert penalised != plain
+
+
 def test_a_character_split_over_tokens_is_finished_by_the_draft() -> None:
     """The committed text ends within an emoji, whose bytes so far the draft must read as bytes."""
     target, (draft, model) = byte_tokenizer(), taught("pieces")
@@ -479,5 +497,5 @@ def test_a_retokenised_transcript_is_what_such_a_pair_gets() -> None:
     target, draft = byte_level(), pieces()
     drafter = drafter_of(random_lm(len(draft)), target, draft)
     drafter.propose([context(target("The quick")["input_ids"], len(target), 1)])
-    assert isinstance(drafter._rows[0]._transcript, Retokenised)
-    assert drafter._rows[0].ids == draft("The quick")["input_ids"]
+    assert isinstance(drafter._memories[0]._transcript, Retokenised)
+    assert drafter._memories[0].ids == draft("The quick")["input_ids"]

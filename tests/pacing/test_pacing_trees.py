@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.rows import a_row
 
-from headstart.drafters.growing.policy import Ways
+from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.pacing.acceptance import Belief, SourcePrior
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
@@ -18,7 +18,7 @@ from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.trees import Shape, best_tree, expected_tokens
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
-SIZES = tuple(Ways("sampled", width=8, depth=None).sizes)
+SIZES = tuple(TreePolicy("sampled", 32, MOST, width=8, depth=None).sizes)
 FLAT = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
 STEEP = tuple((n, 0.01 * (1 + 0.5 * (n - 1))) for n in (1, 2, 4, 8, 16, 32, 64))
 SURE, BROAD, USELESS = (0.93, 0.02, 0.01), (0.5, 0.2, 0.1, 0.05, 0.03, 0.02), (1e-9, 1e-10)

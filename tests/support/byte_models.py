@@ -9,10 +9,22 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from support.tiny import byte_tokenizer
 
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message.role == 'system' %}{{ raise_exception('no system message') }}"
+    "{% endif %}{{ message.role[0] + ':' + message.content + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+"""One line a message, "u:Hello", and "a:" for the answer; it refuses system messages."""
 
-def save_model(path: Path, *, layers: int = 2, noise: float = 0.0, context: int = 256, nan: bool = False) -> Path:
-    """A Llama over bytes, always the same; `noise` makes a draft that is sometimes right, `nan` breaks its "N"."""
+
+def save_model(
+    path: Path, *, layers: int = 2, noise: float = 0.0, context: int = 256, nan: bool = False, chat: bool = False
+) -> Path:
+    """A Llama over bytes, always the same; `noise` makes a draft that is sometimes right, `nan` breaks its "N"; `chat`
+    gives it `CHAT_TEMPLATE`."""
     tokenizer = byte_tokenizer()
+    if chat:
+        tokenizer.chat_template = CHAT_TEMPLATE
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=258,

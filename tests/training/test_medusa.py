@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.divergence import plain_divergence
 from support.training_models import byte_tokenizer, tiny_llama
 from transformers import AutoModelForCausalLM
 
@@ -29,7 +30,6 @@ from headstart.training.medusa import (
     table,
     train_medusa,
 )
-from headstart.training.objective import plain_divergence
 from headstart.types import Sampling, Step
 
 VOCAB = 257

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.divergence import plain_divergence
 
 from headstart.training import objective
-from headstart.training.objective import divergence, head_divergence, plain_divergence
+from headstart.training.objective import divergence, head_divergence
 
 
 @pytest.mark.parametrize("tv_weight", [0.0, 0.3, 1.0])

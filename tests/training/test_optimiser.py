@@ -54,7 +54,8 @@ def test_masters_keep_steps_too_small_for_the_weights() -> None:
         model["norm"].weight.grad = torch.ones(4, dtype=torch.bfloat16)  # type: ignore[index]
         optimiser.step(1.0)
     assert optimiser.masters["norm.weight"].mean().item() == pytest.approx(1 - 1e-3, rel=1e-3)
-    assert before.mean() - model["norm"].weight.mean() >= 0  # type: ignore[index]
+    # all hundred together are less than half of bfloat16's spacing below 1
+    assert torch.equal(model["norm"].weight, before)  # type: ignore[index]
 
 
 def test_state_comes_back_bit_for_bit() -> None:

@@ -14,14 +14,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from headstart.commands import options as cli
+from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
+from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
-from headstart.commands.terminal import Traceback, harmless, messages, output, reported
+from headstart.commands.prompts import read_file
+from headstart.commands.terminal import harmless, messages, output
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
+from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import check_number
-from headstart.prompt_sets import PromptItem, read_prompt_set
+from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -31,11 +34,18 @@ if TYPE_CHECKING:
     from headstart.insight.doctor.verdict import Judged
 
 _OUT, _WHAT = "Output", "Examination"
-_TOKENS = 128
+_SAMPLING = Sampling(max_tokens=128)
+_SAMPLING_FIELDS = (
+    "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos",
+)  # fmt: skip
 
 
+@command
 def doctor(
+    *,
     target: cli.Target = "bundled",
+    loading: TargetOptions,
+    options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
     drafter: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,10 +63,11 @@ def doctor(
             "--prompts",
             metavar="FILE",
             rich_help_panel=_WHAT,
-            help="Your prompts: JSONL (Spec-Bench, or 'prompt' or 'text' lines), a text, or a directory. "
+            help="Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
             "Without it, a dozen beginnings of Python.",
         ),
     ] = None,
+    split: cli.Split = False,
     scan: Annotated[
         Path | None,
         typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
@@ -78,22 +89,7 @@ def doctor(
             "--keep/--no-keep", rich_help_panel=_WHAT, help="Keep the answer for drafter 'auto' of this target."
         ),
     ] = True,
-    tree: cli.Tree = "auto",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    quantize: cli.Quantize = None,
-    max_length: cli.MaxLength = None,
-    max_batch_size: cli.MaxBatchSize = 8,
-    trust_remote_code: cli.TrustRemoteCode = False,
-    max_tokens: cli.MaxTokens = _TOKENS,
-    temperature: cli.Temperature = cli.DEFAULT.temperature,
-    top_k: cli.TopK = cli.DEFAULT.top_k,
-    top_p: cli.TopP = cli.DEFAULT.top_p,
-    min_p: cli.MinP = cli.DEFAULT.min_p,
-    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
-    seed: cli.Seed = None,
-    ignore_eos: cli.IgnoreEos = False,
+    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", rich_help_panel=_OUT, help="Write all figures to FILE.")
     ] = None,
@@ -108,7 +104,6 @@ def doctor(
             help="With --check: print predicted against measured as a Markdown table instead of the summary.",
         ),
     ] = False,
-    traceback: Traceback = False,
 ) -> None:
     """Will speculation help here, with which drafter, and how long should drafts be?
 
@@ -121,32 +116,26 @@ def doctor(
         headstart doctor --target my-model --drafter my-draft --prompts prompts.jsonl --check
         headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
     """
-    with reported(traceback):
-        check_number("--seconds", seconds, above=0)
-        if markdown and not check:
-            raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
-        sampling = Sampling(
-            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, seed=seed, ignore_eos=ignore_eos,
-        )  # fmt: skip
-        check_number("--max-tokens", max_tokens, low=2, integer=True)
-        items = sample_prompts() if prompts is None else read_prompt_set(prompts)
-        check_outputs(as_json, html)
-        examination = _examine(
-            items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
-            setup={
-                "target": target, "device": device, "dtype": dtype, "quantize": quantize, "rule": rule,
-                "draft_tree": tree, "max_batch_size": max_batch_size, "max_length": max_length,
-                "trust_remote_code": trust_remote_code,
-            },
-        )  # fmt: skip
-        _write(examination, as_json, html)
-        if markdown:
-            from headstart.insight.doctor.lines import markdown as table
+    check_number("--seconds", seconds, above=0)
+    if markdown and not check:
+        raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
+    check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
+    items = sample_prompts() if prompts is None else read_file(prompts, split=split)
+    check_outputs(as_json, html)
+    examination = _examine(
+        items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
+        setup={
+            "target": target, "rule": options.rule, "draft_tree": options.draft_tree,
+            "max_batch_size": options.max_batch_size, **cli.as_keywords(loading),
+        },
+    )  # fmt: skip
+    _write(examination, as_json, html)
+    if markdown:
+        from headstart.insight.doctor.lines import markdown as table
 
-            print(table(examination))
-        else:
-            _show(examination, output(), own_prompts=prompts is not None)
+        print(table(examination))
+    else:
+        _show(examination, output(), own_prompts=prompts is not None)
 
 
 def _examine(
@@ -164,7 +153,7 @@ def _examine(
         from transformers.utils import logging
 
         from headstart.insight.doctor.examination import Question, examine
-        from headstart.insight.doctor.workshop import Setup
+        from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()
         question = Question(
@@ -243,7 +232,7 @@ def _table(ranked: list[Judged]) -> Table:
     for one in ranked:
         best = one.best
         member = max(best.members.values(), key=lambda each: each.share, default=None)
-        cells = [harmless(one.candidate.name), str(best.k), percent(best.speaks)]
+        cells = [harmless(one.candidate.name), str(best.k), percent(best.drafting)]
         cells += ["-", "-", "-"] if member is None else [
             f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
         ]  # fmt: skip

@@ -14,32 +14,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.chains import Guess, draw
-from headstart.drafters.growing.policy import MOST, Tree, Ways, check_tree
-from headstart.drafters.growing.trees import Guess as TreeGuess
-from headstart.drafters.growing.trees import TopK, grow
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.own_cache import CachedText, OwnCache
+from headstart.drafters.growing.policy import MOST, ChainPolicy, Tree, policy_of
+from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.theory.trees import Shape
 from headstart.types import Draft
 
 WEIGHTS: Weights = "model"
 
+LONGEST = 12
+"""Tokens of the longest chain."""
+
 
 class DraftModel(Drafter):
     """Chains drawn from a draft LM; a greedy request gets the argmax chain, which is a point mass. Or trees.
 
-    A chain ends before a token of which the draft itself is unsure: one whose law gives its likeliest token less
-    than `confidence` (the first token is always proposed). Whether it ends is a function of the text up to there, so
-    each position is still judged against the law its token was drawn from, and the rule stays exact.
-
-    tree: "none" for chains, "top-k" for dynamic trees of the likeliest nodes (point masses, at any temperature),
-    "sampled" for static trees whose shape is learnt, "mixed" for what suits a request. width, depth: of trees, see
-    `Ways`. budget: nodes where nobody chooses; None is a chain of 5, or a tree of 32.
+    Args:
+        runner: the draft.
+        vocab_size: entries of the target's logits.
+        slots: requests that run at once.
+        budget: nodes where nobody chooses; None is a chain of 5, or a tree of 32.
+        chunk: tokens that the draft reads in one forward.
+        tree: "none" for chains, "top-k" for dynamic trees of the likeliest nodes (point masses, at any temperature),
+            "sampled" for static trees whose shape is learnt, "mixed" for what suits a request.
+        width, depth: of trees, see `TreePolicy`.
     """
-
-    limit = 12
 
     def __init__(
         self,
@@ -49,105 +51,82 @@ class DraftModel(Drafter):
         vocab_size: int,
         slots: int,
         budget: int | None = None,
-        confidence: float = 0.0,
         chunk: int = 512,
         tree: Tree = "none",
         width: int = 8,
         depth: int | None = None,
     ) -> None:
-        check_tree(tree)
+        self._policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth)
         self.name = name
-        self._ways: Ways | None = None
-        self.default_budget = 5 if budget is None else budget
-        if tree != "none":
-            self._ways = Ways(tree, width=width, depth=depth)
-            self.default_budget = 32 if budget is None else budget
-            self.limit = MOST
-            self.draws = tree != "top-k"  # which are point masses
+        self.default_budget = self._policy.default_budget if budget is None else budget
+        self.draws = self._policy.draws
         self.runner = runner
-        self.cache = runner.new_cache(slots)
+        self._own = OwnCache(runner, slots, chunk)
         self._vocab_size = vocab_size
-        self._chunk = chunk
-        self._confidence = confidence
-        self._rows: dict[int, _Row] = {}
+        self._memories: dict[int, _Memory] = {}
+
+    @property
+    def cache(self) -> Slots:
+        return self._own.slots
+
+    @property
+    def limit(self) -> int:
+        return self._policy.limit
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        return () if self._ways is None else self._ways.sizes
+        return self._policy.sizes
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        rows = [self._row(context) for context in contexts]
-        rooms = [self._room(context, row) for context, row in zip(contexts, rows, strict=True)]
-        self._catch_up([row for row, room in zip(rows, rooms, strict=True) if room > 0 and row.feed])
-        if self._ways is None:
-            guesses = [_Guess(*each) for each in zip(contexts, rows, rooms, strict=True)]
-            draw(guesses, self._next, self._sure if self._confidence > 0 else None)
-            return [guess.draft() for guess in guesses]
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        memories = [self._memory(row) for row in rows]
+        rooms = [self._room(row, memory) for row, memory in zip(rows, memories, strict=True)]
+        self._own.catch_up([memory for memory, room in zip(memories, rooms, strict=True) if room > 0 and memory.feed])
+        if isinstance(self._policy, ChainPolicy):
+            chains = [_Chain(*each) for each in zip(rows, memories, rooms, strict=True)]
+            grow_chains(chains, self._next)
+            return [chain.draft() for chain in chains]
         trees = []
-        for context, row, room in zip(contexts, rows, rooms, strict=True):
-            budget = min(context.budget.nodes, MOST) if room > 0 else 0
-            trees.append(_Tree(context, row, budget, self._ways.way(context, budget), room))
-        grow(trees, self._level)
+        for row, memory, room in zip(rows, memories, rooms, strict=True):
+            budget = min(row.budget.nodes, MOST) if room > 0 else 0
+            trees.append(_Tree(row, memory, budget, self._policy.plan(row, budget), room))
+        grow_trees(trees, self._level)
         for tree in trees:
-            tree.row.tree = Draft(tuple(tree.tokens), tuple(tree.parents))
+            tree.memory.tree = Draft(tuple(tree.tokens), tuple(tree.parents))
         return [tree.draft() for tree in trees]
 
     def observe(self, observation: Observation) -> None:
-        if self._ways is not None and observation.step.draft.source == self.name:
-            self._ways.observe(observation.step)
+        if observation.step.draft.source == self.name:
+            self._policy.observe(observation.step)
 
     def release(self, request: int) -> None:
-        if self._ways is not None:
-            self._ways.release(request)
-        row = self._rows.pop(request, None)
-        if row is not None:
-            self.cache.release(row.slot)
+        self._policy.release(request)
+        memory = self._memories.pop(request, None)
+        if memory is not None:
+            self.cache.release(memory.slot)
 
-    def _room(self, context: Row, row: _Row) -> int:
+    def _room(self, row: Row, memory: _Memory) -> int:
         """How many tokens the draft's own context holds beyond the text: there this drafter has nothing to say.
 
         Nor does it after a token of the target's padding, for which it has no embedding.
         """
-        if any(token >= self.runner.vocab_size for token in row.feed):
+        if any(token >= self.runner.vocab_size for token in memory.feed):
             return 0
-        return self.runner.max_length - len(context.tokens)
+        return self.runner.max_length - len(row.tokens)
 
-    def _row(self, context: Row) -> _Row:
-        if context.request not in self._rows:
-            self._rows[context.request] = _Row(self.cache.acquire())
-        row = self._rows[context.request]
-        row.follow(context.tokens, self.cache)
-        return row
+    def _memory(self, row: Row) -> _Memory:
+        if row.request not in self._memories:
+            self._memories[row.request] = _Memory(self.cache.acquire())
+        memory = self._memories[row.request]
+        memory.follow(row.tokens, self.cache)
+        return memory
 
-    def _catch_up(self, live: Sequence[_Row]) -> None:
-        """Read long unread stretches (a prompt) in chunks, so that a forward's size is bounded."""
-        for row in live:
-            while len(row.feed) > self._chunk:
-                chunk, rest = row.feed[: self._chunk], row.feed[self._chunk :]
-                self._forward([(row, chunk)])
-                row.feed = rest
-
-    def _forward(self, feeds: Sequence[tuple[_Row, list[int]]]) -> Tensor:
-        """Feed tokens to each row and keep them; returns the logits [B, V] after the last of each."""
-        out = self.runner.forward([Segment(row.slot, tuple(feed)) for row, feed in feeds], self.cache)
-        for row, feed in feeds:
-            self.cache.keep(row.slot, len(feed))
-            row.cached += feed
-        return self._fit(out.logits)
-
-    def _next(self, live: Sequence[_Guess]) -> Tensor:
-        return self._forward([(guess.row, guess.tokens[-1:] or guess.row.feed) for guess in live])
+    def _next(self, live: Sequence[_Chain]) -> Tensor:
+        return self._fit(self._own.read([(chain.memory, chain.tokens[-1:] or chain.memory.feed) for chain in live]))
 
     def _level(self, live: Sequence[_Tree]) -> Tensor:
         if not live[0].tokens:  # all of them begin together
-            return self._forward([(tree.row, tree.row.feed) for tree in live])
-        return self._fit(self.runner.forward([tree.segment(tree.row.slot) for tree in live], self.cache).logits)
-
-    def _sure(self, logits: Tensor) -> list[bool]:
-        """For each row [V], whether its likeliest token has at least the wanted probability (before processors)."""
-        wide = logits.float()
-        likeliest = (wide.amax(-1) - wide.logsumexp(-1)).exp()
-        return [float(p) >= self._confidence for p in likeliest.tolist()]
+            return self._fit(self._own.read([(tree.memory, tree.memory.feed) for tree in live]))
+        return self._fit(self.runner.forward([tree.segment(tree.memory.slot) for tree in live], self.cache).logits)
 
     def _fit(self, logits: Tensor) -> Tensor:
         """Draft logits over the target's vocabulary: the two may differ by padding, which is never proposed."""
@@ -166,17 +145,13 @@ def build(context: BuildContext) -> DraftModel:
     )
 
 
-class _Row:
-    """What the draft's cache holds of one request, and what it must still read.
-
-    tree: the nodes whose keys and values lie as scratch behind those of `cached`.
-    """
+class _Memory(CachedText):
+    """What the draft's cache holds of one request, and what it must still read."""
 
     def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.cached: list[int] = []
-        self.feed: list[int] = []
+        super().__init__(slot)
         self.tree = Draft()
+        """The nodes whose keys and values lie as scratch behind those of `cached`."""
         self._committed = 0
 
     def follow(self, tokens: Sequence[int], cache: Slots) -> None:
@@ -210,17 +185,17 @@ class _Row:
         return tuple(path)
 
 
-class _Guess(Guess):
-    """A guess that knows its request's place in the draft's cache."""
+class _Chain(GrowingChain):
+    """A chain that knows its request's place in the draft's cache."""
 
-    def __init__(self, context: Row, row: _Row, room: int) -> None:
-        super().__init__(context, min(context.budget.nodes, room))
-        self.row = row
+    def __init__(self, row: Row, memory: _Memory, room: int) -> None:
+        super().__init__(row, min(row.budget.nodes, room))
+        self.memory = memory
 
 
-class _Tree(TreeGuess):
-    """The same of a tree."""
+class _Tree(GrowingTree):
+    """A tree that knows its request's place in the draft's cache."""
 
-    def __init__(self, context: Row, row: _Row, budget: int, way: TopK | Shape, room: int) -> None:
-        super().__init__(context, budget, way, room)
-        self.row = row
+    def __init__(self, row: Row, memory: _Memory, budget: int, plan: TopK | Shape, room: int) -> None:
+        super().__init__(row, budget, plan, room)
+        self.memory = memory

@@ -5,9 +5,9 @@ the target's states h_t); the last one has the law of the first draft token, and
 token, goes on from there. In every round the rows of newly committed tokens are read with the target's states, which
 are a guess or two and the bonus; what the head made of its own guesses is scratch and is overwritten.
 
-Drafts are chains (`tree="none"`), EAGLE-1's static tree ("static"), EAGLE-2's dynamic one ("top-k"), static trees whose
-shape is learnt ("sampled"), or the last two by what a request asks for ("mixed", see `ways`). A head may know only a
-part of the vocabulary: the other tokens have probability 0 in its law, which keeps the rule exact.
+Drafts are chains (`tree="none"`), EAGLE-2's dynamic trees ("top-k"), static trees whose shape is learnt ("sampled"), or
+the last two by what a request asks for ("mixed", see `growing.policy`). A head may know only a part of the vocabulary:
+the other tokens have probability 0 in its law, which keeps the rule exact.
 
 Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
 """
@@ -16,20 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.chains import Guess, draw
-from headstart.drafters.growing.policy import Ways
-from headstart.drafters.growing.trees import Guess as TreeGuess
-from headstart.drafters.growing.trees import TopK, grow
-from headstart.errors import InvalidOption
-from headstart.model.heads.eagle import Head, Spoken, complete
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.policy import Tree, TreePolicy, policy_of
+from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
 from headstart.model.heads.eagle_checkpoint import read, read_target
 from headstart.model.heads.eagle_fused import make_head
@@ -37,7 +34,7 @@ from headstart.model.loading import fetch
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
-from headstart.theory.trees import Shape, best_tree
+from headstart.theory.trees import Shape
 from headstart.types import Draft
 
 WEIGHTS: Weights = "head"
@@ -46,17 +43,13 @@ __all__ = ["WEIGHTS", "EagleDrafter", "Tree", "build", "recognises"]
 
 NO_DRAFT = Draft()
 
-Tree = Literal["none", "static", "mixed", "top-k", "sampled"]
-
 LONGEST = 12
 """Tokens of the longest chain."""
-NODES, STATIC_NODES, STATIC_DEPTH = 60, 25, 5
-"""Of the largest trees: dynamic or learnt ones, and the static one."""
+NODES = 60
+"""Of the largest tree."""
 WIDTH = 10
 """Nodes that a dynamic tree expands in a level, and children of each."""
 
-_RANKS = (0.62, 0.16, 0.08, 0.05, 0.03, 0.02)
-"""How often the target's token is a node's first child, its second, ...: what the static tree's shape is made from."""
 _SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
 _SCRATCH = 128  # rows behind the text, for the nodes of a tree
 
@@ -86,21 +79,17 @@ class EagleDrafter(Drafter):
         name: str = "eagle",
         chunk: int = 512,
     ) -> None:
-        if tree not in get_args(Tree):
-            raise InvalidOption(f"tree={tree!r} does not exist", hint=f"it is one of {', '.join(get_args(Tree))}")
+        self._policy = policy_of(tree, chain=(5, LONGEST), trees=(24, NODES), width=WIDTH)
         self.name = name
-        self._kind = tree
-        usual = {"none": 5, "static": STATIC_NODES}.get(self._kind, 24)
-        self.default_budget = usual if budget is None else budget
+        self.default_budget = self._policy.default_budget if budget is None else budget
         check_number("budget", self.default_budget, low=0, integer=True)
-        self.draws = self._kind != "top-k"
+        self.draws = self._policy.draws
         self.taps = head.config.layer_ids
         self.head = head
         self.cache = head.new_cache(slots)
-        self._ways = None if tree == "none" or tree == "static" else Ways(tree, width=WIDTH, depth=None)
         self._max_length = max_length
         self._chunk = chunk
-        self._rows: dict[int, _Row] = {}
+        self._memories: dict[int, _Memory] = {}
         self._vocab_size = vocab_size
 
     @classmethod
@@ -147,74 +136,69 @@ class EagleDrafter(Drafter):
 
     @property
     def limit(self) -> int:
-        """A chain's or a tree's: more are never worth a target's row."""
-        return {"none": LONGEST, "static": STATIC_NODES}.get(self._kind, NODES)
+        return self._policy.limit
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        if self._kind == "static":
-            return tuple((nodes, static_shape(nodes).depth) for nodes in (1, 2, 4, 8, 16, STATIC_NODES))
-        return () if self._ways is None else tuple(size for size in self._ways.sizes if size[0] <= NODES)
+        return self._policy.sizes
 
     # -- proposing ----------------------------------------------------------------------------------------------------
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        ready = [context for context in contexts if self._room(context) > 0]
-        drafts = dict(zip((context.request for context in ready), self._drafts(ready), strict=True))
-        return [drafts.get(context.request, NO_DRAFT) for context in contexts]
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        ready = [row for row in rows if self._room(row) > 0]
+        drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))
+        return [drafts.get(row.request, NO_DRAFT) for row in rows]
 
     def observe(self, observation: Observation) -> None:
         request, tokens = observation.step.request, observation.tokens
-        if self._ways is not None and observation.step.draft.source == self.name:
-            self._ways.observe(observation.step)
+        if observation.step.draft.source == self.name:
+            self._policy.observe(observation.step)
         if not tokens or any(layer not in observation.hidden for layer in self.taps):
             return
-        row = self._rows.setdefault(request, _Row())
-        if row.known + len(tokens) > self._max_length:
-            row.close()  # beyond its context it has nothing to say
+        memory = self._memories.get(request)
+        if memory is None:
+            memory = self._memories[request] = _Memory(observation.start)
+        if observation.start != memory.start + memory.known or memory.known + len(tokens) > self._max_length:
+            memory.close()  # states are missing, or the text is longer than its context
             return
-        row.learn(tokens, joined_states([observation.hidden[layer] for layer in self.taps]))
-        while row.readable >= self._chunk:  # a long prompt's states are not kept until somebody asks
-            self._seat(row)
-            self._read([row], self._chunk)
+        memory.learn(tokens, joined_states([observation.hidden[layer] for layer in self.taps]))
+        while memory.readable >= self._chunk:  # a long prompt's states are not kept until somebody asks
+            self._seat(memory)
+            self._read([memory], self._chunk)
 
     def release(self, request: int) -> None:
-        if self._ways is not None:
-            self._ways.release(request)
-        row = self._rows.pop(request, None)
-        if row is not None and row.slot is not None:
-            self.cache.release(row.slot)
+        self._policy.release(request)
+        memory = self._memories.pop(request, None)
+        if memory is not None and memory.slot is not None:
+            self.cache.release(memory.slot)
 
-    def _room(self, context: Row) -> int:
-        """How many nodes the draft may have: none where not all states of the text are known."""
-        row = self._rows.get(context.request)
-        if row is None or row.known != len(context.tokens) - 1:
+    def _room(self, row: Row) -> int:
+        """How many nodes the draft may have: none where the latest states of the text are not known."""
+        memory = self._memories.get(row.request)
+        if memory is None or memory.start + memory.known != len(row.tokens) - 1:
             return 0
-        return max(0, min(context.budget.nodes, self.limit, self._max_length - len(context.tokens)))
+        return max(0, min(row.budget.nodes, self.limit, self._max_length - memory.known - 1))
 
-    def _drafts(self, contexts: Sequence[Row]) -> list[Draft]:
-        rows = [self._rows[context.request] for context in contexts]
-        rooms = [self._room(context) for context in contexts]
-        for context, row in zip(contexts, rows, strict=True):
-            self.cache.rewind(self._seat(row), row.follow(context.tokens[-1]))
-        if self._kind != "none":
-            ways = [self._way(context, room) for context, room in zip(contexts, rooms, strict=True)]
-            trees = [_Growing(*each) for each in zip(contexts, rooms, ways, rows, strict=True)]
-            if all(isinstance(way, TopK) for way in ways) and all(_plainly_ranked(context) for context in contexts):
+    def _drafts(self, rows: Sequence[Row]) -> list[Draft]:
+        memories = [self._memories[row.request] for row in rows]
+        rooms = [self._room(row) for row in rows]
+        for row, memory in zip(rows, memories, strict=True):
+            self.cache.rewind(self._seat(memory), memory.follow(row.tokens[-1]))
+        if isinstance(self._policy, TreePolicy):
+            plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
+            trees = [_Growing(*each) for each in zip(rows, rooms, plans, memories, strict=True)]
+            if all(isinstance(plan, TopK) for plan in plans) and all(_plainly_ranked(row) for row in rows):
                 self._grow(trees)
             else:
-                grow(trees, lambda live: self._widened(self._level(live)))
+                grow_trees(trees, lambda live: self._widened(self._level(live)))
             return [tree.draft() for tree in trees]
-        chains = [_Chain(*each) for each in zip(contexts, rooms, rows, strict=True)]
+        chains = [_Chain(*each) for each in zip(rows, rooms, memories, strict=True)]
         try:
-            draw(chains, lambda live: self._widened(self._next(live)))
+            grow_chains(chains, lambda live: self._widened(self._next(live)))
         finally:
-            for row in rows:
-                self.cache.rewind(self._seat(row), row.read)
+            for memory in memories:
+                self.cache.rewind(self._seat(memory), memory.read)
         return [chain.draft() for chain in chains]
-
-    def _way(self, context: Row, nodes: int) -> TopK | Shape:
-        return static_shape(nodes) if self._ways is None else self._ways.way(context, nodes)
 
     def _grow(self, trees: Sequence[_Growing]) -> None:
         """As `grow` for greedy requests without processors, whose guesses can be ranked within the draft vocabulary."""
@@ -235,7 +219,7 @@ class EagleDrafter(Drafter):
         """The logits after each chain's last token, or after its text."""
         if not live[0].tokens:  # all of them begin together
             return self._begin(live)
-        segments = [Segment(self._seat(chain.row), (chain.tokens[-1],)) for chain in live]
+        segments = [Segment(self._seat(chain.memory), (chain.tokens[-1],)) for chain in live]
         logits = self._go_on(live, segments, [chain.states for chain in live])
         for segment in segments:
             self.cache.keep(segment.slot, 1)
@@ -245,28 +229,28 @@ class EagleDrafter(Drafter):
         """The logits after each tree's fresh nodes."""
         if not live[0].tokens:  # as above
             return self._begin(live)
-        segments = [tree.segment(self._seat(tree.row)) for tree in live]
+        segments = [tree.segment(self._seat(tree.memory)) for tree in live]
         return self._go_on(live, segments, [tree.states_above() for tree in live])
 
     def _begin(self, live: _Live) -> Tensor:
         """Read what is new in the texts; the last rows begin the drafts."""
-        rows = [each.row for each in live]
-        for row in rows:
-            while row.readable > self._chunk:
-                self._read([row], self._chunk)
-        return self._take(live, self._read(rows, self._chunk), [1] * len(live))
+        memories = [each.memory for each in live]
+        for memory in memories:
+            while memory.readable > self._chunk:
+                self._read([memory], self._chunk)
+        return self._take(live, self._read(memories, self._chunk), [1] * len(live))
 
     def _go_on(self, live: _Live, segments: Sequence[Segment], states: Sequence[Tensor]) -> Tensor:
         """Draft on from the head's own states, which were left by the rows before."""
         given = states[0] if len(states) == 1 else torch.cat(tuple(states))
         return self._take(live, self._run(segments, given, own=True), [segment.judged for segment in segments])
 
-    def _take(self, live: _Live, spoken: Spoken, counts: Sequence[int]) -> Tensor:
+    def _take(self, live: _Live, output: HeadOutput, counts: Sequence[int]) -> Tensor:
         """Give each the states to go on from; returns the logits [R, draft V]."""
-        parts = [spoken.states] if len(live) == 1 else torch.split(spoken.states, list(counts))
+        parts = [output.states] if len(live) == 1 else torch.split(output.states, list(counts))
         for each, states in zip(live, parts, strict=True):
             each.take(states)
-        return spoken.logits
+        return output.logits
 
     def _widened(self, logits: Tensor) -> Tensor:
         """[R, draft V] to [R, V]: -inf for what the head does not know."""
@@ -277,24 +261,24 @@ class EagleDrafter(Drafter):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, rows: Sequence[_Row], count: int) -> Spoken:
-        """Read up to `count` of each request's rows, and keep them; what the last of each says."""
-        parts = [row.pop(count) for row in rows]
+    def _read(self, memories: Sequence[_Memory], count: int) -> HeadOutput:
+        """Read up to `count` of each request's rows, and keep them; the output of the last of each."""
+        parts = [memory.pop(count) for memory in memories]
         given = parts[0][1] if len(parts) == 1 else torch.cat([states for _, states in parts])
-        segments = [Segment(self._seat(row), tokens) for row, (tokens, _) in zip(rows, parts, strict=True)]
-        spoken = self._run(segments, given, own=False)
+        segments = [Segment(self._seat(memory), tokens) for memory, (tokens, _) in zip(memories, parts, strict=True)]
+        output = self._run(segments, given, own=False)
         for segment in segments:
             self.cache.keep(segment.slot, len(segment))
-        return spoken
+        return output
 
-    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> Spoken:
+    def _run(self, segments: Sequence[Segment], given: Tensor, *, own: bool) -> HeadOutput:
         return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
 
-    def _seat(self, row: _Row) -> int:
+    def _seat(self, memory: _Memory) -> int:
         """The slot of a request, taken at its first use."""
-        if row.slot is None:
-            row.slot = self.cache.acquire()
-        return row.slot
+        if memory.slot is None:
+            memory.slot = self.cache.acquire()
+        return memory.slot
 
 
 def build(context: BuildContext) -> EagleDrafter:
@@ -309,14 +293,17 @@ def build(context: BuildContext) -> EagleDrafter:
     )
 
 
-class _Row:
+class _Memory:
     """What is known of one request, and what its slot of the head's cache holds.
 
     Row t of the head is the target's states of token t, with the token after it. known: states seen; read: rows in the
-    cache. Those in between wait, with the tokens after them as far as these are known, too.
+    cache. Those in between wait, with the tokens after them as far as these are known, too. start: the position of the
+    first state. Where it is not 0 the target had read the text before in an earlier request; the head then sees only
+    what came since, at positions that begin with 0, which costs acceptance at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
         self.slot: int | None = None
         self.known = self.read = 0
         self._states: list[Tensor] = []
@@ -368,24 +355,24 @@ class _Row:
         return tokens, states
 
 
-class _Chain(Guess):
+class _Chain(GrowingChain):
     """A chain, and the head's state behind its last token [1, d]."""
 
-    def __init__(self, context: Row, budget: int, row: _Row) -> None:
-        super().__init__(context, budget)
-        self.row = row
+    def __init__(self, row: Row, budget: int, memory: _Memory) -> None:
+        super().__init__(row, budget)
+        self.memory = memory
         self.states = torch.empty(0)
 
     def take(self, states: Tensor) -> None:
         self.states = states
 
 
-class _Growing(TreeGuess):
+class _Growing(GrowingTree):
     """A tree, and the head's states behind the nodes that were fed last [n, d]."""
 
-    def __init__(self, context: Row, budget: int, way: TopK | Shape, row: _Row) -> None:
-        super().__init__(context, budget, way, _SCRATCH)
-        self.row = row
+    def __init__(self, row: Row, budget: int, plan: TopK | Shape, memory: _Memory) -> None:
+        super().__init__(row, budget, plan, _SCRATCH)
+        self.memory = memory
         self._states = torch.empty(0)
         self._first = -1
 
@@ -394,8 +381,8 @@ class _Growing(TreeGuess):
 
     def states_above(self) -> Tensor:
         """Of each fresh node, its parent's; parents are of the level before."""
-        rows = [self.parents[node] - self._first for node in self.fresh]
-        return self._states if rows == list(range(len(self._states))) else self._states[rows]
+        above = [self.parents[node] - self._first for node in self.fresh]
+        return self._states if above == list(range(len(self._states))) else self._states[above]
 
 
 _Live = Sequence[_Chain | _Growing]
@@ -406,16 +393,10 @@ def _usual_tree(config: Any) -> Tree:
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 
 
-def _plainly_ranked(context: Row) -> bool:
-    return context.sampling.greedy and context.law.unedited
+def _plainly_ranked(row: Row) -> bool:
+    return row.sampling.greedy and row.law.unedited
 
 
 def joined_states(states: Sequence[Tensor]) -> Tensor:
     """The states of the layers read [n, d] each, side by side, as a head takes them."""
     return states[0] if len(states) == 1 else torch.cat(tuple(states), -1)
-
-
-@cache
-def static_shape(nodes: int) -> Shape:
-    """EAGLE-1's kind of tree: the best for what is usual, of at most 25 nodes and 5 levels."""
-    return best_tree(_RANKS, min(nodes, STATIC_NODES), STATIC_DEPTH)

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.chains import Guess, draw
-from headstart.drafters.growing.policy import MOST, Tree, Ways, check_tree
-from headstart.drafters.growing.trees import Guess as TreeGuess
-from headstart.drafters.growing.trees import grow
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.policy import MOST, ChainPolicy, Tree, TreePolicy, policy_of
+from headstart.drafters.growing.trees import GrowingTree, grow_trees
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
@@ -28,6 +27,8 @@ from headstart.types import Draft
 
 WEIGHTS: Weights = "none"
 
+LONGEST = 8
+"""Tokens of the longest chain."""
 NEW_TOKENS = 32
 """Tokens of the target's own text on which the layers are compared."""
 LAYERS = 6
@@ -42,7 +43,6 @@ class EarlyExitDrafter(Drafter):
     """
 
     name = "early-exit"
-    limit = 8
 
     def __init__(
         self,
@@ -54,18 +54,13 @@ class EarlyExitDrafter(Drafter):
         width: int = 8,
         depth: int | None = None,
     ) -> None:
-        check_tree(tree)
         if layer is not None:
             check_number("layer", layer, low=1, integer=True)
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
-        self._ways: Ways | None = None
-        self.default_budget = 4 if budget is None else budget
-        if tree != "none":
-            self._ways = Ways(tree, width=width, depth=depth)
-            self.default_budget = 16 if budget is None else budget
-            self.limit = MOST
-            self.draws = tree != "top-k"  # which are point masses
+        self._policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth)
+        self.default_budget = self._policy.default_budget if budget is None else budget
+        self.draws = self._policy.draws
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -90,56 +85,59 @@ class EarlyExitDrafter(Drafter):
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        return () if self._ways is None else self._ways.sizes
+        return self._policy.sizes
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
+    @property
+    def limit(self) -> int:
+        return self._policy.limit
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
         assert self._cache is not None, "a drafter is attached before it is asked"
-        begins = [self._cache.lengths[context.slot] for context in contexts]
-        rooms = [self._room(*each) for each in zip(contexts, begins, strict=True)]
+        begins = [self._cache.lengths[row.slot] for row in rows]
+        rooms = [self._room(*each) for each in zip(rows, begins, strict=True)]
         try:
-            if self._ways is None:
-                guesses = [Guess(c, min(c.budget.nodes, room)) for c, room in zip(contexts, rooms, strict=True)]
-                draw(guesses, self._next)
-                return [guess.draft() for guess in guesses]
-            trees = [self._tree(self._ways, *each) for each in zip(contexts, rooms, strict=True)]
-            grow(trees, self._level)
+            if isinstance(self._policy, ChainPolicy):
+                chains = [GrowingChain(c, min(c.budget.nodes, room)) for c, room in zip(rows, rooms, strict=True)]
+                grow_chains(chains, self._next)
+                return [chain.draft() for chain in chains]
+            trees = [self._tree(self._policy, *each) for each in zip(rows, rooms, strict=True)]
+            grow_trees(trees, self._level)
             return [tree.draft() for tree in trees]
         finally:
-            for context, begin in zip(contexts, begins, strict=True):
-                self._cache.rewind(context.slot, begin)
+            for row, begin in zip(rows, begins, strict=True):
+                self._cache.rewind(row.slot, begin)
 
     def observe(self, observation: Observation) -> None:
-        if self._ways is not None and observation.step.draft.source == self.name:
-            self._ways.observe(observation.step)
+        if observation.step.draft.source == self.name:
+            self._policy.observe(observation.step)
 
     def release(self, request: int) -> None:
-        if self._ways is not None:
-            self._ways.release(request)
+        self._policy.release(request)
 
-    def _room(self, context: Row, begin: int) -> int:
+    def _room(self, row: Row, begin: int) -> int:
         """Places of the slot beyond the text; none while a prompt is still unread: there is nothing to stand on."""
         assert self._cache is not None, "as above"
-        return self._cache.capacity - len(context.tokens) if begin == len(context.tokens) - 1 else 0
+        return self._cache.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
 
     @staticmethod
-    def _tree(ways: Ways, context: Row, room: int) -> TreeGuess:
-        budget = min(context.budget.nodes, MOST) if room > 0 else 0
-        return TreeGuess(context, budget, ways.way(context, budget), room)
+    def _tree(plans: TreePolicy, row: Row, room: int) -> GrowingTree:
+        budget = min(row.budget.nodes, MOST) if room > 0 else 0
+        return GrowingTree(row, budget, plans.plan(row, budget), room)
 
-    def _next(self, live: Sequence[Guess]) -> Tensor:
-        return self._read([(guess.context, (guess.tokens or guess.context.tokens)[-1]) for guess in live])
+    def _next(self, live: Sequence[GrowingChain]) -> Tensor:
+        return self._read([(guess.row, (guess.tokens or guess.row.tokens)[-1]) for guess in live])
 
-    def _level(self, live: Sequence[TreeGuess]) -> Tensor:
+    def _level(self, live: Sequence[GrowingTree]) -> Tensor:
         if not live[0].tokens:  # all of them begin together
-            return self._read([(tree.context, tree.context.tokens[-1]) for tree in live])
-        return self._run([tree.segment(tree.context.slot) for tree in live])
+            return self._read([(tree.row, tree.row.tokens[-1]) for tree in live])
+        return self._run([tree.segment(tree.row.slot) for tree in live])
 
     def _read(self, feeds: Sequence[tuple[Row, int]]) -> Tensor:
         """Feed a token to each slot and keep it for now; returns the logits after it."""
         assert self._cache is not None, "as above"
-        logits = self._run([Segment(context.slot, (token,)) for context, token in feeds])
-        for context, _ in feeds:
-            self._cache.keep(context.slot, 1)
+        logits = self._run([Segment(row.slot, (token,)) for row, token in feeds])
+        for row, _ in feeds:
+            self._cache.keep(row.slot, 1)
         return logits
 
     def _run(self, segments: Sequence[Segment]) -> Tensor:
@@ -164,11 +162,11 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
         text = _own_text(target, cache, slot, prompt)
         cache.rewind(slot, 0)
         whole = Segment(slot, tuple(text), judged=min(len(text), NEW_TOKENS))
-        said = target.forward([whole], cache).logits.argmax(-1)
+        wanted = target.forward([whole], cache).logits.argmax(-1)
         best = (0.0, 1)
         for layer in range(1, target.layers, max(1, round((target.layers - 1) / LAYERS))):
             guessed = target.forward([whole], cache, layers=layer).logits.argmax(-1)
-            agreement = min(0.99, float((guessed == said).double().mean()))
+            agreement = min(0.99, float((guessed == wanted).double().mean()))
             best = max(best, (_promise(agreement, _share(target, layer)), layer))
         return best[1]
     finally:
@@ -195,4 +193,4 @@ def _own_text(target: ModelRunner, cache: Slots, slot: int, prompt: Sequence[int
 
 
 def _promise(a: float, c: float) -> float:
-    return max((1 - a ** (k + 1)) / ((1 - a) * (1 + c * k)) for k in range(1, EarlyExitDrafter.limit + 1))
+    return max((1 - a ** (k + 1)) / ((1 - a) * (1 + c * k)) for k in range(1, LONGEST + 1))

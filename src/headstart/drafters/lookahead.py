@@ -44,7 +44,7 @@ class LookaheadDrafter(Drafter):
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
         self.default_budget = self._full if budget is None else budget
-        self._rows: dict[int, _Row] = {}
+        self._memories: dict[int, _Memory] = {}
 
     @property
     def limit(self) -> int:
@@ -55,32 +55,32 @@ class LookaheadDrafter(Drafter):
         """One: a smaller window would not feed the guesses."""
         return ((self._full, self._levels),)
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        return [self._one(context) for context in contexts]
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        return [self._one(row) for row in rows]
 
     def observe(self, observation: Observation) -> None:
-        row = self._rows.get(observation.step.request)
-        if row is None or observation.laws is None:
+        memory = self._memories.get(observation.step.request)
+        if memory is None or observation.laws is None:
             return
-        if row.sent and observation.step.draft.tokens == row.sent:
-            row.learn(observation.laws.argmax, self._levels)
+        if memory.sent and observation.step.draft.tokens == memory.sent:
+            memory.learn(observation.laws.argmax, self._levels)
 
     def release(self, request: int) -> None:
-        self._rows.pop(request, None)
+        self._memories.pop(request, None)
 
-    def _one(self, context: Row) -> Draft:
-        row = self._rows.get(context.request)
-        if row is None:
-            row = self._rows[context.request] = _Row(context.tokens, self._window, self._guesses)
-        row.follow(context.tokens, self._levels)
-        return row.draft(context.tokens[-1], context.budget.nodes)
+    def _one(self, row: Row) -> Draft:
+        memory = self._memories.get(row.request)
+        if memory is None:
+            memory = self._memories[row.request] = _Memory(row.tokens, self._window, self._guesses)
+        memory.follow(row.tokens, self._levels)
+        return memory.draft(row.tokens[-1], row.budget.nodes)
 
 
 def build(context: BuildContext) -> LookaheadDrafter:
     return LookaheadDrafter(**context.given("budget"))
 
 
-class _Row:
+class _Memory:
     """One request: its window, its n-grams, and the tree it was last given."""
 
     def __init__(self, tokens: Sequence[int], window: int, guesses: int) -> None:

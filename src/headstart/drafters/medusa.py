@@ -71,7 +71,7 @@ class MedusaDrafter(Drafter):
         self._guesses = max(map(len, accuracies))
         self._fixed = grow(accuracies)
         self._experience: dict[str, Experience] = {}
-        self._rows: dict[int, _Row] = {}
+        self._memories: dict[int, _Memory] = {}
 
     @classmethod
     def load(
@@ -112,45 +112,45 @@ class MedusaDrafter(Drafter):
         """Prefixes of one greedy order."""
         return sizes(self._fixed)
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        rows = [self._row(context) for context in contexts]
-        known = [row.state_before(context) for row, context in zip(rows, contexts, strict=True)]
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        memories = [self._memory(row) for row in rows]
+        known = [memory.state_before(row) for memory, row in zip(memories, rows, strict=True)]
         states = [state for state in known if state is not None]
         guesses = iter(self._heads.likeliest(torch.stack(states), self._guesses) if states else ())
         return [
-            Draft() if state is None else self._draft(row, context, next(guesses))
-            for row, context, state in zip(rows, contexts, known, strict=True)
+            Draft() if state is None else self._draft(memory, row, next(guesses))
+            for memory, row, state in zip(memories, rows, known, strict=True)
         ]
 
     def observe(self, observation: Observation) -> None:
         step, hidden = observation.step, observation.hidden.get(self.taps[0])
         if hidden is None or not len(hidden):
             return
-        row = self._rows.setdefault(step.request, _Row())
-        row.cached += len(observation.tokens)
-        row.state = hidden[-1].clone()  # not a view that keeps a whole prompt's states
-        if row.sent and step.draft.tokens == row.sent and row.experience is not None:
-            row.experience.learn(row.guesses, step.tokens, len(step.path))
-        row.sent = ()
+        memory = self._memories.setdefault(step.request, _Memory())
+        memory.cached = observation.start + len(observation.tokens)
+        memory.state = hidden[-1].clone()  # not a view that keeps a whole prompt's states
+        if memory.sent and step.draft.tokens == memory.sent and memory.experience is not None:
+            memory.experience.learn(memory.guesses, step.tokens, len(step.path))
+        memory.sent = ()
 
     def release(self, request: int) -> None:
-        self._rows.pop(request, None)
+        self._memories.pop(request, None)
 
-    def _row(self, context: Row) -> _Row:
-        row = self._rows.setdefault(context.request, _Row())
-        if row.experience is None:
-            row.experience = self._experience.get(context.sampling.cache_salt)
-        if row.experience is None:
-            row.experience = self._experience[context.sampling.cache_salt] = Experience(self._accuracies)
+    def _memory(self, row: Row) -> _Memory:
+        memory = self._memories.setdefault(row.request, _Memory())
+        if memory.experience is None:
+            memory.experience = self._experience.get(row.sampling.cache_salt)
+        if memory.experience is None:
+            memory.experience = self._experience[row.sampling.cache_salt] = Experience(self._accuracies)
             if len(self._experience) > _SALTS:
                 del self._experience[next(iter(self._experience))]
-        return row
+        return memory
 
-    def _draft(self, row: _Row, context: Row, guesses: list[list[int]]) -> Draft:
-        assert row.experience is not None, "given by _row"
-        order = self._fixed if context.reproducible else row.experience.order
-        draft = tree(order[: context.budget.nodes], guesses)
-        row.sent, row.guesses = draft.tokens, guesses
+    def _draft(self, memory: _Memory, row: Row, guesses: list[list[int]]) -> Draft:
+        assert memory.experience is not None, "given by `_memory`"
+        order = self._fixed if row.reproducible else memory.experience.order
+        draft = tree(order[: row.budget.nodes], guesses)
+        memory.sent, memory.guesses = draft.tokens, guesses
         return draft
 
 
@@ -160,7 +160,7 @@ def build(context: BuildContext) -> MedusaDrafter:
     )
 
 
-class _Row:
+class _Memory:
     """One request: the state of its last cached token, how many are cached, and what it was last given."""
 
     __slots__ = ("cached", "experience", "guesses", "sent", "state")
@@ -172,9 +172,9 @@ class _Row:
         self.sent: tuple[int, ...] = ()
         self.guesses: list[list[int]] = []
 
-    def state_before(self, context: Row) -> Tensor | None:
+    def state_before(self, row: Row) -> Tensor | None:
         """The state of the token before x0; None while the prompt is unread, or where the text went on unseen."""
-        return self.state if self.cached == len(context.tokens) - 1 else None
+        return self.state if self.cached == len(row.tokens) - 1 else None
 
 
 def tree(order: Sequence[Place], guesses: Sequence[Sequence[int]]) -> Draft:

@@ -33,21 +33,21 @@ class NgramDrafter(Drafter):
         self._lengths = range(longest, shortest - 1, -1)
         self._indexes: dict[int, _Index] = {}
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        return [self._one(context) for context in contexts]
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        return [self._one(row) for row in rows]
 
     def release(self, request: int) -> None:
         self._indexes.pop(request, None)
 
-    def _one(self, context: Row) -> Draft:
-        index = self._indexes.setdefault(context.request, _Index(self._lengths))
-        index.extend(context.tokens)
-        after = index.find(context.tokens)
+    def _one(self, row: Row) -> Draft:
+        index = self._indexes.setdefault(row.request, _Index(self._lengths))
+        index.extend(row.tokens)
+        after = index.find(row.tokens)
         if after is None:
             return Draft()
         # The copy may run into its own end: then it goes on with itself, as repeating text does
-        period = context.tokens[after:]
-        return Draft.chain([period[i % len(period)] for i in range(context.budget.nodes)])
+        period = row.tokens[after:]
+        return Draft.chain([period[i % len(period)] for i in range(row.budget.nodes)])
 
 
 def build(context: BuildContext) -> NgramDrafter:

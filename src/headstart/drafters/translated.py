@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Row, Weights
-from headstart.drafters.growing.chains import Guess, draw
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.own_cache import CachedText, OwnCache
 from headstart.drafters.matching.transcript import respaced, transcript
-from headstart.model.packed import Segment
+from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Translation, Way
 from headstart.rule.law import LawRow, LawState, greedy
@@ -82,44 +83,47 @@ class TranslatedDraft(Drafter):
         self.default_budget = budget
         self.draws = translation.way != "text"
         self.runner = runner
-        self.cache = runner.new_cache(slots)
+        self._own = OwnCache(runner, slots, chunk)
         self.translation = translation
-        self._chunk = chunk
-        self._rows: dict[int, _Row] = {}
+        self._memories: dict[int, _Memory] = {}
         pairs = [list(pair) for pair in translation.to_target.items()]
         self._pairs = torch.tensor(pairs, dtype=torch.long, device=runner.device).reshape(-1, 2)
         self._plain = LawState(Sampling(), (), runner.vocab_size, frozenset())
 
-    def propose(self, contexts: Sequence[Row]) -> list[Draft]:
-        guesses: list[_Drawn | _Written] = [self._guess(context, self._row(context)) for context in contexts]
-        self._catch_up([guess.row for guess in guesses if guess.budget > 0])
-        draw([guess for guess in guesses if isinstance(guess, _Drawn)], self._shared)
+    @property
+    def cache(self) -> Slots:
+        return self._own.slots
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        guesses: list[_Drawn | _Written] = [self._guess(row, self._memory(row)) for row in rows]
+        self._own.catch_up([guess.memory for guess in guesses if guess.budget > 0])
+        grow_chains([guess for guess in guesses if isinstance(guess, _Drawn)], self._shared)
         self._write([guess for guess in guesses if isinstance(guess, _Written)])
         return [guess.draft() for guess in guesses]
 
     def release(self, request: int) -> None:
-        row = self._rows.pop(request, None)
-        if row is not None:
-            self.cache.release(row.slot)
+        memory = self._memories.pop(request, None)
+        if memory is not None:
+            self.cache.release(memory.slot)
 
-    def _row(self, context: Row) -> _Row:
-        if context.request not in self._rows:
-            self._rows[context.request] = _Row(self.cache.acquire(), self.translation)
-        row = self._rows[context.request]
-        row.follow(context.tokens)
-        self.cache.rewind(row.slot, len(row.cached))
-        return row
+    def _memory(self, row: Row) -> _Memory:
+        if row.request not in self._memories:
+            self._memories[row.request] = _Memory(self.cache.acquire(), self.translation)
+        memory = self._memories[row.request]
+        memory.follow(row.tokens)
+        self.cache.rewind(memory.slot, len(memory.cached))
+        return memory
 
-    def _guess(self, context: Row, row: _Row) -> _Drawn | _Written:
+    def _guess(self, row: Row, memory: _Memory) -> _Drawn | _Written:
         """A draft still to be made; an empty one beyond the draft's own context, and where it can read nothing."""
-        room = self.runner.max_length - len(row.ids)
-        if not row.ids or any(token >= self.runner.vocab_size for token in row.feed):
+        room = self.runner.max_length - len(memory.ids)
+        if not memory.ids or any(token >= self.runner.vocab_size for token in memory.feed):
             room = 0
         way = self.translation.way
-        if way == "ids" or (way == "intersection" and not context.sampling.greedy):
-            return _Drawn(context, row, min(context.budget.nodes, room))
-        state = self._plain if context.law.unedited else row.law(lambda prompt: self._edited(context.law, prompt))
-        return _Written(context, row, self.translation, state, context.budget.nodes if room > 0 else 0, room)
+        if way == "ids" or (way == "intersection" and not row.sampling.greedy):
+            return _Drawn(row, memory, min(row.budget.nodes, room))
+        state = self._plain if row.law.unedited else memory.law(lambda prompt: self._edited(row.law, prompt))
+        return _Written(row, memory, self.translation, state, row.budget.nodes if room > 0 else 0, room)
 
     def _edited(self, law: LawState, prompt: Sequence[int]) -> LawState:
         """The request's processors, acting on the draft's own tokens of the prompt."""
@@ -128,27 +132,14 @@ class TranslatedDraft(Drafter):
         stops = frozenset(to_draft[token] for token in law.stop_ids if token in to_draft)
         return LawState(replace(law.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
 
-    def _catch_up(self, rows: Sequence[_Row]) -> None:
-        """Read long unread stretches (a prompt) in chunks, so that a forward's size is bounded."""
-        for row in rows:
-            while len(row.feed) > self._chunk:
-                chunk, rest = row.feed[: self._chunk], row.feed[self._chunk :]
-                self._forward([(row, chunk)])
-                row.feed = rest
-
-    def _forward(self, feeds: Sequence[tuple[_Row, list[int]]]) -> Tensor:
-        """Feed the draft's tokens to each row and keep them; returns its logits after the last of each."""
-        out = self.runner.forward([Segment(row.slot, tuple(feed)) for row, feed in feeds], self.cache)
-        for row, feed in feeds:
-            self.cache.keep(row.slot, len(feed))
-            row.cached += feed
-        return out.logits
-
     def _shared(self, live: Sequence[_Drawn]) -> Tensor:
         """One more token each; returns logits over the target's vocabulary [B, V], -inf where it is alone."""
         to_draft = self.translation.to_draft
-        logits = self._forward(
-            [(guess.row, [to_draft.get(guess.tokens[-1], 0)] if guess.tokens else guess.row.feed) for guess in live]
+        logits = self._own.read(
+            [
+                (guess.memory, [to_draft.get(guess.tokens[-1], 0)] if guess.tokens else guess.memory.feed)
+                for guess in live
+            ]
         )
         wide = logits.new_full((len(live), self.translation.sizes[0]), -math.inf)
         wide[:, self._pairs[:, 1]] = logits[:, self._pairs[:, 0]]
@@ -158,9 +149,9 @@ class TranslatedDraft(Drafter):
         """Let the draft write greedily, until what it wrote has the wanted number of the target's tokens."""
         live = [guess for guess in guesses if guess.budget > 0]
         while live:
-            logits = self._forward([(guess.row, guess.written[-1:] or guess.row.feed) for guess in live])
-            said = greedy(logits, [LawRow(guess.state, tuple(guess.written)) for guess in live])
-            live = [guess for guess, token in zip(live, said, strict=True) if guess.extend(token)]
+            logits = self._own.read([(guess.memory, guess.written[-1:] or guess.memory.feed) for guess in live])
+            found = greedy(logits, [LawRow(guess.state, tuple(guess.written)) for guess in live])
+            live = [guess for guess, token in zip(live, found, strict=True) if guess.extend(token)]
 
 
 def build(context: BuildContext) -> TranslatedDraft:
@@ -178,13 +169,11 @@ def build(context: BuildContext) -> TranslatedDraft:
     return made
 
 
-class _Row:
+class _Memory(CachedText):
     """What the draft's cache holds of one request, and what it must still read; all in the draft's tokens."""
 
     def __init__(self, slot: int, translation: Translation) -> None:
-        self.slot = slot
-        self.cached: list[int] = []
-        self.feed: list[int] = []
+        super().__init__(slot)
         self._transcript = transcript(translation)
         self._same = 0
         self._prompt = -1
@@ -225,12 +214,12 @@ class _Row:
         return self._law.after(ids[settled:])
 
 
-class _Drawn(Guess):
+class _Drawn(GrowingChain):
     """Target tokens, drawn over the intersection."""
 
-    def __init__(self, context: Row, row: _Row, budget: int) -> None:
-        super().__init__(context, budget)
-        self.row = row
+    def __init__(self, row: Row, memory: _Memory, budget: int) -> None:
+        super().__init__(row, budget)
+        self.memory = memory
 
 
 class _Written:
@@ -241,14 +230,14 @@ class _Written:
 
     def __init__(
         self,
-        context: Row,
-        row: _Row,
+        row: Row,
+        memory: _Memory,
         translation: Translation,
         state: LawState,
         budget: int,
         room: int,
     ) -> None:
-        self.row = row
+        self.memory = memory
         self.state = state
         self.budget = budget
         self.written: list[int] = []
@@ -258,7 +247,7 @@ class _Written:
         self._steps = min(room, math.ceil(self._wanted * max(1.0, translation.ratio)) + 1)
         self._translation = translation
         self._text = b""
-        self._tail, self._stretch = _tail(context.tokens, translation)
+        self._tail, self._stretch = _tail(row.tokens, translation)
 
     def extend(self, token: int) -> bool:
         """Append a draft token; returns whether there is more to write."""
@@ -287,8 +276,8 @@ class _Written:
         if self._tail:
             after = next((i + 1 for i, end in enumerate(found.ends) if end == len(self._tail)), None)
             ids = target.encode(text).ids if after is None else ids[after:]
-        usable = (i for i, token in enumerate(ids) if token >= translation.sizes[0] or target.word(token) is None)
-        return ids[: next(usable, len(ids))]
+        unusable = (i for i, token in enumerate(ids) if token >= translation.sizes[0] or target.word(token) is None)
+        return ids[: next(unusable, len(ids))]
 
 
 def _tail(tokens: Sequence[int], translation: Translation) -> tuple[bytes, int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.drafters import Drafter, NoDrafter, Observation, Row
 from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
 from headstart.engine.judging import HostJudge, Judge, Outcome
-from headstart.engine.prompts import Prompt, Prompts
+from headstart.engine.prompts import Prompt, Prompts, encode_chat
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
@@ -156,6 +156,16 @@ class Engine:
                 self.cancel(request)
         outputs = [request.finish() for request in requests]
         return outputs[0] if single else outputs
+
+    def chat(self, messages: Sequence[Mapping[str, str]], sampling: Sampling | None = None) -> Output:
+        """Answer a conversation, sent through the model's chat template.
+
+        messages: {"role": "user", "content": "..."}, the last one not the assistant's.
+
+        Raises:
+            InvalidPrompt: a message is malformed, or the model has no chat template.
+        """
+        return self.generate(encode_chat(self.tokenizer, messages), sampling)
 
     def stream(self, prompt: Prompt, sampling: Sampling | None = None) -> Iterator[Chunk]:
         """Complete one prompt, yielding each step's text as soon as it is final. Closing the iterator cancels."""

@@ -1,15 +1,17 @@
-"""From a prompt to a request: encoding, and every check that must come before anything is generated."""
+"""From a prompt to a request: encoding, chat templates, and every check that must come before anything is generated."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from headstart.engine.request import Request
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.model.runner import ModelRunner
+from headstart.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.rule.law import LawState
 from headstart.types import Sampling, Speculation
 
@@ -79,3 +81,56 @@ class Prompts:
         if self._tokenizer is None or not ids:
             return ""
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def has_chat_template(tokenizer: Any) -> bool:
+    """Whether conversations have a form that the model was trained on; not without a tokenizer."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def encode_chat(tokenizer: Any, messages: Sequence[Message]) -> tuple[int, ...]:
+    """The token ids of a conversation through the tokenizer's chat template, up to where the model's answer begins.
+
+    messages: {"role": "user", "content": "..."}, the last one not the assistant's.
+
+    Raises:
+        InvalidPrompt: a message is malformed, the model has no chat template, or the template refuses the messages.
+    """
+    found = check_messages(messages)
+    if not has_chat_template(tokenizer):
+        raise InvalidPrompt(
+            "this model has no chat template",
+            hint="give the prompt as text, in the form that the model was trained on; "
+            "instruction-tuned models have a template",
+        )
+    try:
+        # the template writes the special tokens itself, and transformers adds none to what it has written
+        ids = tokenizer.apply_chat_template([dict(one) for one in found], add_generation_prompt=True, return_dict=False)
+    except Exception as error:  # a template is a program: it raises what it likes
+        raise InvalidPrompt(
+            f"the model's chat template refuses the conversation: {error}",
+            hint="many templates want user and assistant in turn, and some know no system message",
+        ) from error
+    return tuple(ids)
+
+
+def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> PromptItem:
+    """The item as it is sent to the model: of a conversation the token ids, or its text where there is no template.
+
+    chat: a text is sent as a conversation too, and a template must be there.
+
+    Raises:
+        InvalidPrompt: see `encode_chat`.
+    """
+    conversation = item.chat
+    if chat and conversation is None and isinstance(item.prompt, str):
+        conversation = Chat(({"role": "user", "content": item.prompt},))
+    if conversation is None:
+        return item
+    if not chat and not has_chat_template(tokenizer):
+        return replace(item, form="turns raw")
+    try:
+        return replace(item, prompt=list(encode_chat(tokenizer, conversation.messages)), form="template")
+    except InvalidPrompt as error:
+        error.message = f"{item.name or 'the prompt'}: {error.message}"
+        raise

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from headstart.errors import NotEnoughMemory
 
@@ -24,6 +26,18 @@ class MemoryNeed:
     @property
     def total(self) -> int:
         return self.weights + self.cache
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes that tensors take in memory. Whole storages count, and those that several tensors share count once."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.is_mkldnn:  # laid out by a library, without a storage that can be asked
+            found[id(tensor)] = tensor.numel() * tensor.element_size()
+        else:
+            storage = tensor.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return sum(found.values())
 
 
 def free_bytes(device: torch.device) -> int:

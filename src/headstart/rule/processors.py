@@ -30,7 +30,11 @@ class Processor(Protocol):
     """
 
     def after(self, tokens: Sequence[int]) -> Processor:
-        """The processor once these tokens follow the text it knows; `self` stays as it is."""
+        """The processor once these tokens follow the text it knows; `self` stays as it is.
+
+        A guess may be a token that the processor itself forbids. It is then never accepted, but the rows after it are
+        computed, and must have a law: `edit` does best to leave them alone.
+        """
         ...
 
     def edit(self, x: NDArray[np.float32]) -> None:

@@ -2,9 +2,8 @@
 
 p is the target's law and q the draft's, at temperature 1. TV(p, q) = 1 - sum_v min(p_v, q_v) is the chance that a
 draft token is rejected (Leviathan et al. 2023, Corollary 3.6). `divergence` computes the gradient in the forward
-pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk; `plain_divergence` is its twin by
-autograd. `head_divergence` goes further: several guesses at the same rows share the work on the target's law, and the
-logits themselves exist in chunks only.
+pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk. `head_divergence` goes further:
+several guesses at the same rows share the work on the target's law, and the logits themselves exist in chunks only.
 """
 
 from __future__ import annotations
@@ -19,18 +18,11 @@ CHUNK_ELEMENTS = 1 << 22  # logits held in float32 at once
 CACHED_ELEMENTS = 1 << 20  # the same, where they should stay in the processor's cache
 
 
-def plain_divergence(target_logits: Tensor, draft_logits: Tensor, tv_weight: float) -> Tensor:
-    """Mean over rows of (1 - w) KL(p||q) + w TV(p, q), in nats; logits are [rows, V]."""
-    log_p = target_logits.float().log_softmax(-1)
-    log_q = draft_logits.float().log_softmax(-1)
-    p, q = log_p.exp(), log_q.exp()
-    kl = (p * (log_p - log_q)).sum(-1)
-    tv = 1 - torch.minimum(p, q).sum(-1)
-    return ((1 - tv_weight) * kl + tv_weight * tv).mean()
-
-
 def divergence(target_logits: Tensor, draft_logits: Tensor, tv_weight: float) -> Tensor:
-    """`plain_divergence`, in chunks of rows. Differentiable in `draft_logits` only."""
+    """Mean over rows of (1 - w) KL(p||q) + w TV(p, q), in nats; logits are [rows, V], w is `tv_weight`.
+
+    Computed in chunks of rows. Differentiable in `draft_logits` only.
+    """
     result: Tensor = _Divergence.apply(target_logits, draft_logits, tv_weight)  # type: ignore[no-untyped-call]
     return result
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headstart.drafters.growing.policy import Ways
+from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.drafters.growing.ranks import PRIOR, Ranks, outcomes
 from headstart.theory.trees import Shape, Table, best_tree, choose_tree, expected_tokens, likeliest_gains
 from headstart.types import Draft
@@ -161,12 +161,12 @@ def test_ranks_are_learnt_from_any_shape() -> None:
 
 
 def test_what_a_budget_buys() -> None:
-    ways = Ways("top-k", width=8, depth=None)
+    ways = TreePolicy("top-k", 32, MOST, width=8, depth=None)
     nodes = [n for n, _ in ways.sizes]
     assert nodes == sorted(set(nodes))
     assert [ways.levels(n) for n, _ in ways.sizes] == [d for _, d in ways.sizes]
     assert (ways.levels(0), ways.levels(7), ways.levels(63), ways.levels(1000)) == (0, 6, 6, 7)
-    fixed = Ways("sampled", width=8, depth=5)
+    fixed = TreePolicy("sampled", 32, MOST, width=8, depth=5)
     assert [fixed.levels(n) for n in (0, 1, 4, 5, 6, 64)] == [0, 1, 4, 5, 5, 5]
     assert all(depth == min(n, 5) for n, depth in fixed.sizes)
 

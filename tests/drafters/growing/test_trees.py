@@ -23,7 +23,7 @@ from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.growing import trees
-from headstart.drafters.growing.trees import Guess, TopK, draw_children, grow, laws_of_children
+from headstart.drafters.growing.trees import GrowingTree, TopK, draw_children, grow_trees, laws_of_children
 from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
@@ -115,7 +115,7 @@ def test_drawn_trees_keep_the_law_exactly(
 
     def round_(oracle: Oracle) -> tuple[int, ...]:
         monkeypatch.setattr(trees, "draw_children", exact_draw(oracle))
-        guess = Guess(context([0], vocab=3, purpose=Purpose.TOKEN, temperature=1.0), len(shape), shape)
+        guess = GrowingTree(context([0], vocab=3, purpose=Purpose.TOKEN, temperature=1.0), len(shape), shape)
         while guess.fresh:
             guess.draw([q(path) for path in guess.paths()])
         draft = guess.draft()
@@ -215,14 +215,14 @@ def test_the_best_of_all_candidates_are_kept(width: int, depth: int, budget: int
     for seed in range(5):
         model, text, fed = markov(seed), [3, 1], 0
 
-        def forward(live: Sequence[Guess]) -> torch.Tensor:
+        def forward(live: Sequence[GrowingTree]) -> torch.Tensor:
             nonlocal fed
             fed += sum(len(guess.fresh) for guess in live)
             return torch.stack([model([*text, *path]) for guess in live for path in guess.paths()])  # noqa: B023
 
         way = TopK(width, depth)
-        guess = Guess(context(text, vocab=8, **sampling), budget, way)
-        grow([guess], forward)
+        guess = GrowingTree(context(text, vocab=8, **sampling), budget, way)
+        grow_trees([guess], forward)
         draft = guess.draft()
         cooler = sampling.get("temperature", 1.0)
         want = likeliest(lambda prefix: model(prefix) / cooler, text, way, budget)  # noqa: B023
@@ -233,9 +233,9 @@ def test_the_best_of_all_candidates_are_kept(width: int, depth: int, budget: int
 
 
 def test_siblings_stand_in_order_of_likelihood_and_penalties_count() -> None:
-    guess = Guess(context([3, 1], vocab=8, frequency_penalty=100.0), 30, TopK(3, 3))
+    guess = GrowingTree(context([3, 1], vocab=8, frequency_penalty=100.0), 30, TopK(3, 3))
     model = markov(1)
-    grow([guess], lambda live: torch.stack([model([3, 1, *path]) for path in live[0].paths()]))
+    grow_trees([guess], lambda live: torch.stack([model([3, 1, *path]) for path in live[0].paths()]))
     draft = guess.draft()
     for node in range(len(draft)):
         path = text_to(draft, node)
@@ -246,8 +246,8 @@ def test_siblings_stand_in_order_of_likelihood_and_penalties_count() -> None:
 
 def test_broken_logits_draft_nothing() -> None:
     for sampling, way in product(({}, {"temperature": 1.0}), (TopK(3, 3), SMALL)):
-        guess = Guess(context([3, 1], vocab=8, **sampling), 12, way)
-        grow([guess], lambda live: torch.full((sum(len(guess.fresh) for guess in live), 8), float("nan")))
+        guess = GrowingTree(context([3, 1], vocab=8, **sampling), 12, way)
+        grow_trees([guess], lambda live: torch.full((sum(len(guess.fresh) for guess in live), 8), float("nan")))
         assert len(guess.draft()) == 0
 
 

@@ -18,8 +18,8 @@ from headstart.insight.bench.energy import Meter
 @pytest.fixture
 def result() -> BenchResult:
     whole = made.result([[1.0, 1.1], [4.0, 4.1]], [[0.5, 0.5], [1.0, 1.1]])
-    lanes = tuple(replace(each, lane="K=3" if each.lane == "speculative" else "plain") for each in whole.rounds)
-    return replace(whole, sweep=lanes)
+    arms = tuple(replace(each, arm="K=3" if each.arm == "speculative" else "plain") for each in whole.trials)
+    return replace(whole, sweep=arms)
 
 
 def test_there_and_back(result: BenchResult, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def damaged(result: BenchResult, change: Any) -> str:
         (lambda d: d.pop("rounds"), "no 'rounds'"),
         (lambda d: d["rounds"][0].pop("seconds"), "seconds"),
         (lambda d: d["rounds"][0].update(seconds=0), "took 0 seconds"),
-        (lambda d: d["rounds"][0].update(seconds="long"), "took long seconds"),
+        (lambda d: d["rounds"][0].update(seconds="long"), "seconds in rounds.0.* number"),
         (lambda d: d["rounds"][0].update(unit=9), "unit that is not there"),
         (lambda d: d["rounds"][0].update(lane="K=1"), "lane"),
         (lambda d: d["rounds"][0]["runs"][0].update(prompt=9), "prompt that is not there"),

@@ -11,8 +11,8 @@ from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.lines import flags, load_line
 from headstart.insight.doctor.lists import worth_trying
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
+from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Judged, decide, preferred, sentence, spoken, stops_paying
-from headstart.insight.doctor.workshop import Setup
 from headstart.insight.statistics import Interval
 
 

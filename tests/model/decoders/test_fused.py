@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 
 from headstart.model import native
 from headstart.model.cache import KVCache, Slots
-from headstart.model.decoders.fused import pack
 from headstart.model.decoders.linears import Int8Linear, can_quantize, int8_rows
 from headstart.model.loading import adopt
+from headstart.model.native.weights import NativeWeights
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -50,8 +50,8 @@ KINDS = {
 
 
 def multiply(linear: torch.nn.Linear, kind: int, x: torch.Tensor, threads: int = 2) -> torch.Tensor:
-    kept: list[torch.Tensor] = []
-    product = pack(linear, kind, kept)
+    weights = NativeWeights(kind)
+    product = weights.product(linear)
     y = torch.full((len(x), linear.out_features), float("nan"))
     native.kernels().multiply(product, x.data_ptr(), len(x), y.data_ptr(), threads)
     return y

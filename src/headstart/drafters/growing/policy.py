@@ -1,4 +1,4 @@
-"""Which tree a draft LM grows for a budget: `sizes` for pacing, and the way of each request.
+"""Which draft a law of one's own is grown into for a budget: `sizes` for pacing, and a plan for each request.
 
 A budget is a number of nodes; how many levels it buys is fixed, since each costs a forward of the draft. Up to six
 nodes may be one chain. Bigger budgets come in several depths, so that pacing can choose depth (which costs drafting)
@@ -33,22 +33,65 @@ _LEVELS = (
 _NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST)
 
 
-def check_tree(tree: object) -> None:
+def policy_of(
+    tree: Tree,
+    *,
+    chain: tuple[int, int],
+    trees: tuple[int, int],
+    width: int = 8,
+    depth: int | None = None,
+) -> ChainPolicy | TreePolicy:
+    """The policy of that name. chain, trees: default budget and limit of each.
+
+    Raises:
+        InvalidOption: there is no such kind of tree.
+    """
     if tree not in get_args(Tree):
         raise InvalidOption(f"tree={tree!r} does not exist", hint=f"it is one of {', '.join(get_args(Tree))}")
+    return ChainPolicy(*chain) if tree == "none" else TreePolicy(tree, *trees, width=width, depth=depth)
 
 
-class Ways:
-    """Of the drafts of one drafter.
+class ChainPolicy:
+    """Chains only.
 
-    kind: of trees, so not "none". width: nodes that a dynamic tree expands in a level, and children of each. depth:
-    most levels; None lets the budget say how many.
+    default_budget: nodes where nobody chooses. limit: the most that could pay.
     """
 
-    def __init__(self, kind: Tree, *, width: int, depth: int | None) -> None:
+    chains = True
+    draws = True
+    sizes: Sequence[tuple[int, int]] = ()
+
+    def __init__(self, default_budget: int, limit: int) -> None:
+        self.default_budget = default_budget
+        self.limit = limit
+
+    def observe(self, step: Step) -> None:
+        """Nothing is learnt: a chain has one shape."""
+
+    def release(self, request: int) -> None:
+        """Nothing is kept."""
+
+
+class TreePolicy:
+    """Trees.
+
+    Args:
+        kind: of trees, so not "none".
+        default_budget: nodes where nobody chooses.
+        limit: the most nodes that could pay, at most `MOST`.
+        width: nodes that a dynamic tree expands in a level, and children of each.
+        depth: most levels; None lets the budget say how many.
+    """
+
+    chains = False
+
+    def __init__(self, kind: Tree, default_budget: int, limit: int, *, width: int, depth: int | None) -> None:
         check_number("width", width, low=1, integer=True)
         if depth is not None:
             check_number("depth", depth, low=1, integer=True)
+        self.default_budget = default_budget
+        self.limit = limit
+        self.draws = kind != "top-k"  # which are point masses
         self._kind = kind
         self._width = width
         self._depth = depth
@@ -59,7 +102,8 @@ class Ways:
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
         """(nodes, levels), as `Drafter.sizes`."""
-        return _LEVELS if self._depth is None else tuple((nodes, self.levels(nodes)) for nodes in _NODES)
+        found = _LEVELS if self._depth is None else tuple((nodes, self.levels(nodes)) for nodes in _NODES)
+        return tuple(size for size in found if size[0] <= self.limit)
 
     def levels(self, nodes: int) -> int:
         """Most levels of a tree of so many nodes."""
@@ -67,15 +111,15 @@ class Ways:
             return min(nodes, self._depth)
         return max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1]
 
-    def way(self, context: Row, nodes: int) -> TopK | Shape:
+    def plan(self, row: Row, nodes: int) -> TopK | Shape:
         """How to grow a request's tree of at most `nodes` nodes. Where a seed pins its text, the shape is the prior's:
         what was learnt is from other requests."""
         nodes = min(nodes, MOST)
-        greedy = context.sampling.greedy
+        greedy = row.sampling.greedy
         if self._kind == "top-k" or (self._kind == "mixed" and greedy):
             return TopK(self._width, self.levels(nodes))
-        self._greedy[context.request] = greedy
-        shapes = self._unlearnt if context.reproducible else self._shapes[greedy]
+        self._greedy[row.request] = greedy
+        shapes = self._unlearnt if row.reproducible else self._shapes[greedy]
         return shapes.best(nodes, self.levels(nodes))
 
     def observe(self, step: Step) -> None:

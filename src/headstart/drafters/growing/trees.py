@@ -62,7 +62,7 @@ class TopK:
     depth: int
 
 
-class Guess:
+class GrowingTree:
     """One request's tree while it grows.
 
     tokens, parents: the nodes that have been fed to the drafter or are about to be, those above first (parents are
@@ -76,21 +76,21 @@ class Guess:
             `budget`: of those expanded early some are displaced later.
     """
 
-    def __init__(self, context: Row, budget: int, way: TopK | Shape, room: int | None = None) -> None:
-        self.context = context
+    def __init__(self, row: Row, budget: int, plan: TopK | Shape, room: int | None = None) -> None:
+        self.row = row
         self.budget = budget
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.fresh: tuple[int, ...] = (-1,) if budget > 0 else ()
-        self._way = way
+        self._plan = plan
         self._room = sys.maxsize if room is None else max(0, room)
         self._nodes: list[_Node] = []
         self._best: list[_Node] = []  # of `TopK`: the likeliest so far, at most `budget`
         self._open: list[_Node | None] = [None] * len(self.fresh)  # whom `fresh` are
         self._depth = 0
-        if isinstance(way, Shape) and len(way) > budget:
-            raise ValueError(f"a tree of {len(way)} nodes for a budget of {budget}")
-        if isinstance(way, Shape) and not len(way):
+        if isinstance(plan, Shape) and len(plan) > budget:
+            raise ValueError(f"a tree of {len(plan)} nodes for a budget of {budget}")
+        if isinstance(plan, Shape) and not len(plan):
             self.fresh, self._open = (), []
 
     @property
@@ -101,7 +101,7 @@ class Guess:
     @property
     def draws(self) -> bool:
         """Whether children are drawn from the drafter's law; else they are its likeliest tokens."""
-        return isinstance(self._way, Shape) and not self.context.sampling.greedy
+        return isinstance(self._plan, Shape) and not self.row.sampling.greedy
 
     def segment(self, slot: int) -> Segment:
         """The fresh nodes as rows of a forward, on a slot that holds the text up to x0 (so not for the first level)."""
@@ -110,12 +110,12 @@ class Guess:
 
     def draft(self) -> Draft:
         """The tree as it is proposed."""
-        nodes = self._best if isinstance(self._way, TopK) else self._nodes
+        nodes = self._best if isinstance(self._plan, TopK) else self._nodes
         places = {-1: -1, **{node.number: place for place, node in enumerate(nodes)}}
         tokens = tuple(node.token for node in nodes)
         parents = tuple(places[node.parent] for node in nodes)
         # under rule "coupled" the walk decides, and nobody asks for laws
-        if not nodes or not self.draws or self.context.purpose is Purpose.TOKEN:
+        if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())))
 
@@ -140,9 +140,9 @@ class Guess:
 
     def _places(self, parent: _Node | None) -> Sequence[int]:
         """Of a node's children, in the shape; the likeliest nodes have none there."""
-        if isinstance(self._way, TopK):
-            return (-1,) * min(self._way.width, self.budget)
-        return self._way.children[0 if parent is None else parent.place + 1]
+        if isinstance(self._plan, TopK):
+            return (-1,) * min(self._plan.width, self.budget)
+        return self._plan.children[0 if parent is None else parent.place + 1]
 
     def rank(self, tokens: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
         """The likeliest tokens after each fresh node, and their log-probabilities, likeliest first."""
@@ -164,7 +164,7 @@ class Guess:
         """Draw the children of each fresh node from its law [V]."""
         found = []
         for index, (count, q) in enumerate(zip(self.wanted(), laws, strict=True)):
-            found.append([(token, 0.0, q) for token in draw_children(self.context, q, self._depth, index, count)])
+            found.append([(token, 0.0, q) for token in draw_children(self.row, q, self._depth, index, count)])
         self._born(found)
 
     def _born(self, found: Sequence[Sequence[tuple[int, float, NDArray[Any] | None]]]) -> None:
@@ -177,7 +177,7 @@ class Guess:
                 rank = (-score, self._depth, len(self._nodes))
                 self._nodes.append(_Node(len(self._nodes), number, token, score, rank, place, (*above, token), q))
         new = self._nodes[begin:]
-        chosen = self._expandable(new) if isinstance(self._way, TopK) else self._with_children(new)
+        chosen = self._expandable(new) if isinstance(self._plan, TopK) else self._with_children(new)
         chosen = chosen[: max(0, self._room - len(self.tokens))]
         self._open = list(chosen)
         first = len(self.tokens)
@@ -188,17 +188,17 @@ class Guess:
         self.fresh = tuple(range(first, len(self.tokens)))
 
     def _with_children(self, new: Sequence[_Node]) -> Sequence[_Node]:
-        assert isinstance(self._way, Shape), "only asked of one"
-        return [node for node in new if self._way.children[node.place + 1]]
+        assert isinstance(self._plan, Shape), "only asked of one"
+        return [node for node in new if self._plan.children[node.place + 1]]
 
     def _expandable(self, new: Sequence[_Node]) -> Sequence[_Node]:
         """The `width` likeliest, without those whose children could not be among the best `budget` any more."""
-        assert isinstance(self._way, TopK), "only asked of one"
+        assert isinstance(self._plan, TopK), "only asked of one"
         self._best = sorted((*self._best, *new), key=_RANK)[: self.budget]
-        if self._depth >= self._way.depth:
+        if self._depth >= self._plan.depth:
             return []
         best = {node.number for node in self._best[: self.budget - 1]}  # a child ranks behind its parent
-        return [node for node in sorted(new, key=_RANK)[: self._way.width] if node.number in best]
+        return [node for node in sorted(new, key=_RANK)[: self._plan.width] if node.number in best]
 
 
 @dataclass(slots=True)
@@ -219,10 +219,10 @@ class _Node:
 
 
 _RANK = attrgetter("rank")
-G = TypeVar("G", bound=Guess)
+G = TypeVar("G", bound=GrowingTree)
 
 
-def grow(guesses: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -> None:
+def grow_trees(guesses: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -> None:
     """Grow every guess to its end. forward: see the contract above."""
     live = [guess for guess in guesses if guess.fresh]
     while live:
@@ -244,18 +244,18 @@ def _spans(guesses: Sequence[G]) -> Iterator[tuple[G, slice]]:
         begin += len(guess.fresh)
 
 
-def _rows(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> Tensor:
+def _rows(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
     if sum(span.stop - span.start for _, span in guesses) == len(logits):
         return logits
     return torch.cat([logits[span] for _, span in guesses])
 
 
-def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
+def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> None:
     x = _rows(logits, guesses)
-    if all(guess.context.law.unedited and guess.context.sampling.greedy for guess, _ in guesses):
+    if all(guess.row.law.unedited and guess.row.sampling.greedy for guess, _ in guesses):
         x = x.float()
     else:
-        states = [_scoring(guess.context.law) for guess, _ in guesses]
+        states = [_scoring(guess.row.law) for guess, _ in guesses]
         paths = [
             [LawRow(state, path) for path in guess.paths()] for state, (guess, _) in zip(states, guesses, strict=True)
         ]
@@ -271,8 +271,8 @@ def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> N
         begin = end
 
 
-def _grow_drawn(logits: Tensor, guesses: Sequence[tuple[Guess, slice]]) -> None:
-    rows = [LawRow(guess.context.law, path) for guess, _ in guesses for path in guess.paths()]
+def _grow_drawn(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> None:
+    rows = [LawRow(guess.row.law, path) for guess, _ in guesses for path in guess.paths()]
     laws = law(_rows(logits, guesses), rows).cpu().numpy()
     begin = 0
     for guess, span in guesses:
@@ -287,18 +287,18 @@ def _scoring(state: LawState) -> LawState:
     return state.filtered(_TEMPERATURE_1) if state.sampling.greedy else state
 
 
-def draw_children(context: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
+def draw_children(row: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
     """Up to `count` different tokens from q [V], in drawing order: the first in the race of q against the noise.
 
     depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn
     independently. Under rule "coupled" all of them have the noise of the position, as the target will.
     """
     support = np.flatnonzero(q > 0)  # nothing at all where q is NaN
-    start = len(context.tokens)
-    lane = start + index * _NODES if context.purpose is Purpose.DRAFT else 0
+    start = len(row.tokens)
+    lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
     if support.size <= 1:
         return [int(token) for token in support[:count]]
-    noise = context.noise.exponentials(start + depth, context.purpose, lane, q.shape[0], support)
+    noise = row.noise.exponentials(start + depth, row.purpose, lane, q.shape[0], support)
     race = q[support].astype(np.float64) / noise
     if count < support.size:
         first = np.argpartition(-race, count - 1)[:count]

@@ -15,7 +15,10 @@ from statistics import median
 
 import torch
 
+from headstart.engine.engine import Engine
+from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
+from headstart.insight.conversations import every_turn
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
@@ -32,20 +35,23 @@ from headstart.insight.doctor.measuring import (
 )
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
+from headstart.insight.doctor.setup import Setup, described, inspect
 from headstart.insight.doctor.verdict import Judged, Verdict, decide, preferred
-from headstart.insight.doctor.workshop import Setup, Workshop, described
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
 from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
+from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.measuring import measure, measured_batch
-from headstart.prompt_sets import PromptItem
+from headstart.prompt_sets import PromptItem, words_of_forms
 from headstart.theory import StepCosts
 from headstart.types import Sampling
 
 _LISTS = 2
 _COSTS = 1.5
+_TURNS = 0.1
+"""The share of the time in which first turns are answered, so that later ones can be measured."""
 _LEAST = 0.5
 
 Progress = Callable[[str, float], None]
@@ -86,6 +92,8 @@ class Examination:
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     advice: Path | None = None
+    forms: str = ""
+    """How the prompts were sent, in words."""
 
     @property
     def unsteady(self) -> float | None:
@@ -121,27 +129,31 @@ class _Examiner:
         question = self._question
         wanted = candidates(question.setup.target, question.given)
         self._tell(f"loading {question.setup.target}")
-        shop = self._shop = Workshop(question.setup)
+        target, self._memory = question.setup.open()
+        self._target = target
         found = Found()
         if question.scan is not None:
-            found = scan(question.scan, shop.target)
+            found = scan(question.scan, target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
+        self._plain = question.setup.engine(target)
+        self._items = [templated(target.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()
         self._sampling = question.sampling
         costs = self._target_costs()
+        self._ask_later_turns()
         self._measure_all(wanted)
         if question.check:
             self._check_default_pacing()
-        verdict = decide(self._judged)
+        verdict, ours = decide(self._judged), target.checkpoint
         if verdict.best is not None:
-            shop.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
+            self._engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
             question=question,
             provenance=self._provenance,
-            described=described(shop),
-            memory=shop.memory,
+            described=described(self._plain, self._memory),
+            memory=self._memory,
             costs=self._with_overhead(costs),
-            read=bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize),
+            read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
             looked=tuple(self._looked),
             judged=tuple(self._judged),
@@ -149,18 +161,18 @@ class _Examiner:
             seconds=time.monotonic() - self._begin,
             passed_over=dict(found.passed_over),
             advice=self._keep(verdict) if question.keep else None,
+            forms=words_of_forms(item.form for item in self._items),
         )
 
     # -- costs and rounds ---------------------------------------------------------------------------------------------
 
     def _target_costs(self) -> StepCosts:
         self._tell("measuring the target")
-        shop, question = self._shop, self._question
+        plain, question = self._plain, self._question
         seconds = min(_COSTS, question.seconds / 10)
-        plain = shop.plain
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(shop.target.runner, plain.cache, (), batch=batch, seconds=seconds)
-        token = seconds_of_token(shop, self._items[0], question.sampling)
+        costs = measure(plain.target, plain.cache, (), batch=batch, seconds=seconds)
+        token = seconds_of_token(plain, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
         self._sampling = replace(
@@ -175,6 +187,17 @@ class _Examiner:
         further = [each.row_overhead for timing in self._timings.values() for each in timing.sources.values()]
         plain = median(timing.plain.overhead for timing in self._timings.values())
         return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
+
+    def _ask_later_turns(self) -> None:
+        """Later turns of conversations are prompts too, as many as can be had in a small share of the time. They come
+        last, so that a check finds first and later turns in both of its halves."""
+        until = time.monotonic() + _TURNS * self._question.seconds
+        later: list[PromptItem] = []
+        for item in self._items:
+            if item.chat is not None and item.chat.later and time.monotonic() < until:
+                self._tell("asking first turns")
+                later += every_turn(self._plain, [item], self._sampling)[1:]
+        self._items += spread(later)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
         looks = [self._look(candidate) for candidate in wanted]
@@ -192,7 +215,7 @@ class _Examiner:
         compatibility: Compatibility | None = None
         memory: Memory | None = None
         try:
-            compatibility, memory = self._shop.look(candidate)
+            compatibility, memory = inspect(self._target, self._memory, candidate)
         except HeadstartError as error:
             return Looked(candidate, compatibility, memory, Failure(error))
         return Looked(candidate, compatibility, memory, None)
@@ -207,9 +230,10 @@ class _Examiner:
         # With a check, each candidate's follows at once, as long as the machine is what it was; and one at the end
         share = max(_LEAST, left / (later + self._passes)) / self._passes
         try:
-            sample = measure_candidate(
-                self._shop, one.candidate, items, self._sampling, share, budget=budget or _listed_budget(one.candidate)
-            )
+            begin, budget = time.monotonic(), budget or _listed_budget(one.candidate)
+            engine = self._engine(one.candidate, budget=budget)
+            rest = max(_LEAST, share - (time.monotonic() - begin))
+            sample = measure_candidate(one.candidate, engine, self._plain, items, self._sampling, rest, budget=budget)
             judged = self._judge(sample)
             if judged is not None:
                 self._judged.append(self._checked(judged, share) if self._question.check else judged)
@@ -243,9 +267,14 @@ class _Examiner:
     def _checked(self, one: Judged, seconds: float, *, adaptive: bool = False) -> Judged:
         self._tell(f"checking {one.candidate.name}")
         items = self._items[1::2] if self._splits else self._items
+        k = one.best.k
+        budget = k if len(one.candidate.drafters) > 1 else None
+        engines = {"plain": self._plain, "fixed": self._engine(one.candidate, FixedPacing(k), budget=budget)}
+        if adaptive:
+            engines["adaptive"] = self._engine(one.candidate, "adaptive")
         checked = check_candidate(
-            self._shop, one.candidate, one.best, self._timings[one.candidate], items, self._sampling, seconds,
-            tree=one.tree, adaptive=adaptive, same=not self._splits,
+            engines, one.best, self._timings[one.candidate], items, self._sampling, seconds,
+            tree=one.tree, same=not self._splits,
         )  # fmt: skip
         return replace(one, checked=checked)
 
@@ -260,7 +289,6 @@ class _Examiner:
             self._judged[self._judged.index(first)] = found
 
     def _keep(self, verdict: Verdict) -> Path | None:
-        shop = self._shop
         best = verdict.best
         shown = best if best is not None else preferred(self._judged)
         if shown is None:
@@ -275,12 +303,15 @@ class _Examiner:
             acceptance=members[0].acceptance if members else (),
             date=date.today().isoformat(),
         )
-        ours = shop.ours
+        ours = self._target.checkpoint
         if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
             return None  # these have their recommendation
         return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, shop.target.device, self._question.setup.quantize, found
+            ours.source, ours.config.to_dict(), ours.dtype, self._target.device, self._question.setup.quantize, found
         )
+
+    def _engine(self, candidate: Candidate, pacing: str | Pacing = "fixed", *, budget: int | None = None) -> Engine:
+        return self._question.setup.engine(self._target, candidate, pacing, budget=budget)
 
     # -- around -------------------------------------------------------------------------------------------------------
 
@@ -297,10 +328,9 @@ class _Examiner:
 
     def _refuse_bad_prompts(self) -> None:
         """Before anything is measured with them."""
-        engine = self._shop.plain
         for item in self._items:
             try:
-                engine.encode(item.prompt)
+                self._plain.encode(item.prompt)
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise

@@ -24,6 +24,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
     needs = ", ".join(
         f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.looked if one.memory is not None
     )
+    prompts = examination.forms or str(len(examination.question.items))
     batches = dict.fromkeys((1, examination.question.setup.max_batch_size))
     return {
         "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
@@ -34,7 +35,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
         "nearly free": f"up to {free_rows(costs)} rows",
         "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
         **tokenizers,
-        "prompts": f"{len(examination.question.items)}, up to {examination.tokens} new tokens each",
+        "prompts": f"{prompts}, up to {examination.tokens} new tokens each",
     }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.insight.doctor.examination import Examination
+from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Judged, spoken
-from headstart.insight.doctor.workshop import Setup
 from headstart.model import loading
 
 _OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}

@@ -17,7 +17,7 @@ HOPELESS = 0.8
 def worth_trying(judged: Sequence[Judged]) -> list[tuple[Candidate, int]]:
     """(list, nodes of a draft): copier, then each promising other drafter, the fastest first."""
     singles = [one for one in judged if len(one.candidate.drafters) == 1]
-    copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.speaks > 0]
+    copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
     others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
     others += [one for one in singles if one.candidate.drafters[0] == "early-exit" and one.gain > 1]
     if not copiers:

@@ -26,6 +26,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "target": examination.described,
         "seconds": examination.seconds,
         "prompts": len(question.items),
+        "prompts_sent": examination.forms,
         "tokens_per_prompt": examination.tokens,
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
@@ -84,7 +85,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "depth": prediction.depth,
         "speedup": prediction.speedup.record(),
         "tokens_per_forward": prediction.tokens_per_forward,
-        "speaks": prediction.speaks,
+        "speaks": prediction.drafting,
         "by_batch": {str(batch): gain for batch, gain in prediction.batches.items()},
         "sources": {
             name: {

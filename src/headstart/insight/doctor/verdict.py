@@ -154,8 +154,8 @@ def _alpha(member: Member) -> str:
 
 
 def _in(judged: Judged) -> str:
-    speaks = judged.best.speaks
-    return "drafting in every step" if speaks > 0.995 else f"drafting in {speaks:.0%} of the steps"
+    share = judged.best.drafting
+    return "drafting in every step" if share > 0.995 else f"drafting in {share:.0%} of the steps"
 
 
 def _speed(judged: Judged) -> str:

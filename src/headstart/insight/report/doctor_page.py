@@ -53,7 +53,7 @@ def _candidates(page: Page, ranked: Sequence[Judged]) -> None:
         member = max(one.best.members.values(), key=lambda m: m.share, default=None)
         alpha, c = (None, None) if member is None else (member.alpha, member.c)
         row: list[str | float | int | None] = [
-            one.candidate.name, one.best.k, one.best.speaks, alpha, c, one.best.tokens_per_forward,
+            one.candidate.name, one.best.k, one.best.drafting, alpha, c, one.best.tokens_per_forward,
             one.best.speedup.value,
         ]  # fmt: skip
         if checked:

@@ -1,1 +1,52 @@
-"""Forward passes of decoder-only language models, from the general one to the fastest."""
+"""Forwards of a target or draft model. One file each; `runner.DECODERS` lists them from the fastest to the plainest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+from torch import Tensor
+
+from headstart.model.cache import LayerShape, Slots
+from headstart.model.packed import Forward, Packed
+
+
+class Decoder(Protocol):
+    """One way to compute a causal LM over a packed ragged batch of trees.
+
+    A decoder holds weights, and nothing of any request: caches are passed in with the batch. What it must hold to:
+
+    - `run` computes the logits of the judged rows, each from the tokens that `Packed` says it sees, as transformers'
+      modules would but for rounding. `ModelRunner` compares the two on a few tokens at load.
+    - It writes the keys and values of its rows behind the slots' lengths and changes no length: only `Slots.keep` does.
+    - It runs only on caches of its own `new_cache`, and refuses what does not fit one instead of writing beyond it.
+    - Where it says `width_invariant`, a row has the same bits in any company: alone, in a draft, in a batch.
+    """
+
+    name: str
+    """What the option `decoder` calls it."""
+    quantize: str | None
+    """"int8" where the weights are 8-bit integers, or None."""
+    width_invariant: bool
+    """Whether a row's logits have the same bits in a forward of any width, by construction."""
+    can_exit: bool
+    """Whether `run` can end after some of the layers."""
+
+    @classmethod
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
+        """Take a transformers model's weights, whose own linear layers may be gone afterwards; None, with the model
+        untouched, if this decoder does not compute it.
+
+        shapes: what each attention layer stores. length: positions that may be asked for. quantize: None, "int8", or
+        "auto", which takes 8-bit integers where this decoder runs them without loss of width invariance.
+        """
+
+    def new_cache(self, slots: int, capacity: int) -> Slots:
+        """An empty cache of the model's shape, for `capacity` tokens a slot."""
+
+    def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
+        """One forward. taps: the layers whose inputs are kept. layers: run only so many of the first ones, then final
+        norm and head (where `can_exit`)."""
+
+    def weights(self) -> Iterable[Tensor]:
+        """All tensors it holds; some may share their memory."""

@@ -8,43 +8,47 @@ the two on the model's own weights, and where they differ the modules run instea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
-from headstart.model.decoders.linears import PackedLinear, PlainLinear, can_pack, joined
+from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, joined
+from headstart.model.decoders.llama import is_llama_shaped, release, rms, rotate, rotation, signed, window_of
 from headstart.model.packed import Forward, Packed
-
-_FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-_FIXED_ROPE = {"default", "linear", "llama3", "yarn"}
-
-
-def is_llama_shaped(model: Any) -> bool:
-    """Whether the lean forward computes this model: its family, SiLU, and rotation that depends on position alone."""
-    config = model.config
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return type(model).__name__ in _FAMILIES and config.hidden_act == "silu" and rope in _FIXED_ROPE
 
 
 class LeanDecoder:
     """Takes the weights out of a transformers model (whose linear layers are gone afterwards) and runs them."""
 
-    def __init__(self, model: Any, max_length: int) -> None:
-        base = model.model
-        pack = can_pack(model.dtype, model.device)
-        self._embedding = base.embed_tokens.weight.detach()
-        self._layers = [_Layer(layer, index, model.config, pack) for index, layer in enumerate(base.layers)]
-        self._norm, self._eps = base.norm.weight.detach(), float(base.norm.variance_epsilon)
-        self._head = (PackedLinear if pack else PlainLinear)(model.lm_head)
-        cos, sin = _rotation(base.rotary_emb, max_length, model.dtype, model.device)
-        self._cos, self._sin = cos, sin
+    name = "lean"
+    quantize: str | None = None
+    width_invariant = False
+    can_exit = True
 
-    def run(self, packed: Packed, taps: Sequence[int], layers: int | None = None) -> Forward:
-        """One forward over a packed batch; see `ModelRunner.forward`."""
+    def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int) -> None:
+        base = model.model
+        linear = float_layer(model.dtype, model.device)
+        self._shapes, self._dtype, self._device = shapes, model.dtype, model.device
+        self._embedding = base.embed_tokens.weight.detach()
+        self._layers = [_Layer(layer, index, model.config, linear) for index, layer in enumerate(base.layers)]
+        self._norm, self._eps = base.norm.weight.detach(), float(base.norm.variance_epsilon)
+        self._head = linear(model.lm_head)
+        tables = rotation(base.rotary_emb, length, model.device)
+        self._cos, self._sin = signed(*tables, model.dtype, model.device)
+
+    @classmethod
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
+        return cls(model, shapes, length) if is_llama_shaped(model) and quantize != "int8" else None
+
+    def new_cache(self, slots: int, capacity: int) -> Slots:
+        return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
+
+    def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         positions = packed.positions[0]
         x = F.embedding(packed.ids[0], self._embedding)
         cos, sin = self._cos[positions], self._sin[positions]
@@ -55,17 +59,21 @@ class LeanDecoder:
             x = layer.run(x, cos, sin, packed)
         last = len(self._layers) if layers is None else layers
         if last in taps:
-            hidden[last] = _rms(x, self._norm, self._eps)
-        judged = _rms(x[packed.judged], self._norm, self._eps)
+            hidden[last] = rms(x, self._norm, self._eps)
+        judged = rms(x[packed.judged], self._norm, self._eps)
         return Forward(self._head(judged), hidden)
+
+    def weights(self) -> Iterable[Tensor]:
+        yield from (self._embedding, self._norm, self._cos, self._sin, *self._head.weights())
+        for layer in self._layers:
+            yield from layer.weights()
 
 
 class _Layer:
     """One decoder layer."""
 
-    def __init__(self, layer: Any, index: int, config: Any, pack: bool) -> None:
+    def __init__(self, layer: Any, index: int, config: Any, linear: type[PackedLinear] | type[PlainLinear]) -> None:
         attention, mlp = layer.self_attn, layer.mlp
-        linear = PackedLinear if pack else PlainLinear
         self._index = index
         self._dim = int(attention.head_dim)
         self._heads = attention.q_proj.out_features // self._dim
@@ -88,50 +96,20 @@ class _Layer:
     def run(self, x: Tensor, cos: Tensor, sin: Tensor, packed: Packed) -> Tensor:
         """x [M, d]; cos, sin [M, 1, dim]; returns [M, d]."""
         rotated = self._heads + self._kv_heads
-        qkv = self._qkv(_rms(x, self._before, self._eps)).view(len(x), -1, self._dim)
+        qkv = self._qkv(rms(x, self._before, self._eps)).view(len(x), -1, self._dim)
         qk, value = qkv[:, :rotated], qkv[:, rotated:]
         if self._head_gain is not None:
-            qk = _rms(qk, self._head_gain, self._eps)
-        qk = torch.addcmul(qk * cos, qk.roll(self._dim // 2, -1), sin)
-        by_head = qk.transpose(0, 1)[None]
+            qk = rms(qk, self._head_gain, self._eps)
+        by_head = rotate(qk, cos, sin).transpose(0, 1)[None]
         query, key = by_head[:, : self._heads], by_head[:, self._heads :]
         out = attend_packed(packed, self._index, query, key, value.transpose(0, 1)[None], self._scores)
         x = self._out.add(out.reshape(len(x), -1), x)
-        gate, up = self._gate_up(_rms(x, self._after, self._eps)).chunk(2, -1)
+        gate, up = self._gate_up(rms(x, self._after, self._eps)).chunk(2, -1)
         return self._down.add(F.silu(gate) * up, x)
 
-
-def _rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm as transformers computes it: in float32, rounded before the gain."""
-    wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return gain * (wide * scale).to(x.dtype)
-
-
-def _rotation(rotary: Any, length: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Tables [length, 1, dim] of the model's own rotary module. The sign of the half rotation is folded into sin,
-    so that rotating is x * cos + roll(x, dim / 2) * sin."""
-    positions = torch.arange(length, device=device)[None]
-    cos, sin = rotary(torch.empty(1, dtype=dtype, device=device), positions)
-    half = sin.shape[-1] // 2
-    signed = torch.cat((-sin[..., :half], sin[..., half:]), dim=-1)
-    return cos[0].unsqueeze(1), signed[0].unsqueeze(1)
-
-
-def release(layer: Any) -> None:
-    """Drop a decoder layer's linear layers: their joined copies live elsewhere now, and two would not fit."""
-    for owner, names in (
-        (layer.self_attn, ("q_proj", "k_proj", "v_proj", "o_proj")),
-        (layer.mlp, ("gate_proj", "up_proj", "down_proj")),
-    ):
-        for name in names:
-            setattr(owner, name, nn.Identity())
-
-
-def window_of(config: Any, index: int) -> int | None:
-    """The layer's sliding window, or None."""
-    kinds = getattr(config, "layer_types", None)
-    window: int | None = getattr(config, "sliding_window", None)
-    if kinds is not None:
-        return window if kinds[index] == "sliding_attention" else None
-    return window
+    def weights(self) -> Iterable[Tensor]:
+        for linear in (self._qkv, self._out, self._gate_up, self._down):
+            yield from linear.weights()
+        yield from (self._before, self._after)
+        if self._head_gain is not None:
+            yield self._head_gain

@@ -6,19 +6,33 @@ batches. int8 weights are half the bytes again. The plain layer is the twin both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class PackedLinear(nn.Module):
-    """y = x W^T + b with W in the kernel's own layout. Holds no parameter: it cannot be trained or saved."""
+class PreparedLinear(nn.Module):
+    """y = x W^T + b with a weight laid out at load. It holds no parameter: it cannot be trained or saved."""
+
+    _weight: Tensor
+    _bias: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def weights(self) -> Iterable[Tensor]:
+        """The tensors it holds."""
+        return (tensor for tensor in vars(self).values() if isinstance(tensor, Tensor))
+
+
+class PackedLinear(PreparedLinear):
+    """bf16 weights in the kernel's own layout."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
         weight = linear.weight.detach().contiguous()
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         self._bias = None if linear.bias is None else linear.bias.detach()
@@ -31,15 +45,14 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")  # type: ignore[no-any-return]
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(PreparedLinear):
     """y = x W^T + b in whole numbers: W is int8 with a scale for each output, x becomes int8 with a scale for each row.
 
     Sums of whole numbers have no order, so a row's result has the same bits beside any other rows.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear)
         weight = linear.weight.detach()
         self._scales = (weight.abs().amax(dim=1).float() / 127).clamp(min=torch.finfo(torch.float32).tiny)
         whole = torch.empty(weight.shape, dtype=torch.int8)
@@ -67,11 +80,11 @@ def int8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.round(wide * inverse[:, None]).add_(128).to(torch.uint8), peak / 127
 
 
-class PlainLinear(nn.Module):
+class PlainLinear(PreparedLinear):
     """The same interface on an ordinary weight, for every other dtype and device."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        super().__init__(linear)
         self._weight = linear.weight.detach()
         self._bias = None if linear.bias is None else linear.bias.detach()
 
@@ -104,6 +117,11 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     )
 
 
+def float_layer(dtype: torch.dtype, device: torch.device) -> type[PackedLinear] | type[PlainLinear]:
+    """The best layer for weights of this kind that are not rounded."""
+    return PackedLinear if can_pack(dtype, device) else PlainLinear
+
+
 def can_quantize(device: torch.device) -> bool:
     """Whether this build and processor have int8 products whose sums cannot overflow (VNNI)."""
     return (
@@ -129,3 +147,10 @@ def prepare(model: nn.Module, quantize: str | None) -> None:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, layer(child))
+
+
+def prepared(model: nn.Module) -> Iterable[Tensor]:
+    """The weights of a model's prepared layers, which are no parameters."""
+    for module in model.modules():
+        if isinstance(module, PreparedLinear):
+            yield from module.weights()

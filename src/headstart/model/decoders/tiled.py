@@ -1,6 +1,7 @@
-"""The cache of the fused forward: keys in tiles of sixteen tokens, so that sixteen scores are one vector.
+"""The cache of the row kernels, and what a forward hands to them.
 
-keys[layer]: [slots, heads, capacity / 16, dim, 16]; values[layer]: [slots, heads, capacity, dim].
+keys[layer]: [slots, heads, capacity / 16, dim, 16], in tiles of sixteen tokens, so that sixteen scores are one vector;
+values[layer]: [slots, heads, capacity, dim].
 """
 
 from __future__ import annotations
@@ -13,39 +14,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headstart.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
+from headstart.model.native import structs
 from headstart.model.packed import Packed
+
+_HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
 
 
 class TiledCache(Slots):
-    """Keys and values as the row kernels want them."""
+    """Keys and values as the row kernels want them.
+
+    shapes: of each layer. padded: tokens of a slot, rounded up to whole tiles.
+    """
 
     def __init__(self, layers: Mapping[int, LayerShape], *, slots: int, capacity: int, dtype: torch.dtype) -> None:
         super().__init__(slots, capacity)
-        self._kernels = native.kernels()
-        self._bf16 = dtype == torch.bfloat16
-        room = tiled_capacity(capacity)
+        self.shapes, self.dtype = layers, dtype
+        self.padded = tiled_capacity(capacity)
         self.keys: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
         for layer, shape in layers.items():
-            tiles = (slots, shape.heads, room // native.LANES, shape.key_dim, native.LANES)
+            tiles = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
-            self.values[layer] = torch.empty(slots, shape.heads, room, shape.value_dim, dtype=dtype)
-        self.room = room
-
+            self.values[layer] = torch.empty(slots, shape.heads, self.padded, shape.value_dim, dtype=dtype)
         self.pointers = tuple(
             (ctypes.c_void_p * len(store))(*(tensor.data_ptr() for tensor in store.values()))
             for store in (self.keys, self.values)
         )
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
+        if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):
+            raise InvalidBatch(f"slot {slot} holds no path {tuple(path)} from token {base} on", hint=_HINT)
         nodes = np.array(path, dtype=np.int64)
         for layer, keys in self.keys.items():
             _, heads, _, dim, _ = keys.shape
-            places = (self._bf16, heads, dim, self.room, slot, base, nodes.ctypes.data, len(path))
-            self._kernels.gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
+            places = (self.dtype == torch.bfloat16, heads, dim, self.padded, slot, base, nodes.ctypes.data, len(path))
+            native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
 
 
 def tiled_capacity(capacity: int) -> int:
@@ -53,32 +60,83 @@ def tiled_capacity(capacity: int) -> int:
     return -(-capacity // native.LANES) * native.LANES
 
 
-class Numbers:
-    """The numbers the kernels read of a packed batch, in one array; each part is known by its address. All int64.
+class TiledBatch:
+    """What the kernels read of a packed batch, and where they leave its logits.
 
-    ids, positions, slots, places [M]: token, rotation position, cache slot, index in the slot. segments [S + 1]:
-    segment k owns the rows from segments[k] to segments[k + 1]. judged [R]: rows. views: four parts for each window
-    (see `view`).
+    struct: the kernels' own, complete but for what decoders add. rows: M. logits: [R, outputs], of the judged rows.
+
+    All numbers stand in one array of int64, and each part is known by its address. ids, positions, slots, places [M]:
+    token, rotation position, cache slot, index in the slot. segments [S + 1]: segment k owns the rows from segments[k]
+    to segments[k + 1]. judged [R]: rows. Then four parts for each window (see `visible`).
+
+    Raises:
+        InvalidBatch: the kernels would read or write outside a table or a slot. Nothing is written then.
     """
 
-    def __init__(self, packed: Packed, windows: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        packed: Packed,
+        windows: Sequence[int | None],
+        *,
+        shapes: Mapping[int, LayerShape],
+        dtype: torch.dtype,
+        vocabulary: int,
+        positions: int,
+        outputs: int,
+    ) -> None:
+        cache = packed.cache
+        if not isinstance(cache, TiledCache) or cache.dtype != dtype or cache.shapes != shapes:
+            raise InvalidBatch("the row kernels run on caches of their own model", hint=_HINT)
         slots: list[int] = []
         places: list[int] = []
         for segment, start in zip(packed.segments, packed.starts, strict=True):
             slots += [segment.slot] * len(segment)
             places += range(start + segment.held, start + segment.held + len(segment))
         segments = [0, *(end for _, end in packed.bounds)]
-        parts = [packed.token_ids, packed.token_positions, slots, places, segments, packed.judged_rows]
+        parts = [packed.token_ids, packed.token_positions, slots, places, packed.judged_rows, segments]
         for window in windows:
-            parts += view(packed, window)
+            parts += visible(packed, window)
         self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
-        base = self._array.ctypes.data
-        addresses = [base + 8 * begin for begin in itertools.accumulate(map(len, parts), initial=0)]
-        self.ids, self.positions, self.slots, self.places, self.segments, self.judged = addresses[:6]
-        self.views = [tuple(addresses[at : at + 4]) for at in range(6, len(parts), 4)]
+        begins = list(itertools.accumulate(map(len, parts), initial=0))
+        self.rows = len(packed.token_ids)
+        limits = (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows)
+        _check(self._array, begins[: len(limits) + 1], limits)
+        addresses = [self._array.ctypes.data + 8 * begin for begin in begins]
+        self._visible = (structs.Visible * len(windows))(
+            *(structs.Visible(*addresses[at : at + 4]) for at in range(6, len(parts), 4))
+        )
+        self.logits = torch.empty(len(packed.judged_rows), outputs)
+        keys, values = cache.pointers
+        self.struct = structs.Batch(
+            count=self.rows,
+            **dict(zip(("ids", "positions", "slots", "places", "judged", "segments"), addresses, strict=False)),
+            segment_count=len(packed.segments),
+            visible=self._visible,
+            keys=ctypes.addressof(keys),
+            values=ctypes.addressof(values),
+            capacity=cache.padded,
+            judged_count=len(self.logits),
+            logits=self.logits.data_ptr(),
+            threads=torch.get_num_threads(),
+        )
 
 
-def view(packed: Packed, window: int | None) -> tuple[list[int], list[int], list[int], list[int]]:
+_PARTS = ("token", "position", "slot", "place in its slot", "judged row")
+
+
+def _check(array: np.ndarray[tuple[int], np.dtype[np.int64]], begins: Sequence[int], limits: Sequence[int]) -> None:
+    """Raise `InvalidBatch` unless every number of part k, from begins[k] to begins[k + 1], is in [0, limits[k])."""
+    if not limits[-1]:
+        raise InvalidBatch("a forward without rows", hint=_HINT)
+    # as unsigned numbers, negative ones are large: one pass finds both
+    highest = np.maximum.reduceat(array.view(np.uint64), begins)[: len(limits)].tolist()
+    for part, found, limit in zip(_PARTS, highest, limits, strict=True):
+        if found >= limit:
+            value = found - 2**64 if found >= 2**63 else found
+            raise InvalidBatch(f"a row has the {part} {value}, which is not below {limit}", hint=_HINT)
+
+
+def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], list[int], list[int]]:
     """Whom each row sees, in the order of the text: first, last [M], extra_begin [M + 1], extra.
 
     These are the tokens [first, last) of its slot, then extra[extra_begin[r] : extra_begin[r + 1]], which are its

@@ -1,6 +1,6 @@
 """The forward of an EAGLE head: one decoder layer whose rows are pairs of a token and a hidden state.
 
-Row t of a request is (token x_{t+1}, the target's states h_t) at position t, and speaks of x_{t+2}. Where the target
+Row t of a request is (token x_{t+1}, the target's states h_t) at position t, and predicts x_{t+2}. Where the target
 has not been yet, the head's own state of the row before stands in for h_t: that is how it drafts on. Rows lie in slots
 of a cache like a model's, and forwards take the same `Packed` batches of trees.
 
@@ -13,7 +13,7 @@ Sources: EAGLE (arXiv:2401.15077), EAGLE-3 (2503.01840).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,17 +23,21 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
-from headstart.model.decoders.linears import PackedLinear, PlainLinear, can_pack, joined
+from headstart.model.decoders.linears import float_layer, joined
+from headstart.model.decoders.llama import rms, rotate, rotation, signed
 from headstart.model.heads.eagle_checkpoint import EAGLE1, HeadCheckpoint
+from headstart.model.memory import bytes_of
 from headstart.model.packed import Packed, Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What a head says. logits: [R, draft V] of the judged rows. states: [R, d], theirs, to draft on from."""
+class HeadOutput:
+    """What a head computes of the judged rows."""
 
     logits: Tensor
+    """[R, draft V]."""
     states: Tensor
+    """[R, d]: its own states, to draft on from."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +56,10 @@ class HeadWeights:
 
     def gain(self, name: str) -> Tensor | None:
         return self.tensors.get(f"{name}.weight")
+
+    def rotary(self) -> LlamaRotaryEmbedding:
+        """The module of transformers that makes its rotation."""
+        return LlamaRotaryEmbedding(config=self.checkpoint.config.rope)
 
 
 def complete(
@@ -81,6 +89,7 @@ class Head(ABC):
         ids = weights.checkpoint.token_ids
         self.token_ids = None if ids is None else ids.to(self.device)
         tensors, config = weights.tensors, self.config
+        self.shapes = {0: LayerShape(config.kv_heads, config.dim, config.dim)}
         self._fused_gains = (
             [tensors[f"fc_norm.{i}.weight"] for i in range(len(config.layer_ids))] if config.fc_norm else []
         )
@@ -91,15 +100,24 @@ class Head(ABC):
         """An empty cache of this head's shape, for `length` rows a slot."""
 
     @abstractmethod
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> Spoken:
+    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
         """One forward over a packed batch, whose tokens are those after the states.
 
         given: [M, ...] a state for each row. The target's [M, layers read * target d], or with `own` those that this
         head left [M, d].
         """
 
-    def read(self, tokens: Sequence[int], states: Tensor) -> Spoken:
-        """What the head says of one text, from scratch: all its rows at once, for tests and for measuring.
+    def weights(self) -> Iterable[Tensor]:
+        """All tensors it holds; some may be the target's, or share their memory."""
+        own = (self.token_ids, self._fused_gain, *self._fused_gains)
+        return [tensor for tensor in own if tensor is not None]
+
+    def memory(self) -> int:
+        """Bytes of its weights, as they lie in memory, with what it borrows of the target."""
+        return bytes_of(self.weights())
+
+    def read(self, tokens: Sequence[int], states: Tensor) -> HeadOutput:
+        """What the head computes of one text, from scratch: all its rows at once, for tests and for measuring.
 
         tokens: those after each of the target's states [n, layers read * target d].
         """
@@ -122,7 +140,7 @@ class TensorHead(Head):
         super().__init__(weights, length)
         config, tensors = self.config, weights.tensors
         self._embedding = weights.embedding
-        linear = PackedLinear if can_pack(self.dtype, self.device) else PlainLinear
+        linear = float_layer(self.dtype, self.device)
         self._fuse = linear(weights.linear("fc"))
         self._qkv = linear(weights.linear(*(f"self_attn.{name}_proj" for name in "qkv")))
         self._out = linear(weights.linear("self_attn.o_proj"))
@@ -133,17 +151,20 @@ class TensorHead(Head):
         self._after, self._final = tensors["post_attention_layernorm.weight"], weights.gain("norm")
         self._head_gains = [weights.gain(f"self_attn.{name}") for name in ("q_norm", "k_norm")]
         self._scores = Scores(config.dim**-0.5, config.window)
-        cos, sin = rotation(config.rope, length)
-        self._cos = torch.cat((cos, cos), -1).to(self.device, self.dtype)[:, None]
-        self._sin = torch.cat((-sin, sin), -1).to(self.device, self.dtype)[:, None]
+        self._cos, self._sin = signed(*rotation(weights.rotary(), length), self.dtype, self.device)
 
     def new_cache(self, slots: int) -> Slots:
-        config = self.config
-        shapes = {0: LayerShape(config.kv_heads, config.dim, config.dim)}
-        return KVCache(shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
+        return KVCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
+
+    def weights(self) -> Iterable[Tensor]:
+        gains = (self._before, self._state_gain, self._after, self._final, *self._head_gains)
+        yield from (*super().weights(), self._embedding, self._cos, self._sin)
+        yield from (gain for gain in gains if gain is not None)
+        for linear in (self._fuse, self._qkv, self._out, self._gate_up, self._down, self._head):
+            yield from linear.weights()
 
     @torch.inference_mode()
-    def run(self, packed: Packed, given: Tensor, *, own: bool) -> Spoken:
+    def run(self, packed: Packed, given: Tensor, *, own: bool) -> HeadOutput:
         config = self.config
         embedded, given = F.embedding(packed.ids[0], self._embedding), given.to(self.dtype)
         if config.version == EAGLE1:
@@ -151,15 +172,15 @@ class TensorHead(Head):
         else:
             x = given if own else self._fuse(self._features(given))
             assert self._before is not None, "checked when it was read"
-            assert self._state_gain is not None, "as above"
+            assert self._state_gain is not None, "checked when it was read"
             normed = rms(x, self._state_gain, config.eps)
             z = torch.cat((rms(embedded, self._before, config.eps), normed), -1)
             x = normed if config.norm_before_residual else x
         x = self._out.add(self._attend(z, packed), x)
         gate, up = self._gate_up(rms(x, self._after, config.eps)).chunk(2, -1)
         x = self._down.add(F.silu(gate) * up, x)[packed.judged]
-        spoken = x if self._final is None else rms(x, self._final, config.eps)
-        return Spoken(self._head(spoken), spoken if config.norm_output else x)
+        normed = x if self._final is None else rms(x, self._final, config.eps)
+        return HeadOutput(self._head(normed), normed if config.norm_output else x)
 
     def _attend(self, z: Tensor, packed: Packed) -> Tensor:
         config, positions = self.config, packed.positions[0]
@@ -170,23 +191,9 @@ class TensorHead(Head):
         turned = []
         for part, gain in zip((q, k), self._head_gains, strict=True):
             normed = part if gain is None else rms(part, gain, config.eps)
-            turned.append(torch.addcmul(normed * cos, normed.roll(config.dim // 2, -1), sin))
+            turned.append(rotate(normed, cos, sin))
         q, k, v = (part.transpose(0, 1)[None] for part in (*turned, v))
         return attend_packed(packed, 0, q, k, v, self._scores).reshape(len(z), -1)
-
-
-def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm, in float32 and rounded before the gain."""
-    wide = x.float()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return gain * (wide * scale).to(gain.dtype)
-
-
-def rotation(rope: object, length: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine [length, dim / 2] in float32, as transformers makes them (both halves of a head turn alike)."""
-    cos, sin = LlamaRotaryEmbedding(config=rope)(torch.empty(1), torch.arange(length)[None])
-    half = cos.shape[-1] // 2
-    return cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
 
 
 def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

@@ -15,10 +15,11 @@ Sources: Medusa (arXiv:2401.10774). Tensors `{i}.{j}.linear.weight`, `{i}.{j}.li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +28,9 @@ from torch import Tensor, nn
 
 from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
 from headstart.model import native
-from headstart.model.decoders.fused import pack
-from headstart.model.decoders.linears import Int8Linear, PackedLinear, can_pack, can_quantize
+from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize
+from headstart.model.memory import bytes_of
+from headstart.model.native.weights import NativeWeights, kind_of
 
 _NAME = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
 _PICKLES = ("*.pt", "*.pth", "*.bin", "*.ckpt")
@@ -147,9 +149,17 @@ class MedusaHeads:
             linears.append(linear)
         return linears
 
+    def weights(self) -> Iterable[Tensor]:
+        """All tensors the heads hold."""
+        return (tensor for layer in (*self._blocks, self._output) for tensor in layer.weights())
+
+    def memory(self) -> int:
+        """Bytes of the heads' weights, as they lie in memory."""
+        return bytes_of(self.weights())
+
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
-        """[M, N, V]: what each of the M heads says to each of the states [N, d]."""
+        """[M, N, V]: the logits of each of the M heads for each of the states [N, d]."""
         x = states.to(self.device, self.dtype).expand(self.count, *states.shape)
         for block in self._blocks:
             x = x + F.silu(block(x))
@@ -161,8 +171,14 @@ class MedusaHeads:
         return top.transpose(0, 1).tolist()
 
 
-Layer = Callable[[Tensor], Tensor]
-"""The same place of all heads: [M, N, inputs] to [M, N, outputs]."""
+class Layer(Protocol):
+    """The layers at one place of all M heads."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[M, N, inputs] to [M, N, outputs]."""
+
+    def weights(self) -> Iterable[Tensor]:
+        """The tensors it holds."""
 
 
 def _choose(
@@ -171,16 +187,10 @@ def _choose(
     """The best layers for these weights here, and what they are called."""
     if quantize not in (None, "int8", "auto"):
         raise InvalidOption(f"quantize={quantize!r} does not exist", hint="it is None, 'int8' or 'auto'")
-    rows = device.type == "cpu" and dtype in (torch.float32, torch.bfloat16) and width % native.LANES == 0
-    if rows and native.available():
-        supported = native.kernels().supported
-        if quantize is not None and supported(native.INT8):
-            return "int8 rows", partial(_RowLayers, kind=native.INT8)
-        if quantize != "int8" and dtype == torch.float32:
-            return "float32 rows", partial(_RowLayers, kind=native.FLOAT32)
-        if quantize != "int8":
-            pairs = native.BF16_PAIRS if supported(native.BF16_PAIRS) else native.BF16_WIDE
-            return "bfloat16 rows", partial(_RowLayers, kind=pairs)
+    kind = kind_of(dtype, device, (width,), quantize)
+    if kind is not None:
+        numbers = {native.INT8: "int8", native.FLOAT32: "float32"}.get(kind, "bfloat16")
+        return f"{numbers} rows", partial(_RowLayers, kind=kind)
     if quantize == "int8":
         if not can_quantize(device):
             raise InvalidOption(
@@ -204,23 +214,29 @@ class _Stacked:
     def __call__(self, x: Tensor) -> Tensor:
         return torch.bmm(x, self._weight) if self._bias is None else torch.baddbmm(self._bias, x, self._weight)
 
+    def weights(self) -> Iterable[Tensor]:
+        return (self._weight,) if self._bias is None else (self._weight, self._bias)
+
 
 class _Separate:
     """One prepared layer for each head."""
 
-    def __init__(self, layer: Callable[[nn.Linear], nn.Module], linears: Sequence[nn.Linear]) -> None:
+    def __init__(self, layer: type[PreparedLinear], linears: Sequence[nn.Linear]) -> None:
         self._layers = [layer(linear) for linear in linears]
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.stack([layer(rows) for layer, rows in zip(self._layers, x, strict=True)])
+
+    def weights(self) -> Iterable[Tensor]:
+        return (tensor for layer in self._layers for tensor in layer.weights())
 
 
 class _RowLayers:
     """The row kernels' products: float32 rows in and out, and a row's result is the same beside any other rows."""
 
     def __init__(self, linears: Sequence[nn.Linear], *, kind: int) -> None:
-        self._kept: list[Tensor] = []  # what the structures point to
-        self._products = [pack(linear, kind, self._kept) for linear in linears]
+        self._weights = NativeWeights(kind)
+        self._products = [self._weights.product(linear) for linear in linears]
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, kernels = x.float().contiguous(), native.kernels()
@@ -228,3 +244,6 @@ class _RowLayers:
         for product, mine, y in zip(self._products, rows, out, strict=True):
             kernels.multiply(product, mine.data_ptr(), len(mine), y.data_ptr(), torch.get_num_threads())
         return out
+
+    def weights(self) -> Iterable[Tensor]:
+        return self._weights.tensors

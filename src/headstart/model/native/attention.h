@@ -20,7 +20,7 @@ inline T *value_row(T *values, const Shape &s, int64_t slot, int64_t head, int64
 }
 
 // Who sees whom. A row's keys, in order: the cached tokens [first, last), then `extra` ones listed one by one.
-struct View {
+struct Visible {
     const int64_t *first, *last, *extra_begin, *extra;
 };
 
@@ -52,7 +52,7 @@ inline void score(int n, const float *const *query, const KV *tile, int64_t dim,
 }
 
 // weights[0..count) become e^(score - max); returns their sum, added up in sixteen lanes by place in the row's order.
-inline float soften(float *weights, int64_t count) {
+inline float softmax(float *weights, int64_t count) {
     const int64_t padded = (count + LANES - 1) / LANES * LANES;
     for (int64_t i = count; i < padded; i++) weights[i] = -INFINITY;
     Vec peak = splat(-INFINITY);
@@ -68,8 +68,8 @@ inline float soften(float *weights, int64_t count) {
 // out[q] += sum over the tokens [from, to), in order, of weights[q][token] * value; 64 numbers of each of N queries
 // stay in registers. The weights are given by token.
 template <int N, int PARTS, class KV>
-inline void mix_part(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
-                     float *const *out) {
+inline void weighted_sum_part(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
+                              float *const *out) {
     Vec sums[N][PARTS];
     HEADSTART_UNROLL
     for (int q = 0; q < N; q++)
@@ -89,91 +89,95 @@ inline void mix_part(const float *const *weights, const KV *values, int64_t dim,
 }
 
 template <int N, class KV>
-inline void mix(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
-                float *const *out) {
+inline void weighted_sum(const float *const *weights, const KV *values, int64_t dim, int64_t from, int64_t to,
+                         float *const *out) {
     float *at[N];
     for (int64_t d = 0; d < dim;) {
         for (int q = 0; q < N; q++) at[q] = out[q] + d;
         if (dim - d >= 4 * LANES) {
-            mix_part<N, 4>(weights, values + d, dim, from, to, at);
+            weighted_sum_part<N, 4>(weights, values + d, dim, from, to, at);
             d += 4 * LANES;
         } else {
-            mix_part<N, 1>(weights, values + d, dim, from, to, at);
+            weighted_sum_part<N, 1>(weights, values + d, dim, from, to, at);
             d += LANES;
         }
     }
 }
 
 // One query of a block: its scores by token, which become its weights by token, and the tokens it sees.
-struct Reader {
+struct Query {
     float *scores, *out;
     int64_t first, last, extras;
     const int64_t *extra;
 };
 
 // Softmax in the order of the text, so that the sum's order does not depend on where a draft's nodes happen to lie.
-inline void soften(Reader &r, float *logical) {
-    const int64_t run = r.last - r.first;
-    std::memcpy(logical, r.scores + r.first, run * sizeof(float));
-    for (int64_t e = 0; e < r.extras; e++) logical[run + e] = r.scores[r.extra[e]];
-    const float inverse = 1.0f / soften(logical, run + r.extras);
-    for (int64_t i = 0; i < run; i++) r.scores[r.first + i] = logical[i] * inverse;
-    for (int64_t e = 0; e < r.extras; e++) r.scores[r.extra[e]] = logical[run + e] * inverse;
+inline void softmax(Query &query, float *logical) {
+    const int64_t run = query.last - query.first;
+    std::memcpy(logical, query.scores + query.first, run * sizeof(float));
+    for (int64_t e = 0; e < query.extras; e++) logical[run + e] = query.scores[query.extra[e]];
+    const float inverse = 1.0f / softmax(logical, run + query.extras);
+    for (int64_t i = 0; i < run; i++) query.scores[query.first + i] = logical[i] * inverse;
+    for (int64_t e = 0; e < query.extras; e++) query.scores[query.extra[e]] = logical[run + e] * inverse;
 }
 
-// What all readers see without a gap is read once for four of them; what is a reader's own, for it alone.
+// The values that all queries see without a gap are read once for four of them; the others once for each query.
 template <class KV>
-inline void mix_block(Reader *readers, int n, const KV *values, int64_t dim) {
-    int64_t from = readers[0].first, to = readers[0].last;
+inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t dim) {
+    int64_t from = queries[0].first, to = queries[0].last;
     for (int q = 1; q < n; q++) {
-        if (readers[q].first > from) from = readers[q].first;
-        if (readers[q].last < to) to = readers[q].last;
+        if (queries[q].first > from) from = queries[q].first;
+        if (queries[q].last < to) to = queries[q].last;
     }
     if (to < from) to = from;
     const float *weights[BLOCK];
     float *out[BLOCK];
     for (int q = 0; q < n; q++) {
-        weights[q] = readers[q].scores;
-        out[q] = readers[q].out;
+        weights[q] = queries[q].scores;
+        out[q] = queries[q].out;
         std::memset(out[q], 0, dim * sizeof(float));
-        const int64_t early = from < readers[q].last ? from : readers[q].last;
-        mix<1>(weights + q, values, dim, readers[q].first, early, out + q);
+        const int64_t early = from < queries[q].last ? from : queries[q].last;
+        weighted_sum<1>(weights + q, values, dim, queries[q].first, early, out + q);
     }
     int q = 0;
-    for (; q + 4 <= n; q += 4) mix<4>(weights + q, values, dim, from, to, out + q);
-    for (; q + 2 <= n; q += 2) mix<2>(weights + q, values, dim, from, to, out + q);
-    for (; q < n; q++) mix<1>(weights + q, values, dim, from, to, out + q);
+    for (; q + 4 <= n; q += 4) weighted_sum<4>(weights + q, values, dim, from, to, out + q);
+    for (; q + 2 <= n; q += 2) weighted_sum<2>(weights + q, values, dim, from, to, out + q);
+    for (; q < n; q++) weighted_sum<1>(weights + q, values, dim, from, to, out + q);
     for (q = 0; q < n; q++) {
-        const Reader &r = readers[q];
-        mix<1>(weights + q, values, dim, to > r.first ? to : r.first, r.last, out + q);
-        for (int64_t e = 0; e < r.extras; e++) mix<1>(weights + q, values, dim, r.extra[e], r.extra[e] + 1, out + q);
+        const Query &own = queries[q];
+        weighted_sum<1>(weights + q, values, dim, to > own.first ? to : own.first, own.last, out + q);
+        for (const int64_t *e = own.extra; e < own.extra + own.extras; e++)
+            weighted_sum<1>(weights + q, values, dim, *e, *e + 1, out + q);
     }
 }
 
+// Attention of n queries from `at` on that share a KV head. physical: their scores by token, [n, capacity + 16].
+// logical: the scores of one of them in the order of its text, [capacity + 16].
 template <class KV>
-inline void attend_block(const float *query, const KV *tiles, const KV *values, const View &view, const Shape &s,
-                         float scaling, int64_t kv, int64_t at, int n, float *mixed, float *physical, float *logical) {
-    const int64_t group = s.heads / s.kv_heads, room = s.capacity + LANES;
-    const float *queries[BLOCK];
+inline void attend_block(const float *query, const KV *tiles, const KV *values, const Visible &visible, const Shape &s,
+                         float scaling, int64_t kv, int64_t at, int n, float *attended, float *physical,
+                         float *logical) {
+    const int64_t group = s.heads / s.kv_heads, stride = s.capacity + LANES;
+    const float *vectors[BLOCK];
     float *scores[BLOCK];
-    Reader readers[BLOCK];
+    Query queries[BLOCK];
     int64_t low = s.capacity, high = 0;
     for (int q = 0; q < n; q++) {
         const int64_t row = (at + q) / group, head = kv * group + (at + q) % group;
-        const int64_t begin = view.extra_begin[row], extras = view.extra_begin[row + 1] - begin;
-        queries[q] = query + (row * s.heads + head) * s.dim;
-        scores[q] = physical + q * room;
-        readers[q] = Reader{scores[q], mixed + (row * s.heads + head) * s.dim, view.first[row], view.last[row],
-                            extras, view.extra + begin};
-        const int64_t end = extras ? view.extra[begin + extras - 1] + 1 : view.last[row];  // extras rise
-        const int64_t start = view.first[row] < view.last[row] || !extras ? view.first[row] : view.extra[begin];
+        const int64_t begin = visible.extra_begin[row], extras = visible.extra_begin[row + 1] - begin;
+        vectors[q] = query + (row * s.heads + head) * s.dim;
+        scores[q] = physical + q * stride;
+        const int64_t first = visible.first[row], last = visible.last[row], *extra = visible.extra + begin;
+        queries[q] = Query{scores[q], attended + (row * s.heads + head) * s.dim, first, last, extras, extra};
+        const int64_t end = extras ? extra[extras - 1] + 1 : last;  // extras rise
+        const int64_t start = first < last || !extras ? first : extra[0];
         if (start < low) low = start;
         if (end > high) high = end;
     }
     for (int64_t token = low / LANES * LANES; token < high; token += LANES)
-        score(n, queries, tiles + token * s.dim, s.dim, scaling, scores, token);
-    for (int q = 0; q < n; q++) soften(readers[q], logical);
-    mix_block(readers, n, values, s.dim);
+        score(n, vectors, tiles + token * s.dim, s.dim, scaling, scores, token);
+    for (int q = 0; q < n; q++) softmax(queries[q], logical);
+    weighted_sum_block(queries, n, values, s.dim);
 }
 
 // The accepted path's keys and values to consecutive places: token base + path[i] to base + i, in rising order.

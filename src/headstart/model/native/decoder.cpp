@@ -5,18 +5,24 @@
 // panels of outputs or in blocks of queries, never inside a sum. The residual stream is float32.
 //
 // A drafting head (EAGLE) is such a decoder too, of one layer, but for its ends: its rows begin with hidden states,
-// and the row that leaves its layer is wanted as well, to begin the next step's with. See `Head`.
+// and the row that leaves its layer is wanted as well, to begin the next step's with. See `DraftHead`.
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <string>
 
 #include "attention.h"
 #include "products.h"
 
-namespace {
+// The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
 struct Layer {
-    const float *before, *after;     // gains of the two norms; no `before`, no norm
+    const float *input_gain;         // of the norm before attention, or null: no norm
+    const float *mlp_gain;           // of the norm before gate and up
     const float *q_gain, *k_gain;    // gains of each head's norm (Qwen3), or null
     Product qkv, out, gate_up, down;
-    int64_t view;                    // which of the forward's views its attention uses
+    int64_t window;                  // which of the batch's `visible` its attention uses
     float scaling;
 };
 
@@ -31,14 +37,14 @@ struct Model {
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
 
-// What the rows of a drafting head begin with. Its residual stream is `fuse` of [embedding | state] (EAGLE-1), or of
+// What the rows of a drafting head (EAGLE) begin with. Its residual stream is `fuse` of [embedding | state] (EAGLE-1), or of
 // the features of several layers, or the state itself (EAGLE-3, whose first product then takes
 // [normed embedding | normed stream]).
-struct Head {
+struct DraftHead {
     Product fuse;
     const float *state_gain;         // EAGLE-3: gain of the stream's norm; null for EAGLE-1
     int32_t residual_normed;         // whether the stream goes on normed
-    int32_t output_normed;           // whether states are left behind the final norm
+    int32_t output_normed;           // whether its states are those after the final norm
 };
 
 struct Batch {
@@ -46,7 +52,7 @@ struct Batch {
     const int64_t *ids, *positions, *slots, *places;
     const int64_t *segments;
     int64_t segment_count;
-    const View *views;
+    const Visible *visible;          // of each window that some layer has
     void *const *keys, *const *values;  // of each layer
     int64_t capacity;
     const int64_t *judged;
@@ -54,39 +60,62 @@ struct Batch {
     float *logits;                   // [judged_count, vocabulary]
     float *const *taps;              // [layer_count + 1]: where to leave a layer's input, or null; or null
     int64_t threads;
-    const Head *drafting;            // or null: an ordinary decoder, whose rows are embedded tokens
-    const float *states, *features;  // [count, width], [count, fuse.in]: one of them, of a drafting head
-    float *left;                     // [judged_count, width]: the states it leaves
+    const DraftHead *draft_head;     // or null: an ordinary decoder, whose rows are embedded tokens
+    const float *states, *features;  // [count, width], [count, fuse.inputs]: one of them, of a drafting head
+    float *output_states;            // [judged_count, width]: the head's own states of the judged rows
 };
+
+namespace {
 
 // The rows that go on after a layer's attention: all, or (after the last layer's, unless its output is tapped) the judged
 // ones, which then stand first in x.
-struct Kept {
+struct Selected {
     int64_t count;
     const int64_t *rows;             // or null for all
     int64_t row(int64_t n) const { return rows ? rows[n] : n; }
 };
 
-// Row buffers of a forward, kept from call to call.
-struct Buffers {
-    std::vector<uint8_t> rows;
-    std::vector<float> x, scale, y, query, mixed;  // x: the residual stream
-
-    static void grow(std::vector<float> &v, size_t n) {
-        if (v.size() < n) v.resize(n);
-    }
+// What one thread needs of its own.
+struct Scratch {
+    float *row;      // rows on their way into a product
+    float *scores;   // of a block of queries, by token: [BLOCK, capacity + 16]
+    float *weights;  // of one query, in the order of its text: [capacity + 16]
+    float *sums;     // of a product: see `sums_of`
 };
 
-void emit_for(const Product &next, const float *row, int64_t r, uint8_t *rows, float *scale) {
-    uint8_t *to = rows + r * row_stride(next.kind, next.in);
-    const int64_t padded = padded_in(next.kind, next.in);
-    if (next.kind == INT8)
-        emit(row, next.in, padded, to, scale + r);
-    else if (next.kind == BF16_PAIRS)
-        emit(row, next.in, padded, (BFloat16 *)to, scale);
-    else
-        emit(row, next.in, padded, (float *)to, scale);
-}
+// Row buffers of a forward, kept from call to call: fresh pages would cost more than the work. They are sized before the
+// parallel region: an allocation that fails inside one ends the process.
+struct Buffers {
+    std::vector<uint8_t> rows;
+    std::vector<float> x, scale, y, query, attended;  // x: the residual stream
+    std::vector<float> scratch;
+    int64_t row = 0, tokens = 0, sums = 0;            // numbers of each part of a thread's scratch
+
+    template <class T>
+    static void grow(std::vector<T> &v, int64_t n) {
+        if (int64_t(v.size()) < n) v.resize(n);
+    }
+
+    // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity`.
+    void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity) {
+        row = round_up(row_numbers, LANES);
+        tokens = capacity ? capacity + LANES : 0;
+        sums = sums_of(count);
+        grow(scratch, std::max(threads, int64_t(1)) * numbers());
+    }
+
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + sums; }
+
+    Scratch of_thread() {
+#if defined(_OPENMP)
+        float *own = scratch.data() + omp_get_thread_num() * numbers();
+#else
+        float *own = scratch.data();
+#endif
+        float *scores = own + row, *weights = scores + BLOCK * tokens;
+        return Scratch{own, scores, weights, weights + tokens};
+    }
+};
 
 // out = x / rms(x) * gain
 inline void norm_row(const float *x, const float *gain, float eps, int64_t width, float *out) {
@@ -96,40 +125,38 @@ inline void norm_row(const float *x, const float *gain, float eps, int64_t width
     for (int64_t i = 0; i < width; i += LANES) store(out + i, load(x + i) * factor * load(gain + i));
 }
 
-// x += y (if any), then the normed row goes into the next product (as it is, without a gain).
-void norm(float *x, const float *y, const float *gain, float eps, int64_t count, const Product &next, uint8_t *rows,
-          float *scale) {
-    const int64_t width = next.in;
-    float *normed = scratch<0>(width);
+// x += y (if any), then the normed row goes into the next product (as it is, without a gain). normed: scratch.
+void norm(float *x, const float *y, const float *gain, float eps, int64_t count, const Product &next, float *normed,
+          uint8_t *rows, float *scale) {
+    const int64_t width = next.inputs;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < count; r++) {
         float *row = x + r * width;
         if (y)
             for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
         if (gain) norm_row(row, gain, eps, width, normed);
-        emit_for(next, gain ? normed : row, r, rows, scale);
+        convert_row(next, gain ? normed : row, r, rows, scale);
     }
 }
 
-// silu(gate) * up, where y holds gate and up side by side.
-void gate(const float *y, int64_t count, const Product &next, uint8_t *rows, float *scale) {
-    const int64_t width = next.in;
-    float *row = scratch<0>(width);
+// silu(gate) * up, where y holds gate and up side by side. row: scratch.
+void gate(const float *y, int64_t count, const Product &next, float *row, uint8_t *rows, float *scale) {
+    const int64_t width = next.inputs;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < count; r++) {
         const float *g = y + r * 2 * width, *u = g + width;
         for (int64_t i = 0; i < width; i += LANES)
             store(row + i, load(g + i) / (1.0f + exponential(-load(g + i))) * load(u + i));
-        emit_for(next, row, r, rows, scale);
+        convert_row(next, row, r, rows, scale);
     }
 }
 
-// Unpack [q | k | v] of each row, norm (Qwen3) and rotate q and k, write k and v to their place in the cache.
+// Unpack [q | k | v] of each row, norm (Qwen3) and rotate q and k, write k and v to their place in the cache. head:
+// scratch for three heads (normed, rotated, and as it is stored).
 template <class KV>
 void rotate(const float *y, const Layer &layer, const Model &model, const Batch &batch, const Shape &s, KV *keys,
-            KV *values, float *query) {
+            KV *values, float *head, float *query) {
     const int64_t all = s.heads + 2 * s.kv_heads, half = s.dim / 2;
-    float *head = scratch<0>(3 * s.dim);  // normed, rotated, and as it is stored
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         const float *c = model.cosine + batch.positions[r] * half, *d = model.sine + batch.positions[r] * half;
@@ -161,10 +188,10 @@ void rotate(const float *y, const Layer &layer, const Model &model, const Batch 
 }
 
 template <class KV>
-void attend(const float *query, const KV *keys, const KV *values, const Batch &batch, const View &view, const Shape &s,
-            float scaling, float *mixed, const Kept &kept, const Product &next, uint8_t *rows, float *scale) {
-    const int64_t group = s.heads / s.kv_heads, room = s.capacity + LANES;
-    float *physical = scratch<1>(BLOCK * room), *logical = scratch<2>(room);
+void attend(const float *query, const KV *keys, const KV *values, const Batch &batch, const Layer &layer, const Shape &s,
+            const Scratch &scratch, float *attended, const Selected &selected, uint8_t *rows, float *scale) {
+    const Visible &visible = batch.visible[layer.window];
+    const int64_t group = s.heads / s.kv_heads;
     for (int64_t segment = 0; segment < batch.segment_count; segment++) {
         const int64_t begin = batch.segments[segment] * group, end = batch.segments[segment + 1] * group;
         const int64_t slot = batch.slots[batch.segments[segment]], blocks = (end - begin + BLOCK - 1) / BLOCK;
@@ -172,13 +199,14 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
         for (int64_t task = 0; task < blocks * s.kv_heads; task++) {
             const int64_t kv = task / blocks, at = begin + task % blocks * BLOCK;
             const int n = int(end - at < BLOCK ? end - at : BLOCK);
-            attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), view, s, scaling, kv,
-                         at, n, mixed, physical, logical);
+            attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
+                         layer.scaling, kv, at, n, attended, scratch.scores, scratch.weights);
         }
     }
 #pragma omp barrier
 #pragma omp for schedule(static)
-    for (int64_t n = 0; n < kept.count; n++) emit_for(next, mixed + kept.row(n) * s.heads * s.dim, n, rows, scale);
+    for (int64_t n = 0; n < selected.count; n++)
+        convert_row(layer.out, attended + selected.row(n) * s.heads * s.dim, n, rows, scale);
 }
 
 void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
@@ -197,10 +225,10 @@ void embed(const Model &model, const Batch &batch, float *x) {
             store(x + r * model.width + i, load(table + batch.ids[r] * model.width + i));
 }
 
-// The residual stream of a drafting head: see `Head`.
+// The residual stream of a drafting head: see `DraftHead`.
 template <class W>
-void begin(const Model &model, const Batch &batch, float *x, uint8_t *rows, float *scale) {
-    const Head &head = *batch.drafting;
+void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scratch, uint8_t *rows, float *scale) {
+    const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
     const bool paired = head.state_gain;
     if (paired && batch.states) {
@@ -210,65 +238,67 @@ void begin(const Model &model, const Batch &batch, float *x, uint8_t *rows, floa
         return;
     }
     const W *table = (const W *)model.embedding;
-    float *row = scratch<0>(2 * width);
+    float *row = scratch.row;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         if (paired) {
-            emit_for(head.fuse, batch.features + r * head.fuse.in, r, rows, scale);
+            convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, rows, scale);
             continue;
         }
         for (int64_t i = 0; i < width; i += LANES) store(row + i, load(table + batch.ids[r] * width + i));
         std::memcpy(row + width, batch.states + r * width, width * sizeof(float));
-        emit_for(head.fuse, row, r, rows, scale);
+        convert_row(head.fuse, row, r, rows, scale);
     }
-    multiply(head.fuse, rows, scale, batch.count, x);
+    multiply(head.fuse, rows, scale, batch.count, scratch.sums, x);
 }
 
-// [normed embedding | normed stream] of each row goes into the next product.
+// [normed embedding | normed stream] of each row goes into the next product. pair: scratch for three rows.
 template <class W>
-void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &layer, uint8_t *rows, float *scale) {
-    const Head &head = *batch.drafting;
+void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &layer, float *pair, uint8_t *rows,
+               float *scale) {
+    const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
     const W *table = (const W *)model.embedding;
-    float *pair = scratch<0>(3 * width), *embedded = pair + 2 * width;
+    float *embedded = pair + 2 * width;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
-        norm_row(embedded, layer.before, model.eps, width, pair);
+        norm_row(embedded, layer.input_gain, model.eps, width, pair);
         norm_row(x + r * width, head.state_gain, model.eps, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
-        emit_for(layer.qkv, pair, r, rows, scale);
+        convert_row(layer.qkv, pair, r, rows, scale);
     }
 }
 
-// x[n] = x[kept.row(n)]; rows rise, so none is overwritten before it has been read.
-void gather_rows(float *x, const Kept &kept, int64_t width) {
+// x[n] = x[selected.row(n)]; rows rise, so none is overwritten before it has been read.
+void gather_rows(float *x, const Selected &selected, int64_t width) {
 #pragma omp single
-    for (int64_t n = 0; n < kept.count; n++)
-        if (kept.row(n) != n) std::memcpy(x + n * width, x + kept.row(n) * width, width * sizeof(float));
+    for (int64_t n = 0; n < selected.count; n++)
+        if (selected.row(n) != n) std::memcpy(x + n * width, x + selected.row(n) * width, width * sizeof(float));
 }
 
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
-void judge(const Model &model, const Batch &batch, const Kept &kept, float *x, const float *y, uint8_t *rows,
-           float *scale) {
+void final_norm_and_head(const Model &model, const Batch &batch, const Selected &selected, float *x, const float *y,
+                         const Scratch &scratch, uint8_t *rows, float *scale) {
     const int64_t width = model.width;
-    float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch<0>(width);
+    float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch.row;
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < kept.count; r++) {
+    for (int64_t r = 0; r < selected.count; r++) {
         float *row = x + r * width;
         for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
         if (tapped) norm_row(row, model.final_gain, model.eps, width, tapped + r * width);
     }
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < batch.judged_count; n++) {
-        const float *row = x + (kept.rows ? n : batch.judged[n]) * width;
+        const float *row = x + (selected.rows ? n : batch.judged[n]) * width;
         if (model.final_gain) norm_row(row, model.final_gain, model.eps, width, normed);
-        const float *spoken = model.final_gain ? normed : row;
-        if (batch.drafting)
-            std::memcpy(batch.left + n * width, batch.drafting->output_normed ? spoken : row, width * sizeof(float));
-        emit_for(model.head, spoken, n, rows, scale);
+        const float *output = model.final_gain ? normed : row;
+        if (batch.draft_head)
+            std::memcpy(batch.output_states + n * width, batch.draft_head->output_normed ? output : row,
+                        width * sizeof(float));
+        convert_row(model.head, output, n, rows, scale);
     }
-    multiply(model.head, rows, scale, batch.judged_count, batch.logits);
+    multiply(model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
 }
 
 template <class KV>
@@ -277,43 +307,103 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
     uint8_t *rows = b.rows.data();
     float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data();
     const bool tapped = batch.taps && batch.taps[model.layer_count];
-    const Kept all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
+    const Selected all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
     {
         Tiles tiles(batch.count);
-        if (batch.drafting)
-            begin<KV>(model, batch, x, rows, scale);
+        const Scratch scratch = b.of_thread();
+        if (batch.draft_head)
+            fuse<KV>(model, batch, x, scratch, rows, scale);
         else
             embed<KV>(model, batch, x);
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
-            const Kept &kept = l + 1 < model.layer_count || tapped ? all : judged;
+            const Selected &selected = l + 1 < model.layer_count || tapped ? all : judged;
             KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
-            if (l == 0 && batch.drafting && batch.drafting->state_gain)
-                norm_pair<KV>(model, batch, x, layer, rows, scale);
+            if (l == 0 && batch.draft_head && batch.draft_head->state_gain)
+                norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
             else
-                norm(x, l ? y : nullptr, layer.before, model.eps, batch.count, layer.qkv, rows, scale);
+                norm(x, l ? y : nullptr, layer.input_gain, model.eps, batch.count, layer.qkv, scratch.row, rows, scale);
             tap(batch, x, l, model.width);
-            multiply(layer.qkv, rows, scale, batch.count, y);
-            rotate(y, layer, model, batch, s, keys, values, b.query.data());
-            attend(b.query.data(), keys, values, batch, batch.views[layer.view], s, layer.scaling, b.mixed.data(),
-                   kept, layer.out, rows, scale);
-            if (kept.rows) gather_rows(x, kept, model.width);
-            multiply(layer.out, rows, scale, kept.count, y);
-            norm(x, y, layer.after, model.eps, kept.count, layer.gate_up, rows, scale);
-            multiply(layer.gate_up, rows, scale, kept.count, y);
-            gate(y, kept.count, layer.down, rows, scale);
-            multiply(layer.down, rows, scale, kept.count, y);
+            multiply(layer.qkv, rows, scale, batch.count, scratch.sums, y);
+            rotate(y, layer, model, batch, s, keys, values, scratch.row, b.query.data());
+            attend(b.query.data(), keys, values, batch, layer, s, scratch, b.attended.data(), selected, rows, scale);
+            if (selected.rows) gather_rows(x, selected, model.width);
+            multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
+            norm(x, y, layer.mlp_gain, model.eps, selected.count, layer.gate_up, scratch.row, rows, scale);
+            multiply(layer.gate_up, rows, scale, selected.count, scratch.sums, y);
+            gate(y, selected.count, layer.down, scratch.row, rows, scale);
+            multiply(layer.down, rows, scale, selected.count, scratch.sums, y);
         }
-        judge(model, batch, tapped ? all : judged, x, y, rows, scale);
+        final_norm_and_head(model, batch, tapped ? all : judged, x, y, scratch, rows, scale);
     }
 }
 
-int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+// All memory of a forward. Throws where there is none.
+void grow(const Model &model, const Batch &batch, Buffers &b) {
+    const int64_t padded = round_up(batch.count, 32), heads = model.heads * model.dim;
+    int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0;
+    int64_t row = 3 * std::max(model.dim, model.width);
+    for (int64_t l = 0; l < model.layer_count; l++)
+        for (const Product *p : {&model.layers[l].qkv, &model.layers[l].out, &model.layers[l].gate_up,
+                                 &model.layers[l].down}) {
+            bytes = std::max(bytes, row_stride(p->kind, p->inputs));
+            widest = std::max(widest, p->outputs);
+            row = std::max(row, p->inputs);
+        }
+    if (const DraftHead *head = batch.draft_head)
+        bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
+    Buffers::grow(b.rows, padded * bytes);
+    Buffers::grow(b.x, padded * model.width);
+    Buffers::grow(b.scale, padded);
+    Buffers::grow(b.y, padded * widest);
+    Buffers::grow(b.query, padded * heads);
+    Buffers::grow(b.attended, padded * heads);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity);
+}
+
+// How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
+// size.
+std::string layout() {
+    std::string text;
+#define STRUCT(type) text += "\n" #type " " + std::to_string(sizeof(type))
+#define FIELD(type, field) \
+    text += " " #field " " + std::to_string(offsetof(type, field)) + "+" + std::to_string(sizeof(type::field))
+    STRUCT(Product);
+    FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
+    FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind);
+    STRUCT(Layer);
+    FIELD(Layer, input_gain), FIELD(Layer, mlp_gain), FIELD(Layer, q_gain), FIELD(Layer, k_gain);
+    FIELD(Layer, qkv), FIELD(Layer, out), FIELD(Layer, gate_up), FIELD(Layer, down);
+    FIELD(Layer, window), FIELD(Layer, scaling);
+    STRUCT(Model);
+    FIELD(Model, layers), FIELD(Model, layer_count), FIELD(Model, width), FIELD(Model, heads), FIELD(Model, kv_heads);
+    FIELD(Model, dim), FIELD(Model, embedding), FIELD(Model, final_gain), FIELD(Model, cosine), FIELD(Model, sine);
+    FIELD(Model, head), FIELD(Model, eps), FIELD(Model, bf16);
+    STRUCT(Visible);
+    FIELD(Visible, first), FIELD(Visible, last), FIELD(Visible, extra_begin), FIELD(Visible, extra);
+    STRUCT(DraftHead);
+    FIELD(DraftHead, fuse), FIELD(DraftHead, state_gain), FIELD(DraftHead, residual_normed);
+    FIELD(DraftHead, output_normed);
+    STRUCT(Batch);
+    FIELD(Batch, count), FIELD(Batch, ids), FIELD(Batch, positions), FIELD(Batch, slots), FIELD(Batch, places);
+    FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
+    FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
+    FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
+    FIELD(Batch, features), FIELD(Batch, output_states);
+#undef STRUCT
+#undef FIELD
+    return text.substr(1);
+}
 
 }  // namespace
 
 extern "C" {
+
+const char *headstart_layout() {
+    static const std::string text = layout();
+    return text.c_str();
+}
 
 int headstart_supported(int64_t kind) { return supported(kind); }
 
@@ -329,17 +419,28 @@ void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, i
         pack(kind, (const float *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
 }
 
-// One product by itself, for tests and for measuring: x [count, in] float32 is converted row by row.
-void headstart_multiply(const Product *p, const float *x, int64_t count, float *y, int64_t threads) {
-    std::vector<uint8_t> rows(round_up(count, 32) * row_stride(p->kind, p->in));
-    std::vector<float> scale(round_up(count, 32));
+// One product by itself, for heads of products and for tests: x [count, inputs] float32 is converted row by row.
+// Returns 0, or 1 if there is no memory for it.
+int headstart_multiply(const Product *p, const float *x, int64_t count, float *y, int64_t threads) {
+    static thread_local Buffers kept;
+    Buffers &b = kept;  // this thread's, for all threads of the region below
+    try {
+        Buffers::grow(b.rows, round_up(count, 32) * row_stride(p->kind, p->inputs));
+        Buffers::grow(b.scale, round_up(count, 32));
+        b.grow_scratch(count, threads, 0, 0);
+    } catch (const std::exception &) {
+        return 1;
+    }
+    uint8_t *rows = b.rows.data();
+    float *scale = b.scale.data();
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         Tiles tiles(count);
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < count; r++) emit_for(*p, x + r * p->in, r, rows.data(), scale.data());
-        multiply(*p, rows.data(), scale.data(), count, y);
+        for (int64_t r = 0; r < count; r++) convert_row(*p, x + r * p->inputs, r, rows, scale);
+        multiply(*p, rows, scale, count, b.of_thread().sums, y);
     }
+    return 0;
 }
 
 // The gate's nonlinearity by itself, for tests: count is a multiple of 16.
@@ -347,27 +448,19 @@ void headstart_silu(const float *x, float *y, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) store(y + i, load(x + i) / (1.0f + exponential(-load(x + i))));
 }
 
-void headstart_forward(const Model *model, const Batch *batch) {
+// A forward. Returns 0, or 1 if there is no memory for it.
+int headstart_forward(const Model *model, const Batch *batch) {
     static thread_local Buffers b;
-    const int64_t padded = round_up(batch->count, 32);
-    int64_t bytes = row_stride(model->head.kind, model->head.in), widest = 0;
-    for (int64_t l = 0; l < model->layer_count; l++)
-        for (const Product *p : {&model->layers[l].qkv, &model->layers[l].out, &model->layers[l].gate_up,
-                                 &model->layers[l].down}) {
-            bytes = most(bytes, row_stride(p->kind, p->in));
-            widest = most(widest, p->out);
-        }
-    if (batch->drafting) bytes = most(bytes, row_stride(batch->drafting->fuse.kind, batch->drafting->fuse.in));
-    if (int64_t(b.rows.size()) < padded * bytes) b.rows.resize(padded * bytes);
-    Buffers::grow(b.x, padded * model->width);
-    Buffers::grow(b.scale, padded);
-    Buffers::grow(b.y, padded * widest);
-    Buffers::grow(b.query, padded * model->heads * model->dim);
-    Buffers::grow(b.mixed, padded * model->heads * model->dim);
+    try {
+        grow(*model, *batch, b);
+    } catch (const std::exception &) {
+        return 1;
+    }
     if (model->bf16)
         forward<BFloat16>(*model, *batch, b);
     else
         forward<float>(*model, *batch, b);
+    return 0;
 }
 
 void headstart_gather(void *keys, void *values, int kv_bf16, int64_t kv_heads, int64_t dim, int64_t capacity,

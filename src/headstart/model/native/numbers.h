@@ -91,28 +91,20 @@ inline Vec exponential(Vec x) {
     return y * power;
 }
 
-// A thread's own memory, kept from call to call: fresh pages would cost more than the work.
-template <int WHICH>
-inline float *scratch(size_t numbers) {
-    static thread_local std::vector<float> kept;
-    if (kept.size() < numbers) kept.resize(numbers);
-    return kept.data();
-}
+// Convert a row to the numbers a matrix product takes: `width` of them (a multiple of 16), then zeros up to `padded`.
 
-// A row on its way into a matrix product: `width` numbers (a multiple of 16), then zeros up to `padded`.
-
-inline void emit(const float *row, int64_t width, int64_t padded, float *to, float *) {
+inline void convert_row(const float *row, int64_t width, int64_t padded, float *to, float *) {
     if (row != to) std::memcpy(to, row, width * sizeof(float));
     for (int64_t i = width; i < padded; i++) to[i] = 0;
 }
 
-inline void emit(const float *row, int64_t width, int64_t padded, BFloat16 *to, float *) {
+inline void convert_row(const float *row, int64_t width, int64_t padded, BFloat16 *to, float *) {
     for (int64_t i = 0; i < width; i += LANES) store(to + i, load(row + i));
     for (int64_t i = width; i < padded; i++) to[i].bits = 0;
 }
 
 // Symmetric int8 with zero point 128 and the row's own scale. A NaN or an infinity makes the scale NaN.
-inline void emit(const float *row, int64_t width, int64_t padded, uint8_t *to, float *scale) {
+inline void convert_row(const float *row, int64_t width, int64_t padded, uint8_t *to, float *scale) {
     Vec peak = {}, finite = {};
     for (int64_t i = 0; i < width; i += LANES) {
         Vec v = load(row + i);

@@ -32,10 +32,10 @@ enum Kind {
 
 struct Product {
     const void *weights;
-    const float *scale;   // [out], INT8 only
-    const int32_t *shift; // [out], INT8 only: 128 times the sum of an output's weights
-    const float *bias;    // [out] or null
-    int64_t in, out;
+    const float *scale;   // [outputs], INT8 only
+    const int32_t *shift; // [outputs], INT8 only: 128 times the sum of an output's weights
+    const float *bias;    // [outputs] or null
+    int64_t inputs, outputs;
     int64_t kind;
 };
 
@@ -61,12 +61,19 @@ inline int64_t row_stride(int64_t kind, int64_t in) {
 
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
 
+#if defined(HEADSTART_TILES)
+
+// Linux gives a process the tiles' registers only when it asks for them, once. Without that a tile instruction ends it.
+inline bool tiles_permitted() {
+    static const bool permitted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, tile data
+    return permitted;
+}
+
+#endif
+
 inline bool supported(int64_t kind) {
 #if defined(HEADSTART_TILES)
-    if (kind == BF16_PAIRS || kind == INT8) {
-        static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, tile data
-        return allowed;
-    }
+    if (kind == BF16_PAIRS || kind == INT8) return tiles_permitted();
 #else
 #if defined(HEADSTART_DOTS)
     if (kind == BF16_PAIRS) return true;
@@ -76,6 +83,18 @@ inline bool supported(int64_t kind) {
 #endif
 #endif
     return kind == FLOAT32 || kind == BF16_WIDE;
+}
+
+// Convert row r to the numbers that the next product takes.
+inline void convert_row(const Product &next, const float *row, int64_t r, uint8_t *rows, float *scale) {
+    uint8_t *to = rows + r * row_stride(next.kind, next.inputs);
+    const int64_t padded = padded_in(next.kind, next.inputs);
+    if (next.kind == INT8)
+        convert_row(row, next.inputs, padded, to, scale + r);
+    else if (next.kind == BF16_PAIRS)
+        convert_row(row, next.inputs, padded, (BFloat16 *)to, scale);
+    else
+        convert_row(row, next.inputs, padded, (float *)to, scale);
 }
 
 // -- packing ----------------------------------------------------------------------------------------------------------
@@ -157,25 +176,25 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
 
 inline void put_results(const Product &p, Vec v, int64_t output, float *y) {
     if (p.bias) {
-        if (output + LANES <= p.out) {
+        if (output + LANES <= p.outputs) {
             v += load(p.bias + output);
         } else {
-            for (int64_t n = 0; output + n < p.out; n++) v[n] += p.bias[output + n];
+            for (int64_t n = 0; output + n < p.outputs; n++) v[n] += p.bias[output + n];
         }
     }
-    if (output + LANES <= p.out) {
+    if (output + LANES <= p.outputs) {
         store(y + output, v);
-    } else if (output < p.out) {
+    } else if (output < p.outputs) {
         float sixteen[LANES];
         store(sixteen, v);
-        std::memcpy(y + output, sixteen, (p.out - output) * sizeof(float));
+        std::memcpy(y + output, sixteen, (p.outputs - output) * sizeof(float));
     }
 }
 
-inline void put_whole(const Product &p, Ints sums, int64_t output, float row_scale, float *y) {
+inline void put_int8_results(const Product &p, Ints sums, int64_t output, float row_scale, float *y) {
     Ints shift = {};
     Vec scale = {};
-    const int64_t count = p.out - output < LANES ? p.out - output : LANES;
+    const int64_t count = p.outputs - output < LANES ? p.outputs - output : LANES;
     if (count <= 0) return;
     std::memcpy(&shift, p.shift + output, count * sizeof(int32_t));
     std::memcpy(&scale, p.scale + output, count * sizeof(float));
@@ -193,9 +212,11 @@ struct alignas(64) TileConfig {
 };
 
 // Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. What another library had configured is put back at the end.
+// Where the permission is refused nothing is configured: no product then uses tiles (see `supported`).
 class Tiles {
   public:
     explicit Tiles(int64_t count) {
+        if (!tiles_permitted()) return;
         _tile_storeconfig(&before_);
         TileConfig config;
         for (int t = 0; t < 8; t++) {
@@ -206,6 +227,7 @@ class Tiles {
         _tile_loadconfig(&config);
     }
     ~Tiles() {
+        if (!tiles_permitted()) return;
         if (before_.palette)
             _tile_loadconfig(&before_);
         else
@@ -264,22 +286,22 @@ inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_
 template <int KIND>
 inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t m,
                           int64_t count, float *y) {
-    const int64_t stride = row_stride(KIND, p.in), bytes = panel_bytes(KIND, p.in);
+    const int64_t stride = row_stride(KIND, p.inputs), bytes = panel_bytes(KIND, p.inputs);
     const uint8_t *w0 = (const uint8_t *)p.weights + 2 * pair * bytes;
     alignas(64) int32_t sums[4][256];
     {
         const bool two = m + 16 < count;
-        tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, row_bytes(KIND, p.in) / 64, sums);
+        tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, row_bytes(KIND, p.inputs) / 64, sums);
         const int64_t rows = count - m < 32 ? count - m : 32;
         for (int64_t r = 0; r < rows; r++)
             for (int side = 0; side < 2; side++) {
                 const int32_t *from = sums[r / 16 * 2 + side] + r % 16 * LANES;
                 const int64_t output = (2 * pair + side) * LANES;
-                float *to = y + (m + r) * p.out;
+                float *to = y + (m + r) * p.outputs;
                 if (KIND == INT8) {
                     Ints whole;
                     std::memcpy(&whole, from, sizeof whole);
-                    put_whole(p, whole, output, x_scale[m + r], to);
+                    put_int8_results(p, whole, output, x_scale[m + r], to);
                 } else {
                     put_results(p, load((const float *)from), output, to);
                 }
@@ -292,7 +314,7 @@ inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, cons
 template <int KIND>
 inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale,
                            int64_t count, float *y) {
-    const int64_t bytes = 2 * panel_bytes(KIND, p.in), fit = (1 << 19) / bytes;
+    const int64_t bytes = 2 * panel_bytes(KIND, p.inputs), fit = (1 << 19) / bytes;
     const int64_t step = count <= 32 || fit < 1 ? 1 : fit;
     for (int64_t first = from; first < to; first += step)
         for (int64_t m = 0; m < count; m += 32)
@@ -413,21 +435,23 @@ inline void put_sums(const Product &p, Vec sums, int64_t output, float, float *y
 
 #if defined(__AVX512F__)
 inline void put_sums(const Product &p, __m512i sums, int64_t output, float row_scale, float *y) {
-    put_whole(p, (Ints)sums, output, row_scale, y);
+    put_int8_results(p, (Ints)sums, output, row_scale, y);
 }
 #endif
 
+// Numbers that the sums of a product of so many rows take, and what aligning them takes.
+inline int64_t sums_of(int64_t count) { return count * 2 * LANES + LANES; }
+
 // All rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
 // steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
-// while later rows are computed.
+// while later rows are computed. `work` has room for the sums: see `sums_of`.
 template <class S>
 inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
-                        float *y) {
+                        float *work, float *y) {
     typedef typename S::Sum(*Sums)[2];
-    const int64_t stride = row_stride(p.kind, p.in), all = row_bytes(p.kind, p.in) / 4, bytes = panel_bytes(p.kind, p.in);
+    const int64_t stride = row_stride(p.kind, p.inputs), all = row_bytes(p.kind, p.inputs) / 4, bytes = panel_bytes(p.kind, p.inputs);
     const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, most = (count + groups - 1) / groups;
-    const uintptr_t room = (uintptr_t)scratch<3>(size_t(count) * 2 * LANES + LANES);
-    const Sums sums = (Sums)((room + 63) / 64 * 64);
+    const Sums sums = (Sums)(((uintptr_t)work + 63) / 64 * 64);
     for (int64_t pair = from; pair < to; pair++) {
         const uint8_t *panel = (const uint8_t *)p.weights + 2 * pair * bytes;
         std::memset((void *)sums, 0, count * sizeof *sums);
@@ -449,7 +473,7 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
         }
         for (int64_t m = 0; m < count; m++)
             for (int side = 0; side < 2; side++)
-                put_sums(p, sums[m][side], (2 * pair + side) * LANES, x_scale[m], y + m * p.out);
+                put_sums(p, sums[m][side], (2 * pair + side) * LANES, x_scale[m], y + m * p.outputs);
     }
 }
 
@@ -464,14 +488,15 @@ inline void share(int64_t pairs, int64_t *from, int64_t *to) {
     *to = pairs * (me + 1) / threads;
 }
 
-// y [count, out] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
-inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *y) {
+// y [count, outputs] = x W^T (+ bias), shared out by panels over the threads of the parallel region it is called in.
+// work: this thread's own, `sums_of(count)` numbers.
+inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, int64_t count, float *work, float *y) {
     int64_t from, to;
-    share(round_up(p.out, 2 * LANES) / (2 * LANES), &from, &to);
+    share(round_up(p.outputs, 2 * LANES) / (2 * LANES), &from, &to);
     if (p.kind == FLOAT32)
-        chain_pairs<WideStep<float>>(p, from, to, x, x_scale, count, y);
+        chain_pairs<WideStep<float>>(p, from, to, x, x_scale, count, work, y);
     else if (p.kind == BF16_WIDE)
-        chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, y);
+        chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, work, y);
 #if defined(HEADSTART_TILES)
     else if (p.kind == INT8)
         multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);
@@ -480,11 +505,11 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
 #else
 #if defined(HEADSTART_DOTS)
     else if (p.kind == BF16_PAIRS)
-        chain_pairs<Bf16Step>(p, from, to, x, x_scale, count, y);
+        chain_pairs<Bf16Step>(p, from, to, x, x_scale, count, work, y);
 #endif
 #if defined(__AVX512VNNI__)
     else if (p.kind == INT8)
-        chain_pairs<Int8Step>(p, from, to, x, x_scale, count, y);
+        chain_pairs<Int8Step>(p, from, to, x, x_scale, count, work, y);
 #endif
 #endif
 #pragma omp barrier

@@ -1,0 +1,49 @@
+"""A causal LM that drafts, with a cache of its own: what it holds of each request, and reading on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+
+
+class CachedText:
+    """One request's text, in the drafter's own tokens."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.cached: list[int] = []
+        """The tokens whose keys and values the slot holds."""
+        self.feed: list[int] = []
+        """The tokens that are still to be read."""
+
+
+class OwnCache:
+    """A draft model and its cache. A text is brought up to date by comparing tokens, so whatever was accepted,
+    rejected or emitted since, only what is new is read.
+
+    chunk: tokens that one forward reads of a text.
+    """
+
+    def __init__(self, runner: ModelRunner, slots: int, chunk: int) -> None:
+        self.runner = runner
+        self.slots = runner.new_cache(slots)
+        self._chunk = chunk
+
+    def read(self, feeds: Sequence[tuple[CachedText, Sequence[int]]]) -> Tensor:
+        """Read tokens on each text, and keep them; returns the logits [B, V] after the last of each."""
+        out = self.runner.forward([Segment(text.slot, tuple(feed)) for text, feed in feeds], self.slots)
+        for text, feed in feeds:
+            self.slots.keep(text.slot, len(feed))
+            text.cached += feed
+        return out.logits
+
+    def catch_up(self, texts: Sequence[CachedText]) -> None:
+        """Read long stretches (a prompt) but for their last chunk, so that the size of a forward is bounded."""
+        for text in texts:
+            while len(text.feed) > self._chunk:
+                chunk, text.feed = text.feed[: self._chunk], text.feed[self._chunk :]
+                self.read([(text, chunk)])

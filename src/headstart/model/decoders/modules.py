@@ -1,0 +1,56 @@
+"""The forward of transformers' own modules: any architecture, with our attention in place of theirs.
+
+The plain twin of the other decoders. Linear layers are replaced in place by the best ones for their weights here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from torch import Tensor
+
+from headstart.errors import InvalidBatch
+from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders import linears
+from headstart.model.packed import Forward, Packed
+
+
+class ModulesDecoder:
+    """A model of transformers, adopted (see `loading.adopt`), as a `Decoder`."""
+
+    name = "modules"
+    width_invariant = False
+    can_exit = False
+
+    def __init__(self, model: Any, shapes: Mapping[int, LayerShape], quantize: str | None = None) -> None:
+        self.quantize = quantize
+        self._model = model
+        self._shapes = shapes
+
+    @classmethod
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self:  # noqa: ARG003
+        quantize = "int8" if quantize == "int8" else None
+        linears.prepare(model, quantize)
+        return cls(model, shapes, quantize)
+
+    def new_cache(self, slots: int, capacity: int) -> Slots:
+        model = self._model
+        return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=model.dtype, device=model.device)
+
+    def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
+        if layers is not None:
+            raise InvalidBatch("transformers' modules run all layers", hint="ask `can_exit` first")
+        out = self._model(
+            input_ids=packed.ids,
+            position_ids=packed.positions,
+            use_cache=False,
+            logits_to_keep=packed.judged,
+            output_hidden_states=bool(taps),
+            packed=packed,
+        )
+        return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in taps})
+
+    def weights(self) -> Iterable[Tensor]:
+        return itertools.chain(self._model.parameters(), self._model.buffers(), linears.prepared(self._model))

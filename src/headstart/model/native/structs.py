@@ -1,0 +1,96 @@
+"""The structures that are handed to the kernels: the mirrors of those in decoder.cpp, products.h and attention.h.
+
+A field that is added on one side alone would make the kernels read something else in silence. The library therefore
+says how its structures lie in memory, and `difference` compares that with these once, when the library is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+_pointer, _number, _real, _flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int32
+
+
+class Product(ctypes.Structure):
+    """struct Product of products.h."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("weights", "scale", "shift", "bias")),
+        *((name, _number) for name in ("inputs", "outputs", "kind")),
+    )
+
+
+class Layer(ctypes.Structure):
+    """struct Layer of decoder.cpp."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("input_gain", "mlp_gain", "q_gain", "k_gain")),
+        *((name, Product) for name in ("qkv", "out", "gate_up", "down")),
+        ("window", _number),
+        ("scaling", _real),
+    )
+
+
+class Model(ctypes.Structure):
+    """struct Model of decoder.cpp."""
+
+    _fields_ = (
+        ("layers", ctypes.POINTER(Layer)),
+        *((name, _number) for name in ("layer_count", "width", "heads", "kv_heads", "dim")),
+        *((name, _pointer) for name in ("embedding", "final_gain", "cosine", "sine")),
+        ("head", Product),
+        ("eps", _real),
+        ("bf16", _flag),
+    )
+
+
+class Visible(ctypes.Structure):
+    """struct Visible of attention.h."""
+
+    _fields_ = tuple((name, _pointer) for name in ("first", "last", "extra_begin", "extra"))
+
+
+class DraftHead(ctypes.Structure):
+    """struct DraftHead of decoder.cpp."""
+
+    _fields_ = (("fuse", Product), ("state_gain", _pointer), ("residual_normed", _flag), ("output_normed", _flag))
+
+
+class Batch(ctypes.Structure):
+    """struct Batch of decoder.cpp."""
+
+    _fields_ = (
+        ("count", _number),
+        *((name, _pointer) for name in ("ids", "positions", "slots", "places", "segments")),
+        ("segment_count", _number),
+        ("visible", ctypes.POINTER(Visible)),
+        *((name, _pointer) for name in ("keys", "values")),
+        ("capacity", _number),
+        ("judged", _pointer),
+        ("judged_count", _number),
+        *((name, _pointer) for name in ("logits", "taps")),
+        ("threads", _number),
+        ("draft_head", ctypes.POINTER(DraftHead)),
+        *((name, _pointer) for name in ("states", "features", "output_states")),
+    )
+
+
+MIRRORS: tuple[type[ctypes.Structure], ...] = (Product, Layer, Model, Visible, DraftHead, Batch)
+
+
+def difference(library: str) -> str | None:
+    """Where a library's own layout (see `headstart_layout`) differs from the mirrors', in words; None if nowhere.
+
+    library: a line for each structure, "Name bytes field offset+bytes ...".
+    """
+    theirs = {line.split()[0]: line for line in library.splitlines()}
+    ours = {mirror.__name__: _layout(mirror) for mirror in MIRRORS}
+    for name in ours.keys() | theirs.keys():
+        if ours.get(name) != theirs.get(name):
+            return f"struct {name} is [{theirs.get(name)}] in the library and [{ours.get(name)}] in Python"
+    return None
+
+
+def _layout(mirror: type[ctypes.Structure]) -> str:
+    fields = (f"{name} {at.offset}+{at.size}" for name, *_ in mirror._fields_ if (at := getattr(mirror, name)))
+    return " ".join((mirror.__name__, str(ctypes.sizeof(mirror)), *fields))

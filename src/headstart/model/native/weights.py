@@ -1,0 +1,76 @@
+"""Weights as the kernels read them: which kind a model's would be, and laying them out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from headstart.model import native
+from headstart.model.native.structs import Product
+
+log = logging.getLogger(__name__)
+
+
+def kind_of(dtype: torch.dtype, device: torch.device, widths: Iterable[int], quantize: str | None) -> int | None:
+    """How the kernels would store weights of this kind; None where they do not take them.
+
+    widths: of all rows and attention heads. quantize: None; "int8" for nothing but 8-bit integers; "auto" for those
+    where this processor has products of them, and the numbers of `dtype` elsewhere.
+    """
+    fits = device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
+    if not fits or any(width % native.LANES for width in widths):
+        return None
+    if not native.available():
+        log.info("no row kernels, so more and smaller operations run instead: %s", native.reason())
+        return None
+    supported = native.kernels().supported
+    if quantize is not None and supported(native.INT8):
+        return native.INT8
+    if quantize == "int8":
+        return None
+    if dtype == torch.float32:
+        return native.FLOAT32
+    return native.BF16_PAIRS if supported(native.BF16_PAIRS) else native.BF16_WIDE
+
+
+class NativeWeights:
+    """Weights laid out for the kernels, kept alive for the structures that point to them.
+
+    kind: of the products, see `kind_of`.
+    """
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+        self.tensors: list[Tensor] = []
+
+    def pointer(self, tensor: Tensor) -> int:
+        """The address of a tensor's numbers, without a gap between them."""
+        self.tensors.append(tensor.detach().contiguous())
+        return self.tensors[-1].data_ptr()
+
+    def gain(self, gain: Tensor | None) -> int | None:
+        """The address of a norm's gain in float32; None for no norm."""
+        return None if gain is None else self.pointer(gain.float())
+
+    def product(self, linear: nn.Linear, kind: int | None = None) -> Product:
+        """A layer's weights in the kernels' own order."""
+        kind = self.kind if kind is None else kind
+        kernels, weight = native.kernels(), linear.weight.detach().contiguous()
+        outputs, inputs = weight.shape
+        packed = torch.empty(kernels.packed_bytes(kind, inputs, outputs) + 64, dtype=torch.uint8)
+        packed = packed[-packed.data_ptr() % 64 :]  # a tile's rows begin with a cache line
+        scale, shift = torch.empty(outputs), torch.empty(outputs, dtype=torch.int32)
+        addresses = [self.pointer(tensor) for tensor in (packed, scale, shift)]
+        kernels.pack(
+            kind,
+            weight.data_ptr(),
+            weight.dtype == torch.bfloat16,
+            inputs,
+            outputs,
+            *addresses,
+            torch.get_num_threads(),
+        )
+        return Product(*addresses, self.gain(linear.bias), inputs, outputs, kind)

@@ -1,0 +1,100 @@
+"""Does a model give its own logits through our cache and attention? Asked once, at load, on its own weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.errors import UnsupportedModel
+from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders import Decoder
+from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.decoders.modules import ModulesDecoder
+from headstart.model.packed import Packed, Segment
+from headstart.types import Draft
+
+TOKENS = 7
+CAPACITY = 4 * TOKENS
+"""Positions that a decoder must have for this."""
+
+
+class Probe:
+    """A few tokens of a transformers model, and the logits after them by its own attention.
+
+    They are run as a prefix and a tree. Refused is any model for which the logits differ: positions that cannot be
+    driven, attention biases, layers that share or lack keys and values.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        text = model.config.get_text_config()
+        generator = torch.Generator().manual_seed(0)
+        self._tokens = torch.randint(int(text.vocab_size), (TOKENS,), generator=generator).tolist()
+        self._layers = int(text.num_hidden_layers)
+        model.set_attn_implementation("eager")
+        self._plain = model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits[0, -1].float()
+        model.set_attn_implementation(IMPLEMENTATION)
+
+    def shapes(self) -> dict[int, LayerShape]:
+        """What each attention layer stores, learnt from a forward of transformers' modules.
+
+        Raises:
+            UnsupportedModel: the model cannot be driven, or gives other logits.
+        """
+        recorder = _ShapeRecorder()
+        error = self._error(ModulesDecoder(self._model, recorder.shapes), recorder)
+        self._judge(error, None, reached=len(recorder.shapes))
+        return recorder.shapes
+
+    def check(self, decoder: Decoder) -> None:
+        """Raise `UnsupportedModel` unless this decoder gives the model's logits."""
+        error = self._error(decoder, decoder.new_cache(1, CAPACITY))
+        self._judge(error, decoder.quantize, reached=self._layers)
+
+    @torch.inference_mode()
+    def _error(self, decoder: Decoder, cache: Slots) -> float:
+        """The largest error of the last logits, relative to their spread."""
+        model, tokens, half = self._model, self._tokens, TOKENS // 2
+        try:
+            # [x0 | a sibling that must stay unseen, then the true chain]: position, mask and path all matter
+            decoder.run(Packed([Segment(0, tuple(tokens[:half]))], cache, model.dtype, model.device))
+            cache.lengths[0] = half
+            rest = tokens[half + 1 :]
+            draft = Draft((tokens[0], *rest), (-1, -1, *range(1, len(rest))))
+            ours = decoder.run(Packed([Segment(0, (tokens[half],), draft)], cache, model.dtype, model.device))
+        except (TypeError, AttributeError, RuntimeError) as error:
+            raise UnsupportedModel(
+                f"{model.config.model_type} cannot be driven through transformers' attention interface: {error}",
+                hint="choose a model whose layers pass keyword arguments to their attention (Llama, Qwen, ...)",
+            ) from error
+        spread = float((self._plain.max() - self._plain.min()).clamp(min=1e-6))
+        return float((self._plain - ours.logits[-1].float()).abs().max()) / spread
+
+    def _judge(self, error: float, quantize: str | None, *, reached: int) -> None:
+        exact = quantize is None and self._model.dtype in (torch.float32, torch.float64)
+        # NaN weights are reported where they act, as NonFiniteLogits of the request
+        if reached == self._layers and not error > (1e-3 if exact else 0.1):
+            return
+        raise UnsupportedModel(
+            f"{self._model.config.model_type} does not give its own logits through this engine's cache "
+            f"({reached} of {self._layers} layers reached, relative error {error:.2g})",
+            hint="its positions, masks or cache differ from plain softmax attention; please report the model",
+        )
+
+
+class _ShapeRecorder(KVCache):
+    """A one-slot cache that grows its layers as they are first written, to learn their shapes."""
+
+    def __init__(self) -> None:
+        super().__init__({}, slots=1, capacity=CAPACITY, dtype=torch.float32, device=torch.device("cpu"))
+        self.shapes: dict[int, LayerShape] = {}
+
+    def write(self, layer: int, slot: int, start: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer not in self.shapes:
+            self.shapes[layer] = LayerShape(key.shape[0], key.shape[2], value.shape[2])
+            self.keys[layer] = key.new_empty(1, key.shape[0], self.capacity, key.shape[2])
+            self.values[layer] = value.new_empty(1, value.shape[0], self.capacity, value.shape[2])
+        return super().write(layer, slot, start, key, value)

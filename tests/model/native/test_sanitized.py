@@ -1,0 +1,66 @@
+"""The kernels under the address and undefined-behaviour sanitizers, which must also find a fault that is planted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headstart.model import native
+from headstart.model.native import build
+
+SCRIPT = Path(__file__).parents[2] / "support" / "sanitized.py"
+PLANTS = {
+    "nothing": ("", "", ""),
+    "a value written behind its slot": (
+        "attention.h",
+        "s.capacity + token) * s.dim;\n}\n\n// Who sees whom",
+        "s.capacity + token + s.capacity) * s.dim;\n}\n\n// Who sees whom",
+    ),
+    "an overflow of whole numbers": (
+        "decoder.cpp",
+        "const int64_t all = s.heads + 2 * s.kv_heads",
+        "const int64_t all = s.heads + int64_t(int32_t(s.kv_heads) * 1073741824 / 536870912)",
+    ),
+}
+
+
+def preloaded() -> str:
+    """The sanitizers' runtimes; skips where the compiler has none."""
+    if not native.available():
+        pytest.skip(f"no row kernels: {native.reason()}")
+    found = []
+    for name in ("libasan.so", "libubsan.so"):
+        asked = [build.find_compiler(), f"-print-file-name={name}"]
+        path = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        if not Path(path).is_absolute():
+            pytest.skip(f"the compiler has no {name}")
+        found.append(str(Path(path).resolve()))
+    return " ".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PLANTS)
+def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
+    libraries = preloaded()
+    for source in build.SOURCES:
+        shutil.copy(source, tmp_path)
+    name, good, bad = PLANTS[plant]
+    if name:
+        text = (tmp_path / name).read_text()
+        assert text.count(good) == 1
+        (tmp_path / name).write_text(text.replace(good, bad))
+    environment = {**os.environ, "LD_PRELOAD": libraries, "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, str(SCRIPT), str(tmp_path), str(tmp_path / "build")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=540, check=False)
+    report = done.stderr[-3000:]
+    if plant == "nothing":
+        assert done.returncode == 0, report
+        assert "ran to the end" in done.stdout
+    else:
+        assert done.returncode != 0
+        assert "heap-buffer-overflow" in report or "runtime error: signed integer overflow" in report, report
