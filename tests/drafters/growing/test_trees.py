@@ -354,7 +354,7 @@ def test_a_ragged_batch_equals_each_alone(tree: str, drafter_of: Callable[..., D
         assert (alone.tokens, alone.parents) == (draft.tokens, draft.parents)
         if draft.q is not None and alone.q is not None:
             assert torch.equal(alone.q, draft.q)
-        assert 0 < len(draft) <= each.budget
+        assert 0 < len(draft) <= each.budget.nodes
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0}], ids=str)
