@@ -35,6 +35,7 @@ from pacing_life import (
     paired,
     random_draft,
 )
+from pacing_stepwise import StepwisePacing
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -46,7 +47,6 @@ from headstart.commands.prompts import read_prompts
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
-from headstart.pacing.stepwise import StepwisePacing
 from headstart.prompt_sets import PromptItem
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12)

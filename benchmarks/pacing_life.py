@@ -18,9 +18,9 @@ from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.pacing import Pacing
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.group import Source
+from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.measuring import measure, measured_batch
+from headstart.pacing.source import Source
 from headstart.types import Budget, Draft, Step
 
 STRETCH = 100

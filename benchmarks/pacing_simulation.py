@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pacing_stepwise import StepwisePacing
 
 from headstart.pacing import FixedPacing, Pacing, Row
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.costs import Costs, DraftCost
-from headstart.pacing.group import Source
-from headstart.pacing.stepwise import StepwisePacing
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.source import Source
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 LIMIT = 12
@@ -57,11 +57,11 @@ class World:
         live = [sum(k > depth for k in lengths) for depth in range(max(lengths))]
         return self.start + sum(self.token * (1 + self.growth * (requests - 1)) for requests in live)
 
-    def costs(self) -> Costs:
+    def costs(self) -> StepCosts:
         """What measuring would find."""
         rows = tuple((n, _SCALE * self.forward(n)) for n in (1, 2, 4, 8, 16, 32, 64))
         cost = DraftCost(_SCALE * self.start, _SCALE * self.token, _SCALE * self.token * READ, self.growth)
-        return Costs(rows, 0.0, {"simulated": cost})
+        return StepCosts(rows, 0.0, {"simulated": cost})
 
 
 Process = Callable[[np.random.Generator, int], NDArray[Any]]

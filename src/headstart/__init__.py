@@ -7,12 +7,12 @@ print(engine.generate("def add(a, b):", hs.Sampling(max_tokens=64)).text)
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headstart import errors
 from headstart.errors import HeadstartError
+from headstart.lazy import lazily
 from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob, Verdict
 
 if TYPE_CHECKING:
@@ -42,16 +42,11 @@ __all__ = [
     "load",
 ]
 
-_LAZY = {
-    "Engine": "headstart.engine.engine",
-    "SuffixStore": "headstart.drafters.matching.suffix_store",
-    "Target": "headstart.loading.load",
-    "load": "headstart.loading.load",
-}
-"""What needs torch is imported when it is first used, so that `headstart --help` answers at once."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'headstart' has no attribute {name!r}")
+__getattr__ = lazily(
+    __name__,
+    **{
+        "engine.engine": "Engine",
+        "drafters.matching.suffix_store": "SuffixStore",
+        "loading.load": "Target load",
+    },
+)

@@ -8,17 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 from headstart.errors import HeadstartError, InvalidOption
-from headstart.options import check_number, strict
+from headstart.options import check_fields, check_number, described, option, strict
 
 if TYPE_CHECKING:
     import torch
 
 Rule = Literal["exact", "coupled"]
+TreeKind = Literal["none", "mixed", "top-k", "sampled"]
+"""What models and heads draft: chains ("none"); dynamic trees of the likeliest nodes ("top-k"); static trees drawn
+without replacement ("sampled"); or the first for greedy requests and the second for others ("mixed"). At temperature 0
+both trees do about as well; above it point masses are accepted less often than drawn nodes, and a tree of them may
+bring less than a drawn chain."""
+LogprobsMode = Literal["raw", "processed"]
 FinishReason = Literal["stop", "length", "error", "cancelled"]
+
+
+_option = partial(option, panel="Sampling")
+
+
+def _parse_bias(pairs: Sequence[str]) -> dict[int, float]:
+    """The command line's ID=VALUE, ... as a mapping."""
+    bias: dict[int, float] = {}
+    for pair in pairs:
+        token, _, value = pair.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            hint = "for example --logit-bias 42=-100 forbids token 42"
+            raise InvalidOption(f"--logit-bias {pair!r} is not ID=VALUE", hint=hint) from None
+    return bias
+
+
+_BIAS = described(
+    "Number to add to the logit of a token, by the token's id.",
+    metavar="ID=VALUE", kind=list[str], parse=_parse_bias, panel="Sampling",
+)  # fmt: skip
 
 
 @strict
@@ -26,60 +54,51 @@ FinishReason = Literal["stop", "length", "error", "cancelled"]
 class Sampling:
     """How one request is sampled. Names and defaults follow the OpenAI and vLLM parameters; greedy by default.
 
-    Order of the processors: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens,
-    temperature, top_k, top_p, min_p. `top_k=0`, `top_p=1`, `min_p=0` switch those off. `logprobs=n` returns the
-    log-probability of each emitted token and of the n likeliest, before ("raw") or after ("processed") the
-    processors. `seed=None` draws one from the operating system. What an engine learns from past requests (outputs that
-    become guesses) is shared only among requests of the same `cache_salt`.
+    The processors act in this order: logit_bias, repetition_penalty, presence_penalty and frequency_penalty,
+    min_tokens, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
     """
 
-    max_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
-    min_tokens: int = 0
-    stop: Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    logprobs_mode: Literal["raw", "processed"] = "raw"
+    max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
+    temperature: float = _option(
+        0.0, "0 always takes the likeliest token; 1 draws from the model's distribution.", "-T", low=0
+    )
+    top_k: int = _option(0, "Keep only the N likeliest tokens; 0 keeps all.", low=0)
+    top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach probability X.", above=0, high=1)
+    min_p: float = _option(0.0, "Keep only tokens at least X times as likely as the likeliest.", low=0, high=1)
+    repetition_penalty: float = _option(
+        1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", above=0
+    )
+    presence_penalty: float = _option(0.0, "Subtracted from the logit of every token in the text so far.")
+    frequency_penalty: float = _option(
+        0.0, "Subtracted from a token's logit for each time the text so far contains it."
+    )
+    logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
+    seed: int | None = _option(
+        None, "The same seed gives the same text. Without one, a seed is drawn.", low=0, high=2**63 - 1
+    )
+    min_tokens: int = _option(0, "The text does not end before this many new tokens.", low=0)
+    stop: Sequence[str] = _option((), "End the text before this string.", metavar="TEXT")
+    stop_token_ids: Sequence[int] = _option((), "End the text at this token.", "--stop-token-id", metavar="ID", low=0)
+    ignore_eos: bool = _option(False, "Continue past the model's end-of-text token until the limit on new tokens.")
+    logprobs: int | None = option(
+        None, "Also return the log-probability of each token, and of the N likeliest.", panel="Output", low=0
+    )
+    logprobs_mode: LogprobsMode = option(
+        "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"
+    )
     cache_salt: str = ""
+    """What an engine learns from past requests is shared only among requests of the same salt."""
 
     def __post_init__(self) -> None:
-        check_number("max_tokens", self.max_tokens, low=1, integer=True)
-        check_number("temperature", self.temperature, low=0)
-        check_number("top_k", self.top_k, low=0, integer=True)
-        check_number("top_p", self.top_p, above=0, high=1)
-        check_number("min_p", self.min_p, low=0, high=1)
-        check_number("repetition_penalty", self.repetition_penalty, above=0)
-        check_number("presence_penalty", self.presence_penalty)
-        check_number("frequency_penalty", self.frequency_penalty)
-        check_number("min_tokens", self.min_tokens, low=0, integer=True)
+        check_fields(self)
         if self.min_tokens > self.max_tokens:
             raise InvalidOption(
                 f"min_tokens={self.min_tokens} is above max_tokens={self.max_tokens}",
                 hint="min_tokens must not exceed max_tokens",
             )
-        if self.seed is not None:
-            check_number("seed", self.seed, low=0, high=2**63 - 1, integer=True)
-        if self.logprobs is not None:
-            check_number("logprobs", self.logprobs, low=0, integer=True)
-        if self.logprobs_mode not in ("raw", "processed"):
-            raise InvalidOption(
-                f"logprobs_mode={self.logprobs_mode!r} does not exist", hint="it is 'raw' or 'processed'"
-            )
         if not isinstance(self.cache_salt, str):
             raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
-        if not isinstance(self.ignore_eos, bool):
-            raise InvalidOption(f"ignore_eos={self.ignore_eos!r} is not a truth value", hint="use True or False")
         object.__setattr__(self, "stop", _stop_strings(self.stop))
-        object.__setattr__(self, "stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
 
     @property
@@ -93,14 +112,6 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
     if isinstance(strings, Sequence) and all(isinstance(s, str) and s for s in strings):
         return tuple(strings)
     raise InvalidOption(f"stop={stop!r} is not a list of strings", hint="give one non-empty string, or a list of them")
-
-
-def _token_ids(name: str, ids: object) -> tuple[int, ...]:
-    if isinstance(ids, Sequence) and not isinstance(ids, str):
-        for token in ids:
-            check_number(name, token, low=0, integer=True)
-        return tuple(ids)
-    raise InvalidOption(f"{name}={ids!r} is not a list of token ids", hint="give a list of whole numbers")
 
 
 def _bias(bias: object) -> dict[int, float]:

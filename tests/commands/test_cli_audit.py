@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 from support.byte_models import save_model
-from support.serving import Ways, serving
+from support.serving import Replies, serving
 from typer.testing import CliRunner, Result
 
 import headstart as hs
 from headstart.commands.audit import audit
-from headstart.insight.audit.certificate import read_certificate
 
 app = typer.Typer()
 app.command()(audit)
@@ -43,7 +42,7 @@ def test_our_own_engine_is_lossless(target: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("Lossless within the stated power")
     assert "greedy: all" in result.stdout
-    record = read_certificate(out)
+    record = json.loads(out.read_text())
     assert record["verdict"] == "lossless"
     assert set(record["parts"]) == {"sampling", "greedy", "behaviour"}
     assert record["settings"]["effect"] == 0.3
@@ -55,9 +54,9 @@ def test_the_options_choose_the_parts(target: str, tmp_path: Path) -> None:
     out = tmp_path / "c.json"
     common = ("--target", target, "--drafter", "none", *QUICK, "-o", str(out), "--no-behaviour")
     assert run(*common, "--greedy-only").exit_code == 0
-    assert set(read_certificate(out)["parts"]) == {"greedy"}
+    assert set(json.loads(out.read_text())["parts"]) == {"greedy"}
     assert run(*common, "--sampling-only", "--temperature", "0.8", "--top-p", "0.9").exit_code == 0
-    record = read_certificate(out)
+    record = json.loads(out.read_text())
     assert set(record["parts"]) == {"sampling"}
     assert record["settings"]["sampling"]["top_p"] == 0.9
 
@@ -81,11 +80,11 @@ def test_a_server_and_a_broken_one(target: str, engine: hs.Engine, tmp_path: Pat
         return (*out.tokens[:3], 66, *out.tokens[4:]), out.finish_reason
 
     out = tmp_path / "c.json"
-    with serving(engine, Ways(after=after)) as url:
+    with serving(engine, Replies(after=after)) as url:
         result = run(*common, "--endpoint", url, "-o", str(out))
     assert result.exit_code == 1
     assert result.stdout.startswith("Not lossless")
-    assert read_certificate(out)["parts"]["greedy"]["bugs"] >= 2
+    assert json.loads(out.read_text())["parts"]["greedy"]["bugs"] >= 2
 
 
 def test_two_servers_need_no_weights(engine: hs.Engine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,13 @@ from support.byte_models import save_model
 from typer.testing import CliRunner, Result
 
 import headstart
-from headstart.commands.bench import bench, parse_ks, run
+from headstart.commands.bench import bench
+from headstart.commands.loading import as_keywords
 from headstart.errors import InvalidOption
 from headstart.insight.bench import BenchResult, summarise
-from headstart.insight.bench.session import BenchSettings, Session
+from headstart.insight.bench.options import BenchSettings, parse_lengths
+from headstart.insight.bench.session import Session
+from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
 
 SHORT = ("--dtype=float32", "--pacing=fixed", "--repetitions=2", "--warm-up=1", "--max-tokens=8", "--ignore-eos")
@@ -89,15 +91,14 @@ def test_batches_and_texts(target: str, draft: str, prompts: Path, tmp_path: Pat
     assert read.prompts[1].text == "hello"
 
 
-def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, prompts: Path) -> None:
+def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch, prompts: Path) -> None:
     seen: dict[str, Any] = {}
 
     class Stop(Exception):
         pass
 
     def load(*args: Any, **kwargs: Any) -> Any:
-        names = ("target", "drafter", "device", "dtype", "quantize", "rule")
-        seen["load"] = dict(zip(names, args, strict=False)) | kwargs
+        seen["load"] = dict(zip(("target", "drafter"), args, strict=True)) | kwargs
         return "engine"
 
     def make(engine: Any, items: Any, settings: BenchSettings, asked: dict[str, Any]) -> Any:
@@ -106,33 +107,19 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch, prompts: Path) ->
 
     monkeypatch.setattr(headstart, "load", load, raising=False)
     monkeypatch.setattr("headstart.insight.bench.session.Session", make)
-    arguments = (
-        f"--target T --drafter D --prompts {prompts} --limit 2 --repetitions 4 --warm-up 0 --batch-size 3 "
-        "--k-sweep 1,2 --device cuda:1 --dtype float32 --quantize int8 --rule coupled --k 3 --pacing fixed "
-        "--tree top-k --max-length 99 --trust-remote-code --max-tokens 4 --min-tokens 2 --temperature 0.8 --top-k 5 "
-        "--top-p 0.9 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty 0.3 --frequency-penalty 0.4 "
-        "--logit-bias 7=-1.5 --seed 11 --stop one --stop-token-id 3 --ignore-eos --keep-texts"
-    )
-    assert isinstance(invoke(*arguments.split()).exception, Stop)
-    assert seen["load"] == {
-        "target": "T", "drafter": "D", "device": "cuda:1", "dtype": "float32", "quantize": "int8", "rule": "coupled",
-        "num_speculative_tokens": 3, "pacing": "fixed", "draft_tree": "top-k", "max_batch_size": 3, "max_length": 99,
-        "trust_remote_code": True, "suffix_store": "auto",
+    words = f"-t T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
+    assert isinstance(invoke(*words.split(), "--top-k", "5", "--repetition-penalty", "1.2").exception, Stop)
+    given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3}
+    defaults = as_keywords(TargetOptions()) | as_keywords(EngineOptions())
+    assert seen["load"] == {"target": "T", "drafter": "D"} | defaults | given
+    sampling = Sampling(max_tokens=128, top_k=5, repetition_penalty=1.2)
+    assert seen["settings"] == BenchSettings(sampling, limit=2, batch_size=3, ks=(1, 2))
+    assert seen["asked"] == {
+        "target": "T", "drafter": ["D"], "prompts": str(prompts), "k": 3, "pacing": "adaptive", "tree": "top-k",
+        "rule": "exact", "device": "auto", "dtype": "auto", "quantize": None, "max_length": None,
+        "suffix_store": None, "split": True,
     }  # fmt: skip
-    sampling = Sampling(
-        max_tokens=4, temperature=0.8, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.2, presence_penalty=0.3,
-        frequency_penalty=0.4, logit_bias={7: -1.5}, seed=11, min_tokens=2, stop=("one",), stop_token_ids=(3,),
-        ignore_eos=True,
-    )  # fmt: skip
-    assert seen["settings"] == BenchSettings(
-        sampling, repetitions=4, warm_up=0, limit=2, batch_size=3, ks=(1, 2), keep_texts=True
-    )
     assert len(seen["items"]) == 3
-    given = {part.removeprefix("--").replace("-", "_") for part in arguments.split() if part.startswith("--")}
-    names = {"ks" if n == "k_sweep" else n for n in inspect.signature(run).parameters}
-    assert {"ks" if n == "k_sweep" else n for n in given} == names - {
-        "context", "suffix_store", "json_file", "html_file", "traceback"
-    }  # fmt: skip
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
@@ -185,7 +172,7 @@ def test_an_interrupt_reports_what_was_finished(
     real = Session.run
 
     def run_a_little(self: Session) -> BenchResult:
-        advance, calls = self.on_round, []
+        advance, calls = self.on_trial, []
 
         def count(words: str) -> None:
             advance(words)
@@ -193,7 +180,7 @@ def test_an_interrupt_reports_what_was_finished(
             if len(calls) == 2 + 6:
                 raise KeyboardInterrupt
 
-        self.on_round = count
+        self.on_trial = count
         return real(self)
 
     monkeypatch.setattr(Session, "run", run_a_little)
@@ -202,7 +189,7 @@ def test_an_interrupt_reports_what_was_finished(
     assert "interrupted" in result.stdout
     read = BenchResult.read(tmp_path / "r.json")
     assert not read.complete
-    assert len(read.rounds) == 6
+    assert len(read.trials) == 6
 
 
 def test_an_interrupt_before_anything_was_finished(
@@ -218,10 +205,9 @@ def test_an_interrupt_before_anything_was_finished(
 
 
 def test_a_list_of_lengths() -> None:
-    assert parse_ks(None) == ()
-    assert parse_ks("1, 2,8") == (1, 2, 8)
+    assert parse_lengths("1, 2,8") == (1, 2, 8)
     with pytest.raises(InvalidOption):
-        parse_ks("")
+        parse_lengths("")
 
 
 # -- compare ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from headstart.cli import app
 from headstart.commands import demo as command
 from headstart.commands import replay as player
 from headstart.commands.comparison import Comparison, Pair
+from headstart.commands.loading import BUNDLED_PENALTY
 from headstart.commands.recording import Run, measure
 from headstart.commands.replay import coloured, pace, replay
 from headstart.errors import NonFiniteLogits
@@ -75,7 +76,7 @@ def test_options_arrive(engine: FakeEngine) -> None:
 
 @pytest.mark.parametrize(
     ("args", "penalty"),
-    [([], command.BUNDLED_PENALTY), (["--target", "T"], 1.0), (["--repetition-penalty", "1.5"], 1.5)],
+    [([], BUNDLED_PENALTY), (["--target", "T"], 1.0), (["--repetition-penalty", "1.5"], 1.5)],
 )
 def test_the_bundled_target_has_defaults_of_its_own(engine: FakeEngine, args: list[str], penalty: float) -> None:
     result = run("--prompt", "a", *args)

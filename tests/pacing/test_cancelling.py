@@ -6,9 +6,9 @@ import pytest
 from support.matrix_cells import ENTRIES, Entry, Workshop
 
 import headstart as hs
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.costs import Costs, DraftCost
-from headstart.pacing.group import Source
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.source import Source
+from headstart.theory.costs import DraftCost, StepCosts
 
 LAST = 43
 """Steps after which requests are cancelled: beyond a pause between two decisions."""
@@ -30,7 +30,7 @@ def test_cancelling_at_any_step(entry: Entry, shop: Workshop) -> None:
     assert drafter is not None
     sources = [Source(part.name, part.limit, tuple(part.sizes)) for part in drafter.parts]
     for seconds in (DEAR, CHEAP):
-        costs = Costs(ROWS, 0.0, {source.name: DraftCost(token=seconds) for source in sources})
+        costs = StepCosts(ROWS, 0.0, {source.name: DraftCost(token=seconds) for source in sources})
         engine.pacing = AdaptivePacing(sources, costs)
         requests = [engine.submit([4, 7, 4, 7], SAMPLING) for _ in range(2)]
         for _ in range(LAST + 1):  # one that waits is cancelled after every single step

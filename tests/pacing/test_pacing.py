@@ -12,16 +12,16 @@ import pacing_simulation as simulation
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pacing_stepwise import StepwisePacing
 from support.rows import a_row
 
 from headstart.errors import InvalidOption
 from headstart.pacing import FixedPacing
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.choice import MARGIN, Offer, choose_for_one
-from headstart.pacing.costs import Costs, DraftCost, Prices
-from headstart.pacing.grid import choose_for_many
-from headstart.pacing.group import Source
-from headstart.pacing.stepwise import StepwisePacing
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.decision import MIN_GAIN, DraftOption, choose_for_many, choose_for_one
+from headstart.pacing.source import Source
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
 FLAT = tuple((n, 0.01 * (1 + 0.01 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
@@ -33,9 +33,9 @@ class Life:
 
     def __init__(self, sources: dict[str, float], rows: Any = FLAT, limit: int = 12, batch: int = 1) -> None:
         """sources: seconds of a drafted token, in the order in which they are asked."""
-        self.costs = Costs(rows, 0.0, {name: DraftCost(0.0, token, 0.0, 0.1) for name, token in sources.items()})
+        self.costs = StepCosts(rows, 0.0, {name: DraftCost(0.0, token, 0.0, 0.1) for name, token in sources.items()})
         self.names = list(sources)
-        self.prices = Prices(self.costs, self.names)
+        self.truth = CurrentCosts(self.costs, self.names)
         self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs)
         self.positions = [10] * batch
         self.index = 0
@@ -49,14 +49,14 @@ class Life:
         drafts = [self._draft(budget) for budget in budgets]
         nodes = sum(len(draft) for draft in drafts)
         batch = len(rows)
-        verify = self.prices.forward(batch, batch + nodes)
-        drafting = sum(self.prices.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
+        verify = self.truth.step(batch, batch + nodes)
+        drafting = sum(self.truth.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
         for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):
             right = self.rng.random(len(draft)) < acceptance.get(draft.source, 0.0)
             accepted = len(draft) if right.all() else int(right.argmin())
             self.pacing.observe(event(r, self.positions[r], budget, draft, accepted, batch, drafting, verify))
             self.positions[r] += accepted + 1
-            self.plain += (accepted + 1) * self.prices.forward(batch, batch) / batch
+            self.plain += (accepted + 1) * self.truth.step(batch, batch) / batch
         self.spent += verify + drafting
         self.index += 1
         return budgets
@@ -124,12 +124,12 @@ def test_sources_are_paced_apart() -> None:
     """A source that guesses badly is passed over for the one behind it, and comes back when the text changes."""
     life = Life({"ngram": 0.0, "lm": 0.001})
     life.run(60, {"ngram": 0.05, "lm": 0.9})
-    caps = [life.step({"ngram": 0.05, "lm": 0.9})[0].caps for _ in range(100)]
+    caps = [life.step({"ngram": 0.05, "lm": 0.9})[0].max_nodes for _ in range(100)]
     assert np.mean([each["ngram"] == 0 and each["lm"] >= 4 for each in caps]) > 0.8
     assert any(each["ngram"] == 1 for each in caps), "it must be tried now and then"
     assert any("ngram off" in life.step({"ngram": 0.05, "lm": 0.9})[0].reason for _ in range(20))
     life.run(100, {"ngram": 0.99, "lm": 0.9})
-    caps = [life.step({"ngram": 0.99, "lm": 0.9})[0].caps for _ in range(20)]
+    caps = [life.step({"ngram": 0.99, "lm": 0.9})[0].max_nodes for _ in range(20)]
     assert np.mean([each["ngram"] >= 8 for each in caps]) > 0.8
 
 
@@ -138,7 +138,7 @@ def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been
     life = Life({"free": 0.0, "dear": 0.0003}, limit=16)
     for _ in range(80):
         life.step({"free": 0.02, "dear": 0.85})
-    assert life.step({"free": 0.02, "dear": 0.85})[0].caps["free"] == 0
+    assert life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"] == 0
     caps = []
     for _ in range(8):  # now the text repeats itself
         (budget,) = life.pacing.plan([a_row(0, life.positions[0], 500)])
@@ -170,7 +170,7 @@ def test_a_machine_unlike_its_profile_is_found_out() -> None:
     dear = tuple((n, 0.01 * (1 + 0.3 * (n - 1))) for n, _ in FLAT)
     for profile, truth, long in ((dear, FLAT, True), (FLAT, STEEP, False)):
         life = Life({"draft": 0.0005}, rows=profile)
-        life.prices = Prices(Costs(truth, 0.0, life.costs.drafts), life.names)
+        life.truth = CurrentCosts(StepCosts(truth, 0.0, life.costs.drafts), life.names)
         life.run(300, {"draft": 0.9})
         mean = np.mean(life.run(50, {"draft": 0.9}))
         assert mean > 4 if long else mean < 1, mean
@@ -186,7 +186,7 @@ numbers = st.floats(0.0, 1.0)
 def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
     limits = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=3))
     names = [f"source {i}" for i in range(len(limits))]
-    costs = Costs(
+    costs = StepCosts(
         data.draw(st.sampled_from([FLAT, STEEP])),
         data.draw(st.floats(0, 0.01)),
         {n: DraftCost(*data.draw(st.tuples(*[st.floats(0, 0.02)] * 3)), 0.3) for n in names},
@@ -210,7 +210,14 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
             accepted = data.draw(st.integers(0, len(draft)))
             pacing.observe(
                 event(
-                    row.request, row.tokens, budget, draft, accepted, len(rows), data.draw(numbers), data.draw(numbers)
+                    row.request,
+                    len(row.tokens),
+                    budget,
+                    draft,
+                    accepted,
+                    len(rows),
+                    data.draw(numbers),
+                    data.draw(numbers),
                 )
             )
             positions[row.request] += accepted + 1
@@ -223,16 +230,18 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
 def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start: float, rows: Any) -> None:
     """Against every length in turn; and the search for several rows is not far from it for one."""
     survival = list(itertools.accumulate(kept, lambda a, b: a * b))
-    prices = Prices(Costs(rows, 0.0, {"s": DraftCost(start, token)}), ["s"])
-    choice = choose_for_one([Offer(0, 1.0, survival)], prices, others=0, extra=0, rate=0.0)
+    costs = CurrentCosts(StepCosts(rows, 0.0, {"s": DraftCost(start, token)}), ["s"])
+    k = np.arange(1, len(survival) + 1)
+    option = DraftOption(0, 1.0, k, k, np.cumsum(survival))
+    choice = choose_for_one([option], costs, sampled=False, rate=0.0)
 
     def rate(k: int) -> float:
-        return (1 + sum(survival[:k])) / (prices.forward(1, 1 + k) + (start + token * k if k else 0))
+        return (1 + sum(survival[:k])) / (costs.step(1, 1 + k) + (start + token * k if k else 0))
 
     best = max(rate(k) for k in range(len(survival) + 1))
-    assert rate(choice.caps[0][0]) >= best / (1 + MARGIN) - 1e-9
-    several = choose_for_many([[Offer(0, 1.0, survival)]], prices, 1, extra=0, rate=0.0)
-    assert rate(several.caps[0][0]) >= 0.93 * best
+    assert rate(choice.nodes[0][0]) >= best / (1 + MIN_GAIN) - 1e-9
+    several = choose_for_many([[option]], costs, 1, sampled=[False], rate=0.0)
+    assert rate(several.nodes[0][0]) >= 0.93 * best
 
 
 # -- the other pacings -------------------------------------------------------------------------------------------------
@@ -257,13 +266,13 @@ def test_fixed_and_stepwise() -> None:
 
 def test_costs_are_checked() -> None:
     with pytest.raises(ValueError, match="one row"):
-        Costs(((2, 0.1),))
+        StepCosts(((2, 0.1),))
     with pytest.raises(ValueError, match="positive"):
-        Costs(((1, float("nan")),))
+        StepCosts(((1, float("nan")),))
     with pytest.raises(ValueError, match="at least 0"):
-        Costs(FLAT, 0.0, {"x": DraftCost(-1.0)})
+        StepCosts(FLAT, 0.0, {"x": DraftCost(-1.0)})
     with pytest.raises(ValueError, match="draft nothing"):
-        AdaptivePacing([Source("x", 0)], Costs(FLAT))
+        AdaptivePacing([Source("x", 0)], StepCosts(FLAT))
 
 
 # -- the simulator -----------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import profile
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.costs import Costs, DraftCost
+from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.measuring import measure
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Draft
 
-COSTS = Costs(((1, 0.5), (4, 0.75)), 0.01, {"a draft": DraftCost(0.1, 0.2, 0.003, 0.4)})
+COSTS = StepCosts(((1, 0.5), (4, 0.75)), 0.01, {"a draft": DraftCost(0.1, 0.2, 0.003, 0.4)})
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ class Counted:
     def __init__(self) -> None:
         self.times = 0
 
-    def __call__(self) -> Costs:
+    def __call__(self) -> StepCosts:
         self.times += 1
         return COSTS
 

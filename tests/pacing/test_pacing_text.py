@@ -18,9 +18,9 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.engine import Engine
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.costs import Costs, DraftCost
-from headstart.pacing.group import Source
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.source import Source
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Draft
 
 ROWS = ((1, 0.010), (2, 0.0102), (4, 0.0106), (8, 0.0114), (16, 0.013), (64, 0.014))
@@ -38,7 +38,7 @@ def cheap(engine: hs.Engine, token: float = 0.001) -> hs.Engine:
     drafter = engine.drafter
     assert drafter is not None
     parts = drafter.parts
-    costs = Costs(ROWS, 0.0, {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in parts})
+    costs = StepCosts(ROWS, 0.0, {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in parts})
     engine.pacing = Timeless([Source(part.name, part.limit) for part in parts], costs)
     return engine
 
@@ -135,7 +135,7 @@ def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load:
     for options, sampling, pinned in cases:
         engine = load("llama", **{"drafter": tiny("llama", noise=0.02), **options})
         assert engine.drafter is not None
-        engine.pacing = Spy([Source(engine.drafter_name, 4)], Costs(ROWS))
+        engine.pacing = Spy([Source(engine.drafter_name, 4)], StepCosts(ROWS))
         seen.clear()
         engine.generate([5, 6], sampling)
         assert set(seen) == {pinned}

@@ -9,12 +9,12 @@ import pytest
 from support.rows import a_row
 
 from headstart.drafters.growing.policy import MOST, TreePolicy
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.beliefs import Belief, Pool
-from headstart.pacing.choice import Offer, choose_for_one
-from headstart.pacing.costs import Costs, DraftCost, Prices
-from headstart.pacing.grid import choose_for_many
-from headstart.pacing.group import Source
+from headstart.pacing.acceptance import Belief, SourcePrior
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.decision import DraftOption, choose_for_many, choose_for_one
+from headstart.pacing.source import Source
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.trees import Shape, best_tree, expected_tokens
 from headstart.types import Budget, Draft, Seconds, Speculation, Step
 
@@ -30,8 +30,8 @@ class Life:
 
     def __init__(self, acceptance: Sequence[float], level: float, rows: Sequence[tuple[int, float]]) -> None:
         self.acceptance, self.level = acceptance, level
-        self.costs = Costs(tuple(rows), 0.0, {"tree": DraftCost(0.0, level, 0.0, 0.1)})
-        self.prices = Prices(self.costs, ["tree"])
+        self.costs = StepCosts(tuple(rows), 0.0, {"tree": DraftCost(0.0, level, 0.0, 0.1)})
+        self.costs_now = CurrentCosts(self.costs, ["tree"])
         self.pacing = AdaptivePacing([Source("tree", SIZES[-1][0], SIZES)], self.costs)
         self.rng = np.random.default_rng(0)
         self.shapes = {nodes: best_tree(acceptance, nodes, depth) for nodes, depth in SIZES}
@@ -44,8 +44,8 @@ class Life:
         budgets = list(self.pacing.plan(rows))
         shapes = [self.shape(budget.nodes) for budget in budgets]
         batch = len(rows)
-        verify = self.prices.forward(batch, batch + sum(len(shape) for shape in shapes))
-        drafting = self.prices.draft(0, max(self.levels(b.nodes) for b in budgets), batch)
+        verify = self.costs_now.step(batch, batch + sum(len(shape) for shape in shapes))
+        drafting = self.costs_now.draft(0, max(self.levels(b.nodes) for b in budgets), batch)
         for r, (budget, shape) in enumerate(zip(budgets, shapes, strict=True)):
             path = self.path(shape)
             draft = Draft((0,) * len(shape), shape.parents, source="tree") if len(shape) else Draft()
@@ -73,7 +73,7 @@ class Life:
     def rate(self, nodes: int) -> float:
         """Tokens per second of one row that always drafts so much."""
         tokens = expected_tokens(self.acceptance, self.shape(nodes))
-        return tokens / (self.prices.forward(1, 1 + len(self.shape(nodes))) + self.level * self.levels(nodes))
+        return tokens / (self.costs_now.step(1, 1 + len(self.shape(nodes))) + self.level * self.levels(nodes))
 
     def run(self, steps: int, batch: int = 1) -> list[list[int]]:
         positions = [10] * batch
@@ -112,13 +112,17 @@ def test_a_useless_tree_is_stopped_and_probed_with_one_node() -> None:
     assert 5 < sum(nodes) < 100
 
 
+def option(sizes: int, gains: Sequence[float]) -> DraftOption:
+    """The first so many of the sizes."""
+    nodes, depths = np.array(SIZES).T
+    return DraftOption(0, 1.0, nodes[:sizes], depths[:sizes], np.array(gains[:sizes]))
+
+
 def test_levels_are_paid_for_not_nodes() -> None:
     """A level is one forward of the drafter: 32 nodes in five levels cost drafting like a chain of 5."""
-    costs = Costs(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002)})
+    costs = StepCosts(FLAT, 0.0, {"tree": DraftCost(0.001, 0.002)})
     gains = [float(depth) for _, depth in SIZES]
-    choice = choose_for_one(
-        [Offer(0, 1.0, [0.5], sizes=SIZES, gains=gains)], Prices(costs, ["tree"]), others=0, extra=0, rate=0.0
-    )
+    choice = choose_for_one([option(len(SIZES), gains)], CurrentCosts(costs, ["tree"]), sampled=False, rate=0.0)
     best = max(
         (1 + gain) / (0.01 * (1 + 0.002 * (1 + nodes)) + 0.001 + 0.002 * depth)
         for gain, (nodes, depth) in zip(gains, SIZES, strict=True)
@@ -137,9 +141,9 @@ def test_rows_of_a_batch_are_cut_together_where_rows_are_dear() -> None:
 
 def test_a_row_near_its_end_has_only_the_sizes_that_fit() -> None:
     gains = [0.1 * nodes for nodes, _ in SIZES]
-    prices = Prices(Costs(FLAT, 0.0, {"tree": DraftCost(0.0, 0.0001)}), ["tree"])
-    rows = [[Offer(0, 1.0, [0.5], sizes=SIZES[:n], gains=gains[:n])] for n in (len(SIZES), 3, 0)]
-    caps = choose_for_many(rows, prices, 3, extra=0, rate=0.0).caps
+    costs = CurrentCosts(StepCosts(FLAT, 0.0, {"tree": DraftCost(0.0, 0.0001)}), ["tree"])
+    rows = [[option(n, gains)] for n in (len(SIZES), 3, 0)]
+    caps = choose_for_many(rows, costs, 3, sampled=[False] * 3, rate=0.0).nodes
     assert caps[0][0] > SIZES[2][0]
     assert caps[1][0] <= SIZES[2][0]
     assert caps[2] == [0]
@@ -153,12 +157,14 @@ def test_ranks_tell_what_breadth_brings() -> None:
     """After rounds of one shape, the tokens that another would bring are predicted."""
     for acceptance in (BROAD, (0.65, 0.12, 0.05, 0.03)):
         life = Life(acceptance, 0.001, FLAT)
-        pool = Pool(7, SIZES)
-        belief = Belief(pool)
+        prior = SourcePrior(SIZES, trees=True)
+        belief = Belief(prior)
         seen = life.shape(16)
         for _ in range(1500):
             belief.learn_tree(Draft((0,) * len(seen), seen.parents), life.path(seen), 16)
             belief.drift(3)
+        for _ in range(16):  # what was learnt is looked at now and then
+            prior.learn(belief.weights)
         predicted = dict(zip([nodes for nodes, _ in SIZES], belief.gains(), strict=True))
         for nodes in (3, 8, 16, 32, 64):
             assert predicted[nodes] == pytest.approx(expected_tokens(acceptance, life.shape(nodes)) - 1, rel=0.2)
@@ -166,5 +172,5 @@ def test_ranks_tell_what_breadth_brings() -> None:
 
 def test_one_size_is_judged_as_a_whole() -> None:
     """The nodes of a lookahead window are in no order; what is learnt is how deep it holds."""
-    pool = Pool(3, ((30, 3),))
-    assert pool.trees is None
+    pacing = AdaptivePacing([Source("window", 30, ((30, 3),))], StepCosts(FLAT))
+    assert pacing._shared.priors[0].trees is None

@@ -13,8 +13,8 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 import headstart as hs
-from headstart.commands.demo import BUNDLED_PENALTY
 from headstart.commands.demo import PROMPTS as DEMO_PROMPTS
+from headstart.commands.loading import BUNDLED_PENALTY
 
 PAIR = Path(str(resources.files("headstart") / "pair"))
 PROMPTS = ["def add(a, b):", "class Stack:\n    def push(self, item):", "import os\n\n\ndef read(path):\n    "]

@@ -29,7 +29,7 @@ from headstart.errors import NonFiniteLogits
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule import law, processors, verify
+from headstart.rule import law, laws, processors, verify
 from headstart.types import Draft, Sampling, Verdict
 
 
@@ -72,8 +72,8 @@ def keeps_the_law_of_chains(module: Any) -> None:
         def procedure(oracle: Oracle) -> tuple[int, ...]:
             tokens = [oracle.draw(q(()))]  # noqa: B023
             tokens.append(oracle.draw(q(tuple(tokens))))  # noqa: B023
-            rows, laws = ([model(tuple(tokens[:i])) for i in range(3)] for model in (p, q))  # noqa: B023
-            return judged(module, Draft.chain(tokens), rows, laws[:2], oracle)
+            rows, drawn_from = ([model(tuple(tokens[:i])) for i in range(3)] for model in (p, q))  # noqa: B023
+            return judged(module, Draft.chain(tokens), rows, drawn_from[:2], oracle)
 
         assert completed(outcomes(procedure), p, 3) == joint(p, 3)
 
@@ -88,8 +88,8 @@ def keeps_the_law_of_siblings(module: Any, growing: Any = trees) -> None:
             rest[first] = Fraction(0)
             tokens = (first, oracle.draw(rest))
             rows = [p(()), *(p((token,)) for token in tokens)]  # noqa: B023
-            laws = growing.laws_of_children(q(()), tokens)  # noqa: B023
-            return judged(module, Draft(tokens, (-1, -1)), rows, laws, oracle)
+            drawn_from = growing.laws_of_children(q(()), tokens)  # noqa: B023
+            return judged(module, Draft(tokens, (-1, -1)), rows, drawn_from, oracle)
 
         assert completed(outcomes(procedure), p, 2) == joint(p, 2)
 
@@ -361,30 +361,36 @@ def elder(verdict: Verdict) -> Verdict:
     return Verdict(tuple(max(node - 1, 0) for node in verdict.path), verdict.bonus)
 
 
-JUDGING: list[tuple[str, str, Callable[[Any], Any]]] = [
-    ("each row is judged by the law after it", "greedy", lambda f: lambda x, rows: _rows_after(f(x, rows))),
-    ("penalties do not see the draft", "greedy", lambda f: lambda x, rows: f(x, [law.LawRow(r.state) for r in rows])),
-    ("all of a draft is accepted", "walk",
+JUDGING: list[tuple[str, ModuleType, str, Callable[[Any], Any]]] = [
+    ("each row is judged by the law after it", laws, "greedy", lambda f: lambda x, rows: _rows_after(f(x, rows))),
+    ("penalties do not see the draft", judging, "law_rows",
+     lambda _: lambda state, draft: (law.LawRow(state),) * (len(draft) + 1)),
+    ("all of a draft is accepted", judging, "walk",
      lambda f: lambda draft, p, draw: Verdict(draft.path(len(draft) - 1), f(draft, p, draw).bonus)),
-    ("the bonus comes from the first row", "walk",
+    ("the bonus comes from the first row", judging, "walk",
      lambda f: lambda draft, p, draw: Verdict(f(draft, p, draw).path, p[0])),
-    ("the path is one node short", "walk",
+    ("the path is one node short", judging, "walk",
      lambda f: lambda draft, p, draw: Verdict(f(draft, p, draw).path[:-1], f(draft, p, draw).bonus)),
-    ("the elder sibling is taken", "walk",
+    ("the elder sibling is taken", judging, "walk",
      lambda f: lambda draft, p, draw: elder(f(draft, p, draw))),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "fault"), [row[1:] for row in JUDGING], ids=[row[0] for row in JUDGING])
+@pytest.mark.parametrize(("module", "name", "fault"), [row[1:] for row in JUDGING], ids=[row[0] for row in JUDGING])
 def test_a_fault_in_judging_is_caught(
-    name: str, fault: Any, target: ModelRunner, plain: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    module: ModuleType,
+    name: str,
+    fault: Any,
+    target: ModelRunner,
+    plain: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     the_engine_gives_the_plain_text(target, plain)
-    monkeypatch.setattr(judging, name, fault(getattr(judging, name)))
+    monkeypatch.setattr(module, name, fault(getattr(module, name)))
     assert caught(the_engine_gives_the_plain_text, target, plain)
 
 
 def test_a_judge_that_ignores_nan_is_caught(target: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     a_broken_model_is_reported(target)
-    monkeypatch.setattr(judging, "greedy", lambda x, rows: [max(token, 0) for token in law.greedy(x, rows)])
+    monkeypatch.setattr(laws, "greedy", lambda x, rows: [max(token, 0) for token in law.greedy(x, rows)])
     assert caught(a_broken_model_is_reported, target)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.audit.subject import Completion
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
 Law = NDArray[np.float64]
@@ -45,6 +45,12 @@ class ToyReference:
         return {"kind": "toy", "vocab": self.vocab}
 
 
+def ask_by_ask(asks: Sequence[Ask], draw: Callable[[Ask], Completion]) -> list[Completion]:
+    """One draw for each ask; those of equal asks follow each other."""
+    drawn = {i: draw(asks[i]) for i in sorted(range(len(asks)), key=lambda i: asks.index(asks[i]))}
+    return [drawn[i] for i in range(len(asks))]
+
+
 class ToySubject:
     """Draws token by token from the reference's law, or from what `wrong` makes of it."""
 
@@ -55,8 +61,8 @@ class ToySubject:
         self._wrong = wrong
         self._sums: dict[Any, Law] = {}
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        return [self._one(tuple(prompt), sampling) for _ in range(count)]
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        return ask_by_ask(asks, lambda ask: self._one(ask.prompt, ask.sampling))
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "toy"}

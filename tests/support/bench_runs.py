@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.insight.bench import FAST, PLAIN, BenchResult, PromptRecord, Round, RunRecord
+from headstart.insight.bench import FAST, PLAIN, BenchResult, PromptRecord, RunRecord, Trial
 from headstart.insight.bench.records import SourceRecord
 from headstart.insight.provenance import Provenance
 from headstart.theory import DraftCost, StepCosts
@@ -63,9 +63,9 @@ def prompts(categories: Mapping[str, int]) -> tuple[PromptRecord, ...]:
 
 def result(plain: Sequence[Sequence[float]], fast: Sequence[Sequence[float]], **changes: Any) -> BenchResult:
     """plain[i], fast[i]: seconds of prompt i by repetition; 10 tokens each, 5 forwards where speculative."""
-    rounds = [
-        Round(lane, unit, repetition, seconds, (run(unit, seconds, forwards=10 if lane == PLAIN else 5),))
-        for lane, all_seconds in ((PLAIN, plain), (FAST, fast))
+    trials = [
+        Trial(arm, unit, repetition, seconds, (run(unit, seconds, forwards=10 if arm == PLAIN else 5),))
+        for arm, all_seconds in ((PLAIN, plain), (FAST, fast))
         for unit, each in enumerate(all_seconds)
         for repetition, seconds in enumerate(each)
     ]
@@ -75,7 +75,7 @@ def result(plain: Sequence[Sequence[float]], fast: Sequence[Sequence[float]], **
         "settings": {"target": "T", "max_tokens": 10},
         "prompts": prompts({"code": len(plain)}),
         "units": tuple((index,) for index in range(len(plain))),
-        "rounds": tuple(rounds),
+        "trials": tuple(trials),
         "compared": True,
         "costs": COSTS,
         "memory": {"target_weights": 2**20, "peak_gpu": None},
@@ -86,7 +86,7 @@ def result(plain: Sequence[Sequence[float]], fast: Sequence[Sequence[float]], **
 
 def noisy(seed: int, *, categories: Mapping[str, int], slower: float = 1.0, noise: float = 0.03) -> BenchResult:
     """Three repetitions of prompts that differ, always the same prompts, with noise of the seed. slower: how many times
-    as long the speculative lane takes as it should. Now and then a run takes twice as long, as on any machine."""
+    as long the speculative arm takes as it should. Now and then a run takes twice as long, as on any machine."""
     made = prompts(categories)
     fixed = np.random.default_rng(99)
     length, gain = fixed.lognormal(0, 0.4, len(made)), fixed.uniform(1.5, 3, len(made))

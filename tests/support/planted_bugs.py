@@ -10,6 +10,7 @@ import pytest
 
 from headstart.engine import judging
 from headstart.engine.request import Request
+from headstart.rule.law import LawRow
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
 from headstart.types import Draft, Rule, Verdict
@@ -87,4 +88,4 @@ def past_an_end(patch: pytest.MonkeyPatch) -> None:
 
 def stale_penalties(patch: pytest.MonkeyPatch) -> None:
     """Penalties do not see the draft tokens of the window."""
-    patch.setattr(judging, "_above", lambda draft: [()] * (len(draft) + 1))
+    patch.setattr(judging, "law_rows", lambda state, draft: (LawRow(state),) * (len(draft) + 1))

@@ -21,10 +21,10 @@ MODEL = "the-model"
 
 
 @dataclass
-class Ways:
+class Replies:
     """How the server answers, and what is wrong with it. after(output, sampling) may change what was generated."""
 
-    tell: str = "ids"
+    tokens: str = "ids"
     logprobs: bool = True
     ids_accepted: bool = True
     extras_accepted: bool = True
@@ -45,9 +45,9 @@ EXTRAS = {"top_k", "min_p", "repetition_penalty", "return_token_ids", "samplers"
 
 
 @contextmanager
-def serving(engine: Engine, ways: Ways | None = None) -> Iterator[str]:
+def serving(engine: Engine, replies: Replies | None = None) -> Iterator[str]:
     """The URL of a running server."""
-    ways = ways or Ways()
+    replies = replies or Replies()
     lock = threading.Lock()  # an engine is stepped by one thread
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,21 +61,21 @@ def serving(engine: Engine, ways: Ways | None = None) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            ways.requests.append(body)
-            if ways.drop_connections > 0:
-                ways.drop_connections -= 1
+            replies.requests.append(body)
+            if replies.drop_connections > 0:
+                replies.drop_connections -= 1
                 self.close_connection = True
                 return
-            time.sleep(ways.delay)
-            if ways.raw is not None:
-                self._send(200, ways.raw)
-            elif ways.status is not None:
-                self._answer(ways.status, {"error": {"message": "out of memory"}})
-            elif (wrong := _refusal(body, ways)) is not None:
+            time.sleep(replies.delay)
+            if replies.raw is not None:
+                self._send(200, replies.raw)
+            elif replies.status is not None:
+                self._answer(replies.status, {"error": {"message": "out of memory"}})
+            elif (wrong := _refusal(body, replies)) is not None:
                 self._answer(404 if "model" in wrong else 400, {"error": {"message": wrong}})
             else:
                 with lock:
-                    answer = _complete(engine, body, ways)
+                    answer = _complete(engine, body, replies)
                 self._answer(200, answer)
 
         def _answer(self, status: int, value: Any) -> None:
@@ -99,23 +99,23 @@ def serving(engine: Engine, ways: Ways | None = None) -> Iterator[str]:
         thread.join()
 
 
-def _refusal(body: dict[str, Any], ways: Ways) -> str | None:
+def _refusal(body: dict[str, Any], replies: Replies) -> str | None:
     if body["model"] != MODEL:
         return f"model {body['model']} does not exist"
-    if not isinstance(body["prompt"], str) and not ways.ids_accepted:
+    if not isinstance(body["prompt"], str) and not replies.ids_accepted:
         return "prompt must be a string"
-    if EXTRAS & body.keys() and not ways.extras_accepted:
+    if EXTRAS & body.keys() and not replies.extras_accepted:
         return f"unknown field {sorted(EXTRAS & body.keys())[0]}"
-    if body.get("top_k", 0) < ways.least_top_k:
-        return f"top_k should be at least {ways.least_top_k}"
-    for name in sorted(ways.refused & body.keys()):
+    if body.get("top_k", 0) < replies.least_top_k:
+        return f"top_k should be at least {replies.least_top_k}"
+    for name in sorted(replies.refused & body.keys()):
         return f"{name} is not supported with speculative decoding"
-    if (body.get("logprobs") or 0) > ways.most_logprobs:
-        return f"logprobs may be {ways.most_logprobs} at most"
+    if (body.get("logprobs") or 0) > replies.most_logprobs:
+        return f"logprobs may be {replies.most_logprobs} at most"
     return None
 
 
-def _complete(engine: Engine, body: dict[str, Any], ways: Ways) -> dict[str, Any]:
+def _complete(engine: Engine, body: dict[str, Any], replies: Replies) -> dict[str, Any]:
     prompt = body["prompt"]
     ids = list(engine.tokenizer(prompt)["input_ids"]) if isinstance(prompt, str) else prompt
     asked = Sampling(
@@ -135,33 +135,33 @@ def _complete(engine: Engine, body: dict[str, Any], ways: Ways) -> dict[str, Any
         ignore_eos=body.get("ignore_eos", False),
         logprobs=body.get("logprobs"),
     )
-    asked = ways.sampling(asked)
+    asked = replies.sampling(asked)
     out = engine.generate(ids, asked)
     tokens, reason, text = out.tokens, out.finish_reason, out.text
-    if ways.after is not None:
-        tokens, reason = ways.after(engine, ids, out, asked)
+    if replies.after is not None:
+        tokens, reason = replies.after(engine, ids, out, asked)
         if tokens != out.tokens:
             text = engine.tokenizer.decode(tokens, skip_special_tokens=True)
     choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason, "logprobs": None}
-    if ways.tell == "ids" and body.get("return_token_ids"):
+    if replies.tokens == "ids" and body.get("return_token_ids"):
         choice["token_ids"] = list(tokens)
-    if ways.logprobs and asked.logprobs is not None:
-        choice["logprobs"] = _logprobs(engine, out, tokens, ways)
-    usage = {"prompt_tokens": ways.count_prompt(len(ids)), "completion_tokens": len(tokens)}
+    if replies.logprobs and asked.logprobs is not None:
+        choice["logprobs"] = _logprobs(engine, out, tokens, replies)
+    usage = {"prompt_tokens": replies.count_prompt(len(ids)), "completion_tokens": len(tokens)}
     return {"object": "text_completion", "model": MODEL, "choices": [choice], "usage": usage}
 
 
-def _logprobs(engine: Engine, out: Output, tokens: tuple[int, ...], ways: Ways) -> dict[str, Any] | None:
-    if ways.tell == "text":
+def _logprobs(engine: Engine, out: Output, tokens: tuple[int, ...], replies: Replies) -> dict[str, Any] | None:
+    if replies.tokens == "text":
         return None
     entries = out.logprobs or ()
 
     def name(token: int) -> str:
-        if ways.tell == "numbered":
+        if replies.tokens == "numbered":
             return f"token_id:{token}"
         return str(engine.tokenizer.decode([token], skip_special_tokens=True))
 
-    if ways.tell == "content":
+    if replies.tokens == "content":
         return {
             "content": [
                 {

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from headstart.commands import options as cli
-from headstart.commands.demo import BUNDLED_PENALTY
+from headstart.commands import loading as cli
+from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import INTERRUPTED, Traceback, messages, output, reported
+from headstart.commands.terminal import INTERRUPTED, messages, output
 from headstart.errors import InvalidOption
+from headstart.insight.bench.options import BenchSettings
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -25,106 +29,42 @@ if TYPE_CHECKING:
     from headstart.insight.bench import BenchResult
     from headstart.insight.bench.session import Session
 
-_WHAT, _OUT = "What to run", "Output"
 SLOWER = 1
+_OUT = "Output"
+_SAMPLING = Sampling(max_tokens=128)
 
 bench = typer.Typer()
 
 
 @bench.callback(invoke_without_command=True)
+@command
 def run(
+    *,
     context: typer.Context,
-    target: cli.Target = "bundled",
-    drafter: cli.Drafter = cli.AUTO,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="PATH",
-            rich_help_panel=_WHAT,
-            help='JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text", and "category"; a text file; or a '
-            "directory of these. The bundled target has prompts of its own.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="N", rich_help_panel=_WHAT, help="Prompts of each category at most."),
-    ] = None,
-    repetitions: Annotated[
-        int, typer.Option("--repetitions", metavar="N", rich_help_panel=_WHAT, help="Times that each prompt is run.")
-    ] = 3,
-    warm_up: Annotated[
-        int, typer.Option("--warm-up", metavar="N", rich_help_panel=_WHAT, help="Rounds before the count.")
-    ] = 1,
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            "--batch-size",
-            metavar="N",
-            rich_help_panel=_WHAT,
-            help="Prompts of a category that run at once. Speedup is then that of each batch's tokens per second.",
-        ),
-    ] = 1,
-    k_sweep: Annotated[
-        str | None,
-        typer.Option(
-            "--k-sweep",
-            metavar="K,K,...",
-            rich_help_panel=_WHAT,
-            help="Also measure these draft lengths, fixed, on two units of each category: '1,2,3,5,8'.",
-        ),
-    ] = None,
-    k: cli.K = None,
-    pacing: cli.Pacing = "adaptive",
-    tree: cli.Tree = "auto",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    quantize: cli.Quantize = None,
-    max_length: cli.MaxLength = None,
-    suffix_store: cli.SuffixStoreFile = None,
-    trust_remote_code: cli.TrustRemoteCode = False,
-    max_tokens: cli.MaxTokens = 128,
-    min_tokens: cli.MinTokens = cli.DEFAULT.min_tokens,
-    temperature: cli.Temperature = cli.DEFAULT.temperature,
-    top_k: cli.TopK = cli.DEFAULT.top_k,
-    top_p: cli.TopP = cli.DEFAULT.top_p,
-    min_p: cli.MinP = cli.DEFAULT.min_p,
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            "--repetition-penalty",
-            metavar="X",
-            rich_help_panel="Sampling",
-            help=f"Default: {BUNDLED_PENALTY:g} for the bundled target, which is small and repeats itself; else 1.",
-        ),
-    ] = None,
-    presence_penalty: cli.PresencePenalty = cli.DEFAULT.presence_penalty,
-    frequency_penalty: cli.FrequencyPenalty = cli.DEFAULT.frequency_penalty,
-    logit_bias: cli.LogitBias = None,
-    seed: cli.Seed = None,
-    stop: cli.Stop = None,
-    stop_token_id: cli.StopTokenId = None,
-    ignore_eos: cli.IgnoreEos = False,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            "-o",
-            metavar="FILE",
-            rich_help_panel=_OUT,
-            help="The result, with every run and where it came from; for `headstart bench compare`.",
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="A page with plots, in one file."),
-    ] = None,
-    keep_texts: Annotated[
-        bool, typer.Option("--keep-texts", rich_help_panel=_OUT, help="Write prompts and texts into the result too.")
-    ] = False,
-    traceback: Traceback = False,
+    target: str = cli.TARGET,
+    loading: TargetOptions,
+    drafter: list[str] = cli.DRAFTER,
+    options: Annotated[EngineOptions, Fields.but("max_batch_size")],
+    suffix_store: Path | None = cli.SUFFIX_STORE,
+    prompts: Path | None = option(
+        None,
+        'JSONL with "turns" (Spec-Bench), "prompt" or "text", and "category"; a text file; or a directory '
+        "of these. The bundled target has prompts of its own.",
+        metavar="PATH",
+        panel="What to run",
+    ),
+    split: bool = cli.SPLIT,
+    sampling: Annotated[Sampling, Fields.but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
+    repetition_penalty: float | None = cli.REPETITION_PENALTY,
+    settings: BenchSettings,
+    json_file: Path | None = option(
+        None,
+        "The result, with every run and where it came from; for `headstart bench compare`.",
+        "--json",
+        "-o",
+        panel=_OUT,
+    ),
+    html_file: Path | None = option(None, "A page with plots, in one file.", "--html", panel=_OUT),
 ) -> None:
     """Measure how much faster speculation is, on your prompts, on this machine.
 
@@ -140,90 +80,52 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    with reported(traceback):
-        check_outputs(json_file, html_file)
-        items = _items(prompts, target, split=split)
-        if repetition_penalty is None:
-            repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
-        sampling = Sampling(
-            max_tokens=max_tokens,
-            min_tokens=min_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            logit_bias=cli.parse_logit_bias(logit_bias),
-            seed=seed,
-            stop=stop or (),
-            stop_token_ids=stop_token_id or (),
-            ignore_eos=ignore_eos,
-        )
-        from headstart.insight.bench.session import BenchSettings, Session
+    check_outputs(json_file, html_file)
+    items = _items(prompts, target, split=split)
+    sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
+    settings = replace(settings, sampling=sampling)
+    asked = {
+        "target": target, "drafter": drafter, "prompts": None if prompts is None else str(prompts),
+        "k": options.num_speculative_tokens, "pacing": options.pacing, "tree": options.draft_tree,
+        "rule": options.rule, "device": loading.device, "dtype": loading.dtype, "quantize": loading.quantize,
+        "max_length": loading.max_length, "suffix_store": None if suffix_store is None else str(suffix_store),
+    }  # fmt: skip
+    if split:
+        asked["split"] = True
+    store = cli.open_store(suffix_store, drafter)
+    options = replace(options, max_batch_size=settings.batch_size, suffix_store="auto" if store is None else store)
+    engine = cli.load_engine(messages(), target, drafter, loading, options)
+    from headstart.insight.bench.session import Session
 
-        settings = BenchSettings(
-            sampling=sampling, repetitions=repetitions, warm_up=warm_up, limit=limit, batch_size=batch_size,
-            ks=parse_ks(k_sweep), keep_texts=keep_texts,
-        )  # fmt: skip
-        asked = {
-            "target": target, "drafter": drafter, "prompts": None if prompts is None else str(prompts), "k": k,
-            "pacing": pacing, "tree": tree, "rule": rule, "device": device, "dtype": dtype, "quantize": quantize,
-            "max_length": max_length, "suffix_store": None if suffix_store is None else str(suffix_store),
-        }  # fmt: skip
-        engine = cli.load_engine(
-            messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
-            pacing=pacing, tree=tree, max_batch_size=batch_size, max_length=max_length,
-            trust_remote_code=trust_remote_code, suffix_store=cli.open_store(suffix_store, drafter),
-        )  # fmt: skip
-        result = _measure(Session(engine, items, settings, asked))
-        _report(result, json_file, html_file)
-        if not result.complete:
-            raise typer.Exit(INTERRUPTED)
+    result = _measure(Session(engine, items, settings, asked))
+    _report(result, json_file, html_file)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)
 
 
 @bench.command()
+@command
 def compare(
     before: Annotated[Path, typer.Argument(metavar="BEFORE.json", help="A result of `headstart bench --json`.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="Another, of the same prompts.")],
-    fail_below: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-below",
-            metavar="PERCENT",
-            help="Exit with 1 if the speedup, overall or in a category, is beyond noise below so many percent of what "
-            "it was.",
-        ),
-    ] = None,
-    traceback: Traceback = False,
+    fail_below: float | None = option(
+        None,
+        "Exit with 1 if the speedup, overall or in a category, fell beyond noise below this percentage of what it was.",
+        metavar="PERCENT",
+    ),
 ) -> None:
-    """Tell what became slower or faster from one result to the next, beyond noise, and what was different.
+    """Compare two results: what became slower or faster beyond noise, and which settings differ.
 
     Prompts that both have are compared, paired. The 95% holds for all categories together.
     """
-    with reported(traceback):
-        if fail_below is not None and not 0 < fail_below <= 100:
-            raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")
-        from headstart.commands.bench_tables import print_comparison
-        from headstart.insight import bench as results
+    if fail_below is not None and not 0 < fail_below <= 100:
+        raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")
+    from headstart.commands.bench_tables import print_comparison
+    from headstart.insight import bench as results
 
-        found = results.compare(results.BenchResult.read(before), results.BenchResult.read(after))
-        failed = print_comparison(output(), found, fail_below)
-    if failed:
+    found = results.compare(results.BenchResult.read(before), results.BenchResult.read(after))
+    if print_comparison(output(), found, fail_below):
         raise typer.Exit(SLOWER)
-
-
-def parse_ks(text: str | None) -> tuple[int, ...]:
-    """ "1,2,3" as numbers."""
-    if text is None:
-        return ()
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidOption(
-            f"--k-sweep {text!r} is not a list of whole numbers", hint="for example --k-sweep 1,2,3,5,8"
-        ) from None
 
 
 def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
@@ -241,8 +143,8 @@ def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
 
 def _measure(session: Session) -> BenchResult:
     """Run it under a progress bar. An interrupt ends it; without a finished pair it passes through."""
-    with _progress(messages(), session.rounds) as advance:
-        session.on_round = advance
+    with _progress(messages(), session.trials) as advance:
+        session.on_trial = advance
         try:
             return session.run()
         except KeyboardInterrupt:
@@ -254,7 +156,7 @@ def _measure(session: Session) -> BenchResult:
 
 
 @contextmanager
-def _progress(console: Console, rounds: int) -> Iterator[Any]:
+def _progress(console: Console, trials: int) -> Iterator[Any]:
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
@@ -262,7 +164,7 @@ def _progress(console: Console, rounds: int) -> Iterator[Any]:
         redirect_stdout=False,
     )  # fmt: skip
     with bar:
-        task = bar.add_task("measuring costs", total=rounds)
+        task = bar.add_task("measuring costs", total=trials)
 
         def advance(words: str) -> None:
             bar.update(task, advance=1, description=words, refresh=True)

@@ -1,4 +1,4 @@
-"""What `headstart bench` prints: the conclusion, a table by category, details of both lanes; and of a comparison."""
+"""What `headstart bench` prints: the conclusion, a table by category, details of both arms; and of a comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headstart.insight.bench.verdict import times
 
 if TYPE_CHECKING:
     from headstart.insight.bench import BenchResult, Comparison, Figures
-    from headstart.insight.bench.compare import Change
+    from headstart.insight.bench.comparison import Change
 
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
 _JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}
@@ -41,7 +41,7 @@ def print_result(console: Console, result: BenchResult, figures: Sequence[Figure
         Text(
             harmless(
                 f"target {facts['target']} · drafter {facts['drafter']} · {facts['dtype']} on {facts['device']}, "
-                f"{facts['threads']} threads · pacing {facts['pacing']} · {figures[0].rounds} paired runs"
+                f"{facts['threads']} threads · pacing {facts['pacing']} · {figures[0].trials} paired runs"
                 + (f" · prompts: {result.forms}" if result.forms else "")
             ),
             style="dim",
@@ -58,7 +58,7 @@ def print_result(console: Console, result: BenchResult, figures: Sequence[Figure
 
 
 def print_comparison(console: Console, found: Comparison, fail_below: float | None) -> bool:
-    """Also says, and returns, whether `fail_below` percent is undercut."""
+    """Print the comparison; return whether a speedup is below `fail_below` percent of what it was."""
     colour = "bold" if found.verdict == "no difference" else f"bold {_JUDGEMENTS[found.verdict]}"
     console.print(Text(f"The second result: {found.words}.", style=colour))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -105,22 +105,22 @@ def _by_category(figures: Sequence[Figures]) -> Table:
 
 
 def _details(result: BenchResult, overall: Figures) -> Table:
-    """Of both lanes, all categories together."""
+    """Of both arms, all categories together."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "plain", "speculative"):
         table.add_column(name, justify="right" if name else "left")
-    lanes = (overall.plain, overall.fast)
+    arms = (overall.plain, overall.fast)
     titles = {
         "first": "first token, ms (P50 P90 P99)",
         "token": "per output token, ms",
         "gap": "gap between chunks, ms",
     }
     for name, title in titles.items():
-        table.add_row(title, *(_milliseconds(getattr(lane, name)) for lane in lanes))
+        table.add_row(title, *(_milliseconds(getattr(arm, name)) for arm in arms))
     for part in overall.fast.parts:
-        table.add_row(f"  time in {part}", *(percent(lane.parts.get(part, 0.0)) for lane in lanes), style="dim")
+        table.add_row(f"  time in {part}", *(percent(arm.parts.get(part, 0.0)) for arm in arms), style="dim")
     if not result.no_energy:
-        joules = ("-" if lane.joules is None else f"{lane.joules:.3g}" for lane in lanes)
+        joules = ("-" if arm.joules is None else f"{arm.joules:.3g}" for arm in arms)
         table.add_row("energy, J per token", *joules)
     return table
 

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
-from headstart.commands import options as cli
+from headstart.commands import loading as cli
 from headstart.commands.comparison import Comparison, Pair
+from headstart.commands.options import Fields, command
 from headstart.commands.recording import measure
 from headstart.commands.replay import coloured, legend, pace, replay
-from headstart.commands.terminal import Traceback, note, output, reported
+from headstart.commands.terminal import note, output
 from headstart.errors import InvalidPrompt
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -35,10 +37,11 @@ PROMPTS = (
     "def _check_type(value, expected):\n"
     '    """Raise TypeError unless value has the expected type."""\n    if not isinstance(value, expected):',
 )
-BUNDLED_PENALTY = 1.07
 _WARM_UP_TOKENS = 16
 _SHORT_SECONDS = 2.0
 _BUDGET_SECONDS = 45.0
+_ENGINE = EngineOptions(max_batch_size=1)
+_SAMPLING = Sampling(max_tokens=96, seed=0)
 _NEXT = (
     'headstart demo --prompt "class Matrix:"',
     'headstart generate "def add(a, b):" --stats',
@@ -46,36 +49,22 @@ _NEXT = (
 )
 
 
+@command
 def demo(
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Your own prompt; repeat for more.")
-    ] = None,
-    target: cli.Target = "bundled",
-    drafter: cli.Drafter = cli.AUTO,
-    k: cli.K = None,
-    pacing: cli.Pacing = "adaptive",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    max_tokens: cli.MaxTokens = 96,
-    temperature: cli.Temperature = 0.0,
-    seed: cli.Seed = 0,
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            "--repetition-penalty",
-            metavar="X",
-            rich_help_panel="Sampling",
-            help=f"Default: {BUNDLED_PENALTY:g} for the bundled target, which is small and repeats itself; else 1.",
-        ),
-    ] = None,
-    no_live: Annotated[bool, typer.Option("--no-live", help="Print the texts; do not replay the runs.")] = False,
-    traceback: Traceback = False,
+    *,
+    prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT"),
+    target: str = cli.TARGET,
+    loading: Annotated[TargetOptions, Fields.only("device", "dtype")],
+    drafter: list[str] = cli.DRAFTER,
+    options: Annotated[EngineOptions, Fields.only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
+    sampling: Annotated[Sampling, Fields.only("max_tokens", "temperature", "seed")] = _SAMPLING,
+    repetition_penalty: float | None = cli.REPETITION_PENALTY,
+    no_live: bool = option(False, "Print the texts; do not replay the runs."),
 ) -> None:
     """Watch a model write faster, with the same text as without speculation.
 
     Each prompt runs twice on the same weights: plain, and with the drafter; who goes first alternates. Nothing is
-    drawn while a run is measured. Both runs are then replayed side by side, and a table counts at the end.
+    drawn while a run is measured. Both runs are then replayed side by side, and a table sums up at the end.
 
     **Examples**
 
@@ -83,43 +72,27 @@ def demo(
         headstart demo --prompt "def fibonacci(n):" --max-tokens 200
         headstart demo --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B --dtype float32
     """
-    with reported(traceback):
-        prompts = prompt or PROMPTS
-        if not all(prompts):
-            raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
-        if repetition_penalty is None:
-            repetition_penalty = BUNDLED_PENALTY if target == "bundled" else cli.DEFAULT.repetition_penalty
-        if target == "bundled" and dtype == "auto" and not _has_row_kernels():
-            dtype = "float32"  # without row kernels bf16 texts part at near-ties now and then
-        sampling = Sampling(
-            max_tokens=max_tokens, temperature=temperature, seed=seed, repetition_penalty=repetition_penalty
-        )
-        console = output()
-        start = time.perf_counter()
-        engine = cli.load_engine(
-            console,
-            target=target,
-            drafter=drafter,
-            device=device,
-            dtype=dtype,
-            quantize=None,
-            rule=rule,
-            k=k,
-            pacing=pacing,
-            max_batch_size=1,
-        )
-        live = console.is_terminal and not console.is_dumb_terminal and not no_live
-        _introduce(engine, sampling, console)
-        # One's own prompts are all run; the built-in ones only show, and a slow machine need not show them all.
-        until = math.inf if prompt else start + _BUDGET_SECONDS
-        pairs = _run(engine, prompts, sampling, live, until, console)
-        if len(pairs) < len(prompts):
-            console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
-        facts = engine.describe()
-        comparison = Comparison(
-            pairs, sampling.greedy, rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
-        )
-        _conclude(comparison, console)
+    prompts = prompt or PROMPTS
+    if not all(prompts):
+        raise InvalidPrompt("a --prompt is empty", hint="a prompt needs at least one character")
+    if target == "bundled" and loading.dtype == "auto" and not _has_row_kernels():
+        loading = replace(loading, dtype="float32")  # without row kernels bf16 texts part at near-ties now and then
+    sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
+    console = output()
+    start = time.perf_counter()
+    engine = cli.load_engine(console, target, drafter, loading, options)
+    live = console.is_terminal and not console.is_dumb_terminal and not no_live
+    _introduce(engine, sampling, console)
+    # One's own prompts are all run; the built-in ones only show, and a slow machine need not show them all.
+    until = math.inf if prompt else start + _BUDGET_SECONDS
+    pairs = _run(engine, prompts, sampling, live, until, console)
+    if len(pairs) < len(prompts):
+        console.print(f"\nno more prompts were begun after {_BUDGET_SECONDS:.0f} s: this takes long here")
+    facts = engine.describe()
+    comparison = Comparison(
+        pairs, sampling.greedy, options.rule == "coupled", facts["dtype"], width_invariant=facts["width_invariant"]
+    )
+    _conclude(comparison, console)
 
 
 def _has_row_kernels() -> bool:
@@ -209,5 +182,5 @@ def _conclude(comparison: Comparison, console: Console) -> None:
     for remark in comparison.remarks():
         console.print(remark)
     console.print()
-    for head, command in zip(("next", "", ""), _NEXT, strict=True):
-        console.print(Text.assemble((f"{head:5}", "bold"), command), soft_wrap=True)
+    for head, line in zip(("next", "", ""), _NEXT, strict=True):
+        console.print(Text.assemble((f"{head:5}", "bold"), line), soft_wrap=True)

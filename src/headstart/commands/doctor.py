@@ -8,20 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from headstart.commands import options as cli
+from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
+from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import Traceback, harmless, messages, output, reported
+from headstart.commands.terminal import harmless, messages, output
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
-from headstart.options import check_number
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import check_number, option
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -29,93 +30,54 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headstart.insight.doctor.examination import Examination
-    from headstart.insight.doctor.verdict import Judged
+    from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
-_TOKENS = 128
+_SAMPLING = Sampling(max_tokens=128)
+_SAMPLING_FIELDS = (
+    "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos",
+)  # fmt: skip
 
 
+@command
 def doctor(
-    target: cli.Target = "bundled",
-    drafter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drafter",
-            "-d",
-            metavar="NAME",
-            rich_help_panel=_WHAT,
-            help="A drafter to look at, as in 'generate'; with commas, a list of them. Repeat for more. n-gram, suffix "
-            "and early exit are looked at anyway, and with the bundled target what comes with it.",
-        ),
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            rich_help_panel=_WHAT,
-            help="Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
-            "Without it, a dozen beginnings of Python.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    scan: Annotated[
-        Path | None,
-        typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="X", rich_help_panel=_WHAT, help="Time for all of it, about.")
-    ] = 60.0,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            rich_help_panel=_WHAT,
-            help="Also measure every predicted speedup, on other prompts, in as much time again.",
-        ),
-    ] = False,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep/--no-keep", rich_help_panel=_WHAT, help="Keep the answer for drafter 'auto' of this target."
-        ),
-    ] = True,
-    tree: cli.Tree = "auto",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    quantize: cli.Quantize = None,
-    max_length: cli.MaxLength = None,
-    max_batch_size: cli.MaxBatchSize = 8,
-    trust_remote_code: cli.TrustRemoteCode = False,
-    max_tokens: cli.MaxTokens = _TOKENS,
-    temperature: cli.Temperature = cli.DEFAULT.temperature,
-    top_k: cli.TopK = cli.DEFAULT.top_k,
-    top_p: cli.TopP = cli.DEFAULT.top_p,
-    min_p: cli.MinP = cli.DEFAULT.min_p,
-    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
-    seed: cli.Seed = None,
-    ignore_eos: cli.IgnoreEos = False,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", rich_help_panel=_OUT, help="Write all figures to FILE.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write a page with plots.")
-    ] = None,
-    markdown: Annotated[
-        bool,
-        typer.Option(
-            "--markdown",
-            rich_help_panel=_OUT,
-            help="With --check: print predicted against measured as a Markdown table instead of the summary.",
-        ),
-    ] = False,
-    traceback: Traceback = False,
+    *,
+    target: str = cli.TARGET,
+    loading: TargetOptions,
+    options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
+    drafter: list[str] | None = option(
+        None,
+        "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
+        "and early exit are always examined, and so are the drafters that come with the bundled target.",
+        "-d",
+        panel=_WHAT,
+    ),
+    prompts: Path | None = option(
+        None,
+        "Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
+        "Without it, a dozen beginnings of Python.",
+        panel=_WHAT,
+    ),
+    split: bool = cli.SPLIT,
+    scan: Path | None = option(None, "Look for drafters in the models below DIR.", metavar="DIR", panel=_WHAT),
+    seconds: float = option(60.0, "About how long the examination may take.", panel=_WHAT),
+    check: bool = option(
+        False, "Also measure every predicted speedup, on other prompts, in as much time again.", panel=_WHAT
+    ),
+    keep: bool = option(
+        True, "Remember the answer: '--drafter auto' then follows it for this target.", "--keep/--no-keep", panel=_WHAT
+    ),
+    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
+    as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
+    html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
+    markdown: bool = option(
+        False, "With --check: print predicted against measured as a Markdown table instead of the summary.", panel=_OUT
+    ),
 ) -> None:
     """Will speculation help here, with which drafter, and how long should drafts be?
 
-    Measures the target, every candidate and what of its guesses is accepted on your prompts; predicts the speedup of
-    each; says which one to take, or to take none, and why.
+    Measures the target, every candidate drafter, and how many of its tokens are accepted on your prompts; predicts the
+    speedup of each; names the one to take, or none, and says why.
 
     **Examples**
 
@@ -123,32 +85,26 @@ def doctor(
         headstart doctor --target my-model --drafter my-draft --prompts prompts.jsonl --check
         headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
     """
-    with reported(traceback):
-        check_number("--seconds", seconds, above=0)
-        if markdown and not check:
-            raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
-        sampling = Sampling(
-            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, seed=seed, ignore_eos=ignore_eos,
-        )  # fmt: skip
-        check_number("--max-tokens", max_tokens, low=2, integer=True)
-        items = sample_prompts() if prompts is None else read_file(prompts, split=split)
-        check_outputs(as_json, html)
-        examination = _examine(
-            items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
-            setup={
-                "target": target, "device": device, "dtype": dtype, "quantize": quantize, "rule": rule,
-                "draft_tree": tree, "max_batch_size": max_batch_size, "max_length": max_length,
-                "trust_remote_code": trust_remote_code,
-            },
-        )  # fmt: skip
-        _write(examination, as_json, html)
-        if markdown:
-            from headstart.insight.doctor.lines import markdown as table
+    check_number("--seconds", seconds, above=0)
+    if markdown and not check:
+        raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
+    check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
+    items = sample_prompts() if prompts is None else read_file(prompts, split=split)
+    check_outputs(as_json, html)
+    examination = _examine(
+        items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
+        setup={
+            "target": target, "rule": options.rule, "draft_tree": options.draft_tree,
+            "max_batch_size": options.max_batch_size, **cli.as_keywords(loading),
+        },
+    )  # fmt: skip
+    _write(examination, as_json, html)
+    if markdown:
+        from headstart.insight.doctor.lines import markdown as table
 
-            print(table(examination))
-        else:
-            _show(examination, output(), own_prompts=prompts is not None)
+        print(table(examination))
+    else:
+        _show(examination, output(), own_prompts=prompts is not None)
 
 
 def _examine(
@@ -166,7 +122,7 @@ def _examine(
         from transformers.utils import logging
 
         from headstart.insight.doctor.examination import Question, examine
-        from headstart.insight.doctor.workshop import Setup
+        from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()
         question = Question(
@@ -214,15 +170,15 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
     for name, value in target_facts(examination).items():
         grid.add_row(harmless(name), Text(harmless(value)))
     console.print(grid)
-    if examination.judged:
-        console.print(_table(sorted(examination.judged, key=lambda one: -one.gain)))
+    if examination.ranked:
+        console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain)))
     for reason in verdict.reasons:
         console.print(Text(f"- {harmless(reason)}"))
     for name, why in not_measured(examination):
         console.print(Text(f"- {harmless(name)}: not measured: {harmless(why)}", style="yellow"))
     style = {"good": "bold green", "unsure": "bold yellow", "bad": "bold red"}[verdict.kind]
     console.print(Text(f"\n{harmless(verdict.headline)}", style=style))
-    for line in (verdict.batch, f"{adaptive_words(examination.judged)}." if verdict.best is not None else ""):
+    for line in (verdict.batch, f"{adaptive_words(examination.ranked)}." if verdict.best is not None else ""):
         if line:
             console.print(Text(harmless(line)))
     if doubts := warning(examination):
@@ -235,7 +191,7 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
         console.print(Text("\nKept: drafter 'auto' takes this for this target from now on.", style="dim"))
 
 
-def _table(ranked: list[Judged]) -> Table:
+def _table(ranked: list[Ranked]) -> Table:
     checked = any(one.checked is not None for one in ranked)
     columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
     table = Table(box=None, padding=(0, 1), pad_edge=False)
@@ -245,7 +201,7 @@ def _table(ranked: list[Judged]) -> Table:
     for one in ranked:
         best = one.best
         member = max(best.members.values(), key=lambda each: each.share, default=None)
-        cells = [harmless(one.candidate.name), str(best.k), percent(best.speaks)]
+        cells = [harmless(one.candidate.name), str(best.k), percent(best.drafting)]
         cells += ["-", "-", "-"] if member is None else [
             f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
         ]  # fmt: skip

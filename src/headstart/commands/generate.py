@@ -6,18 +6,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headstart.commands import options as cli
+from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
+from headstart.commands.options import command
 from headstart.commands.prompts import read_prompts
-from headstart.commands.terminal import BAD_INPUT, Traceback, for_stdout, messages, print_error, reported
+from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error
 from headstart.errors import InvalidOption, InvalidPrompt
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.prompt_sets import Prompt, PromptItem
 from headstart.types import Output, Sampling
 
@@ -28,84 +32,36 @@ if TYPE_CHECKING:
 _OUT = "Output"
 
 
+@command
 def generate(
+    *,
     prompt: Annotated[
         str | None,
         typer.Argument(metavar="[PROMPT]", help="The text to continue; '-' or nothing reads standard input."),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            help='Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one '
-            "prompt.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat",
-            help="Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
-            "where the model has one.",
-        ),
-    ] = False,
-    target: cli.Target = "bundled",
-    drafter: cli.Drafter = cli.AUTO,
-    k: cli.K = None,
-    pacing: cli.Pacing = "adaptive",
-    tree: cli.Tree = "auto",
-    rule: cli.RuleOption = "exact",
-    device: cli.Device = "auto",
-    dtype: cli.Dtype = "auto",
-    quantize: cli.Quantize = None,
-    max_length: cli.MaxLength = None,
-    max_batch_size: cli.MaxBatchSize = 8,
-    suffix_store: cli.SuffixStoreFile = None,
-    trust_remote_code: cli.TrustRemoteCode = False,
-    max_tokens: cli.MaxTokens = cli.DEFAULT.max_tokens,
-    min_tokens: cli.MinTokens = cli.DEFAULT.min_tokens,
-    temperature: cli.Temperature = cli.DEFAULT.temperature,
-    top_k: cli.TopK = cli.DEFAULT.top_k,
-    top_p: cli.TopP = cli.DEFAULT.top_p,
-    min_p: cli.MinP = cli.DEFAULT.min_p,
-    repetition_penalty: cli.RepetitionPenalty = cli.DEFAULT.repetition_penalty,
-    presence_penalty: cli.PresencePenalty = cli.DEFAULT.presence_penalty,
-    frequency_penalty: cli.FrequencyPenalty = cli.DEFAULT.frequency_penalty,
-    logit_bias: cli.LogitBias = None,
-    seed: cli.Seed = None,
-    stop: cli.Stop = None,
-    stop_token_id: cli.StopTokenId = None,
-    ignore_eos: cli.IgnoreEos = False,
-    logprobs: Annotated[
-        int | None,
-        typer.Option(
-            "--logprobs",
-            metavar="N",
-            rich_help_panel=_OUT,
-            help="With --json: the log-probability of each token, and of the N likeliest.",
-        ),
-    ] = None,
-    logprobs_mode: Annotated[
-        Literal["raw", "processed"],
-        typer.Option(
-            "--logprobs-mode",
-            rich_help_panel=_OUT,
-            help="Before ('raw') or after ('processed') temperature, penalties and the rest.",
-        ),
-    ] = "raw",
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=_OUT, help="One JSON object per prompt, one per line.")
-    ] = False,
-    stats: Annotated[
-        bool, typer.Option("--stats", rich_help_panel=_OUT, help="Print speed and acceptance to standard error.")
-    ] = False,
-    traceback: Traceback = False,
+    prompts: Path | None = option(
+        None,
+        'Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one prompt.',
+    ),
+    split: bool = cli.SPLIT,
+    chat: bool = option(
+        False,
+        "Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
+        "where the model has one.",
+    ),
+    target: str = cli.TARGET,
+    drafter: list[str] = cli.DRAFTER,
+    suffix_store: Path | None = cli.SUFFIX_STORE,
+    loading: TargetOptions,
+    options: EngineOptions,
+    sampling: Sampling,
+    as_json: bool = option(False, "One JSON object per prompt, one per line.", "--json", panel=_OUT),
+    stats: bool = option(False, "Print speed and acceptance to standard error.", panel=_OUT),
 ) -> None:
     """Continue a prompt. Streams the text, and nothing but the text, to standard output.
 
-    Several prompts (--prompts) run as one ragged batch, in which rows join and leave as they come and end.
+    In each step a fast drafter proposes several tokens, and the model checks them all in one pass: the text is what the
+    model alone would write, only sooner. Several prompts (--prompts) run as one batch.
 
     **Examples**
 
@@ -115,43 +71,22 @@ def generate(
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
     """
-    with reported(traceback):
-        if logprobs is not None and not as_json:
-            raise InvalidOption(
-                "--logprobs needs --json", hint="add --json: log-probabilities have no place in the text"
-            )
-        items = read_prompts(prompt, prompts, split=split)
-        sampling = Sampling(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            logit_bias=cli.parse_logit_bias(logit_bias),
-            seed=seed,
-            min_tokens=min_tokens,
-            stop=stop or (),
-            stop_token_ids=stop_token_id or (),
-            ignore_eos=ignore_eos,
-            logprobs=logprobs,
-            logprobs_mode=logprobs_mode,
-        )
-        store = cli.open_store(suffix_store, drafter)
-        # No more slots than prompts: each takes the memory of a whole context.
-        engine = cli.load_engine(
-            messages(), target=target, drafter=drafter, device=device, dtype=dtype, quantize=quantize, rule=rule, k=k,
-            pacing=pacing, tree=tree, max_batch_size=min(max_batch_size, len(items)), max_length=max_length,
-            trust_remote_code=trust_remote_code, suffix_store=store,
-        )  # fmt: skip
-        try:
-            texts = _encoded(engine, items, chat=chat)
-            _run(engine, texts, sampling, as_json=as_json, stats=stats)
-        finally:
-            if store is not None and suffix_store is not None:
-                store.save(suffix_store)
+    if sampling.logprobs is not None and not as_json:
+        raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
+    items = read_prompts(prompt, prompts, split=split)
+    store = cli.open_store(suffix_store, drafter)
+    options = replace(
+        options,
+        max_batch_size=min(options.max_batch_size, len(items)),  # a slot takes the memory of a whole context
+        suffix_store="auto" if store is None else store,
+    )
+    engine = cli.load_engine(messages(), target, drafter, loading, options)
+    try:
+        texts = _encoded(engine, items, chat=chat)
+        _run(engine, texts, sampling, as_json=as_json, stats=stats)
+    finally:
+        if store is not None and suffix_store is not None:
+            store.save(suffix_store)
 
 
 def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list[Prompt]:

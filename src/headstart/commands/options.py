@@ -1,300 +1,140 @@
-"""The options that commands share, each declared once, and the loading of an engine from them.
-
-Names and defaults are those of `headstart.load` and `Sampling`, which check the values.
-"""
+"""Commands whose options are dataclasses: `command` makes typer's options from the fields that declare an `Option`."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
-from rich.console import Console
 
-from headstart.commands.terminal import note
-from headstart.errors import InvalidOption
-from headstart.types import Rule, Sampling
+from headstart.commands.terminal import reported
+from headstart.options import Option, options_of, types_of
 
-if TYPE_CHECKING:
-    from headstart.drafters.matching.suffix_store import SuffixStore
-    from headstart.engine.engine import Engine
-
-_MODEL, _SAMPLING = "Model", "Sampling"
-DEFAULT = Sampling()
-
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="MODEL",
-        rich_help_panel=_MODEL,
-        help="The model that speaks: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
-    ),
-]
-Drafter = Annotated[
-    list[str],
-    typer.Option(
-        "--drafter",
-        "-d",
-        metavar="NAME",
-        rich_help_panel=_MODEL,
-        help="Who guesses: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', the path or "
-        "hub id of a small model or of Medusa or EAGLE heads; with the bundled target also 'medusa' and 'eagle3'. "
-        "Repeat for more: each step, the first with something to say guesses.",
-    ),
-]
-AUTO = ["auto"]
-Split = Annotated[
-    bool,
-    typer.Option(
-        "--split",
-        help="Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.",
-    ),
-]
-RuleOption = Annotated[
-    Rule,
-    typer.Option(
-        "--rule",
-        rich_help_panel=_MODEL,
-        help="'exact' accepts the most; 'coupled' gives a seed the same text with any drafter, or none. "
-        "Both keep the target's law.",
-    ),
-]
-K = Annotated[
-    int | None,
-    typer.Option(
-        "--k",
-        "-k",
-        metavar="N",
-        rich_help_panel=_MODEL,
-        help="Tokens guessed per step at most. Default: the drafter's own.",
-    ),
-]
-Tree = Annotated[
-    Literal["auto", "none", "mixed", "top-k", "sampled"],
-    typer.Option(
-        "--tree",
-        rich_help_panel=_MODEL,
-        help="How models and heads guess: 'none' is one chain, 'top-k' a tree of the likeliest, 'sampled' a drawn one, "
-        "'mixed' what suits the request.",
-    ),
-]
-Pacing = Annotated[
-    Literal["adaptive", "fixed"],
-    typer.Option(
-        "--pacing",
-        rich_help_panel=_MODEL,
-        help="'adaptive' guesses as much as should be fastest, step by step, nothing included; "
-        "'fixed' always guesses --k tokens.",
-    ),
-]
-Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", rich_help_panel=_MODEL, help="'auto', 'cpu', 'cuda' or 'cuda:1'.")
-]
-Dtype = Annotated[
-    str,
-    typer.Option(
-        "--dtype",
-        metavar="NAME",
-        rich_help_panel=_MODEL,
-        help="'auto', 'bfloat16', 'float16' or 'float32'. In float32 greedy text is the same token for token; "
-        "in 16 bits two nearly equal tokens can change places.",
-    ),
-]
-Quantize = Annotated[
-    Literal["int8"] | None,
-    typer.Option("--quantize", rich_help_panel=_MODEL, help="int8: the target's weights as 8-bit integers (CPU)."),
-]
-MaxLength = Annotated[
-    int | None,
-    typer.Option(
-        "--max-length",
-        metavar="N",
-        rich_help_panel=_MODEL,
-        help="Room for prompt and new tokens together. Default: the model's context.",
-    ),
-]
-MaxBatchSize = Annotated[
-    int, typer.Option("--max-batch-size", metavar="N", rich_help_panel=_MODEL, help="Prompts that run at a time.")
-]
-SuffixStoreFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--suffix-store",
-        metavar="FILE",
-        rich_help_panel=_MODEL,
-        help="Past outputs for --drafter suffix: read from FILE if it is there, and written back with the new ones.",
-    ),
-]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        rich_help_panel=_MODEL,
-        help="Allow a model to run Python code from its repository.",
-    ),
-]
-
-MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", "-n", metavar="N", rich_help_panel=_SAMPLING, help="New tokens at most.")
-]
-MinTokens = Annotated[
-    int, typer.Option("--min-tokens", metavar="N", rich_help_panel=_SAMPLING, help="No end of text before this many.")
-]
-Temperature = Annotated[
-    float,
-    typer.Option("--temperature", "-T", metavar="X", rich_help_panel=_SAMPLING, help="0 is greedy, 1 the model's law."),
-]
-TopK = Annotated[
-    int,
-    typer.Option("--top-k", metavar="N", rich_help_panel=_SAMPLING, help="Keep the N likeliest tokens; 0 keeps all."),
-]
-TopP = Annotated[
-    float,
-    typer.Option(
-        "--top-p",
-        metavar="X",
-        rich_help_panel=_SAMPLING,
-        help="Keep the likeliest tokens that together reach probability X.",
-    ),
-]
-MinP = Annotated[
-    float,
-    typer.Option(
-        "--min-p",
-        metavar="X",
-        rich_help_panel=_SAMPLING,
-        help="Keep tokens at least X times as likely as the likeliest.",
-    ),
-]
-RepetitionPenalty = Annotated[
-    float,
-    typer.Option(
-        "--repetition-penalty",
-        metavar="X",
-        rich_help_panel=_SAMPLING,
-        help="Above 1 makes tokens of prompt and text less likely to come again.",
-    ),
-]
-PresencePenalty = Annotated[
-    float,
-    typer.Option(
-        "--presence-penalty",
-        metavar="X",
-        rich_help_panel=_SAMPLING,
-        help="Taken from the logit of every token in the text so far.",
-    ),
-]
-FrequencyPenalty = Annotated[
-    float,
-    typer.Option(
-        "--frequency-penalty",
-        metavar="X",
-        rich_help_panel=_SAMPLING,
-        help="The same, times how often the token has come.",
-    ),
-]
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--logit-bias",
-        metavar="ID=VALUE",
-        rich_help_panel=_SAMPLING,
-        help="Added to the logit of token ID; repeat for more.",
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        rich_help_panel=_SAMPLING,
-        help="The same seed gives the same text; without one it is drawn anew.",
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop",
-        metavar="TEXT",
-        rich_help_panel=_SAMPLING,
-        help=r"End before this text; repeat for more. A newline in bash: --stop $'\n\n'.",
-    ),
-]
-StopTokenId = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--stop-token-id", metavar="ID", rich_help_panel=_SAMPLING, help="End at this token; repeat for more."
-    ),
-]
-IgnoreEos = Annotated[
-    bool,
-    typer.Option("--ignore-eos", rich_help_panel=_SAMPLING, help="Go on past the end of the text, to --max-tokens."),
-]
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
+_TRACEBACK = typer.Option("--traceback", help="On an error, also show where in the code it was raised.")
 
 
-def parse_logit_bias(pairs: list[str] | None) -> dict[int, float]:
-    """{"ID=VALUE", ...} as Sampling wants it."""
-    bias: dict[int, float] = {}
-    for pair in pairs or ():
-        token, _, value = pair.partition("=")
-        try:
-            bias[int(token)] = float(value)
-        except ValueError:
-            raise InvalidOption(
-                f"--logit-bias {pair!r} is not ID=VALUE", hint="for example --logit-bias 42=-100 forbids token 42"
-            ) from None
-    return bias
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fields:
+    """Which fields of a dataclass a command offers: ``Annotated[Sampling, Fields.only("max_tokens", "seed")]``."""
+
+    names: frozenset[str]
+    excluded: bool
+
+    @classmethod
+    def only(cls, *names: str) -> Fields:
+        return cls(frozenset(names), excluded=False)
+
+    @classmethod
+    def but(cls, *names: str) -> Fields:
+        return cls(frozenset(names), excluded=True)
+
+    def __contains__(self, name: str) -> bool:
+        return (name in self.names) != self.excluded
 
 
-def load_engine(
-    console: Console,
-    *,
-    target: str,
-    drafter: list[str],
-    device: str,
-    dtype: str,
-    quantize: str | None,
-    rule: Rule,
-    k: int | None,
-    pacing: str = "adaptive",
-    tree: str = "auto",
-    max_batch_size: int = 8,
-    max_length: int | None = None,
-    trust_remote_code: bool = False,
-    suffix_store: SuffixStore | None = None,
-) -> Engine:
-    """`headstart.load`, with a note on a terminal meanwhile: importing torch alone takes seconds."""
-    with note(console, f"loading {target} …"):
-        from transformers.utils import logging
+def command(body: Callable[..., None]) -> Callable[..., None]:
+    """A function as a command, for `typer.Typer.command`.
 
-        import headstart
+    A parameter annotated with a dataclass becomes the options of its fields, with the defaults of the parameter's own
+    default if it has one; the body receives an instance. A parameter whose default is an `option(...)` is declared as a
+    field is. Every command gets --traceback, and its errors are reported.
+    """
+    hints = get_type_hints(body, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, _Group] = {}
+    for name, parameter in inspect.signature(body).parameters.items():
+        cls, *extras = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name],)
+        if dataclasses.is_dataclass(cls) and isinstance(cls, type):
+            groups[name] = _Group(name, cls, parameter.default, next(iter(extras), Fields.but()))
+            parameters += groups[name].parameters()
+        elif isinstance(parameter.default, dataclasses.Field):
+            declared = parameter.default
+            parameters.append(_declared(name, name, hints[name], declared.default, declared.metadata["option"]))
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
+    parameters.append(_parameter("traceback", Annotated[bool, _TRACEBACK], False))
 
-        logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
-        return headstart.load(
-            target,
-            drafter[0] if len(drafter) == 1 else drafter,
-            device,
-            dtype,
-            quantize,
-            rule,
-            num_speculative_tokens=k,
-            pacing=pacing,
-            draft_tree=tree,
-            max_batch_size=max_batch_size,
-            max_length=max_length,
-            trust_remote_code=trust_remote_code,
-            suffix_store="auto" if suffix_store is None else suffix_store,
-        )
+    @functools.wraps(body)
+    def run(**given: Any) -> None:
+        with reported(given.pop("traceback")):
+            made = {name: group.make(given) for name, group in groups.items()}
+            body(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
 
 
-def open_store(path: Path | None, drafter: list[str]) -> SuffixStore | None:
-    """The past outputs in this file; an empty store where there is no file yet."""
-    if path is None:
-        return None
-    if "suffix" not in drafter:
-        raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
-    from headstart.drafters.matching.suffix_store import SuffixStore
+class _Group:
+    """The options of one dataclass."""
 
-    return SuffixStore.load(path) if path.exists() else SuffixStore()
+    def __init__(self, name: str, cls: type[Any], default: Any, offered: Fields) -> None:
+        self.name, self.cls = name, cls
+        self.default = None if default is inspect.Parameter.empty else default
+        self.options = {name: each for name, each in options_of(cls).items() if name in offered}
+        self.kinds = types_of(cls) | {name: each.kind for name, each in self.options.items() if each.kind is not None}
+
+    def parameters(self) -> list[inspect.Parameter]:
+        """One parameter for each field, as typer wants them."""
+        fields = {field.name: field for field in dataclasses.fields(self.cls)}
+        return [self._parameter(fields[name], each) for name, each in self.options.items()]
+
+    def make(self, given: dict[str, Any]) -> Any:
+        """The instance, from the values that typer found; they are taken out of `given`."""
+        values: dict[str, Any] = {}
+        for name, option in self.options.items():
+            value = given.pop(f"{self.name}_{name}")
+            if value is not None and value != []:
+                values[name] = value if option.parse is None else option.parse(value)
+        return self.cls(**values) if self.default is None else dataclasses.replace(self.default, **values)
+
+    def _parameter(self, field: dataclasses.Field[Any], option: Option) -> inspect.Parameter:
+        kind = self.kinds[field.name]
+        shown = self._shown(field, option, many=_kind(kind)[1])
+        return _declared(f"{self.name}_{field.name}", field.name, kind, shown, option)
+
+    def _shown(self, field: dataclasses.Field[Any], option: Option, *, many: bool) -> Any:
+        """The default of the command line; None where it is not shown, and `make` leaves it to the dataclass."""
+        default = field.default if self.default is None else getattr(self.default, field.name)
+        if default is dataclasses.MISSING:
+            return inspect.Parameter.empty if field.default_factory is dataclasses.MISSING else None
+        if many:
+            return list(default or ()) or None
+        return None if option.parse is not None and not isinstance(default, str) else default
+
+
+def _declared(key: str, name: str, hint: Any, default: Any, option: Option) -> inspect.Parameter:
+    """The parameter `key` of a command: an option with the flag of `name`."""
+    kind, many = _kind(hint)
+    words: dict[str, Any] = {
+        "help": f"{option.help} Repeat for more." if many and not option.positional else option.help,
+        "metavar": option.metavar or _METAVARS.get(kind),
+        "rich_help_panel": option.panel or None,
+    }
+    info = typer.Argument(**words) if option.positional else typer.Option(*_flags(name, option), **words)
+    annotation: Any = Annotated[(list[kind] if many else kind, info)]  # type: ignore[valid-type]
+    return _parameter(key, annotation, default)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _flags(name: str, option: Option) -> tuple[str, ...]:
+    replaced = any(flag.startswith("--") for flag in option.flags)
+    return option.flags if replaced else (f"--{name.replace('_', '-')}", *option.flags)
+
+
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """The type of one value on the command line, and whether the option can be repeated."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))  # "str | Path" is text
+    if get_origin(hint) in (list, tuple, Sequence):
+        return _kind(get_args(hint)[0])[0], True
+    return hint, False

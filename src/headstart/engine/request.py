@@ -11,6 +11,7 @@ from headstart.engine.detokenize import TextStream
 from headstart.errors import HeadstartError
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
+from headstart.theory.rounds import PositionCounts
 from headstart.types import (
     Chunk,
     FinishReason,
@@ -148,8 +149,8 @@ class Request:
             prefill_forwards=tally.prefills,
             drafted=tally.drafted,
             accepted=tally.accepted,
-            drafted_per_position=tuple(tally.tested),
-            accepted_per_position=tuple(tally.kept),
+            drafted_per_position=tuple(tally.positions.tested),
+            accepted_per_position=tuple(tally.positions.accepted),
             seconds=tally.seconds,
             seconds_to_first_token=first - self._submitted,
             total_seconds=self._last - self._submitted,
@@ -172,8 +173,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.steps = self.forwards = self.prefills = self.drafted = self.accepted = 0
-        self.tested: list[int] = []
-        self.kept: list[int] = []
+        self.positions = PositionCounts()
         self.seconds = Seconds()
 
     def add(self, step: Step) -> None:
@@ -185,11 +185,4 @@ class _Tally:
         self.forwards += 1
         self.drafted += len(step.draft)
         self.accepted += step.accepted
-        # A depth was tested if everything above it was accepted and the draft reached it
-        deepest = max(step.draft.depths, default=0)
-        for depth in range(min(len(step.path) + 1, deepest)):
-            if depth == len(self.tested):
-                self.tested.append(0)
-                self.kept.append(0)
-            self.tested[depth] += 1
-            self.kept[depth] += depth < len(step.path)
+        self.positions.add(max(step.draft.depths, default=0), len(step.path))

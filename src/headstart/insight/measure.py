@@ -4,13 +4,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from headstart.types import Output, Sampling, Step
+from headstart.types import Output, Sampling, Seconds, Step
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One target forward that emitted tokens of a request, and what was drafted for it."""
+
+    source: str
+    """Who drafted; "" if nobody did."""
+    nodes: int
+    """Drafted tokens."""
+    depth: int
+    """Levels of the draft."""
+    accepted: int
+    """Drafted tokens on the accepted path."""
+    tokens: int
+    """Emitted."""
+    seconds: float = 0.0
+    """From the tokens before to these."""
+    parts: Seconds = field(default_factory=Seconds)
+    """Seconds of the engine's step, shared by all its requests."""
+    chain: bool = True
+    """Whether no drafted token had two children."""
+
+    @classmethod
+    def of(cls, step: Step, seconds: float = 0.0) -> Round:
+        """What a step with tokens was; seconds: since the tokens before."""
+        draft = step.draft
+        return cls(
+            source=draft.source if len(draft) else "",
+            nodes=len(draft),
+            depth=max(draft.depths, default=0),
+            accepted=len(step.path),
+            tokens=len(step.tokens),
+            seconds=seconds,
+            parts=step.seconds,
+            chain=draft.is_chain,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +66,12 @@ class Run:
     @property
     def tokens_per_second(self) -> float:
         return len(self.output.tokens) / self.seconds if self.seconds else 0.0
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The rounds after the first one, in which the prompt is read too."""
+        emitting = [(at, step) for at, step in self.arrivals if step.tokens]
+        return tuple(Round.of(step, at - before) for (before, _), (at, step) in pairwise(emitting))
 
 
 def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
-from headstart.errors import InvalidOption
-from headstart.options import check_number, strict
-from headstart.types import Rule
+from headstart.options import check_choice, check_fields, option, strict
+from headstart.types import Rule, TreeKind
 
 if TYPE_CHECKING:
     import torch
@@ -15,75 +15,95 @@ if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.pacing import Pacing
 
-DraftTree = Literal["auto", "none", "mixed", "top-k", "sampled"]
+DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
+DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Quantize = Literal["int8"]
+
+_target = partial(option, panel="Model")
+_engine = partial(option, panel="Speculation")
+
+
+def _parse_quantize(name: str) -> str | None:
+    return None if name == "none" else name
 
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """How a target is loaded."""
+    """How a target is loaded.
 
-    device: str | torch.device = "auto"
-    """"auto" (a GPU if there is one), "cpu", "cuda", ..."""
-    dtype: str | torch.dtype = "auto"
-    """"auto" (the checkpoint's, or float32 on a processor without bf16), "float32", "bfloat16", "float16"."""
-    quantize: str | None = None
-    """None, or "int8": weights as 8-bit integers with a scale for each output, activations as 8-bit integers with a
-    scale for each token (on a CPU with VNNI). The law kept is that of the quantised model."""
-    max_length: int | None = None
-    """Tokens of prompt and output together; None takes the model's limit, at most 4096."""
-    trust_remote_code: bool = False
-    """Run Python code from the model's own repository. Leave it off unless you have read that code."""
+    With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
+    scale for each token. The text then follows the distribution of the quantised model.
+    """
+
+    device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
+    dtype: str | torch.dtype = _target(
+        "auto", "'auto' (the checkpoint's, or float32 on a processor without bf16), 'bfloat16', 'float16' or "
+        "'float32'. In float32 greedy text is the same token for token; in 16 bits two nearly equal tokens can change "
+        "places.",
+        kind=str,
+    )  # fmt: skip
+    quantize: str | None = _target(
+        None, "Run the target on 8-bit integers, which needs a processor with VNNI.", kind=Quantize
+    )
+    max_length: int | None = _target(
+        None, "The most tokens of a prompt and its text together. Default: the model's limit, at most 4096.", low=2
+    )
+    trust_remote_code: bool = _target(
+        False, "Run Python code from the model's repository. Leave it off unless you have read that code."
+    )
 
     def __post_init__(self) -> None:
-        if isinstance(self.dtype, str) and self.dtype not in _DTYPES:
-            raise InvalidOption(f"dtype={self.dtype!r} is not known", hint=f"it is one of {', '.join(_DTYPES)}")
-        if self.max_length is not None:
-            check_number("max_length", self.max_length, low=2, integer=True)
+        check_fields(self)
+        if isinstance(self.dtype, str):
+            check_choice("dtype", self.dtype, get_args(DTypeName))
 
 
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How an engine drafts and serves requests."""
+    """How an engine drafts and serves requests.
 
-    rule: Rule = "exact"
-    """"exact" or "coupled"; see docs/concepts/rule.md."""
-    num_speculative_tokens: int | None = None
-    """K, the most tokens drafted per step; None leaves it to pacing and drafter, 0 is plain decoding."""
-    pacing: PacingName | Pacing = "adaptive"
-    """"adaptive" drafts, step by step and request by request, as much as should be fastest by measured costs and
-    acceptance, nothing included; it measures the models for about a second at the first load of a pair and keeps the
-    figures in the user's cache directory. "fixed" always drafts K (or the drafter's default). A `Pacing` of your own
-    decides by itself."""
-    max_batch_size: int = 8
-    """Requests that run at once, each with a preallocated cache slot; more of them wait."""
-    prefill_chunk: int = 512
-    """Prompt tokens read per step."""
-    draft_tree: DraftTree = "auto"
-    """How draft models and EAGLE heads guess: "none" (chains), "top-k" (trees of the likeliest continuations),
-    "sampled" (trees drawn without replacement, in the shape that measured acceptance calls for), "mixed" (the first for
-    greedy requests, the second for others); "auto" is "mixed" for heads of targets that are not tiny, chains for
-    everything else. Medusa heads always guess trees."""
-    draft_quantize: str | None = "auto"
-    """`quantize` for draft models and heads, whose rounding costs acceptance at most; "auto" takes int8 where it is
-    faster (Llama-shaped drafts on such a CPU)."""
+    Adaptive pacing measures the models for about a second when a pair is first loaded, and keeps the figures in the
+    user's cache directory. A `Pacing` of your own decides by itself.
+    """
+
+    rule: Rule = _engine(
+        "exact", "How drafts are verified: 'exact' accepts the most; with 'coupled' a seed gives the same text under "
+        "any drafter, or none. Neither changes the distribution of the text.",
+    )  # fmt: skip
+    num_speculative_tokens: int | None = _engine(
+        None, "K, the most tokens drafted per step; 0 is plain decoding. Default: as pacing and drafter decide.",
+        "--k", "-k", low=0,
+    )  # fmt: skip
+    pacing: PacingName | Pacing = _engine(
+        "adaptive", "How many tokens are drafted in a step: 'adaptive' drafts as many as should be fastest by measured "
+        "costs and acceptance, which may be none; 'fixed' always drafts K.",
+        kind=PacingName,
+    )  # fmt: skip
+    max_batch_size: int = _target(
+        8, "The most requests that run at once. Each takes the memory of a whole context; more of them wait.", low=1
+    )
+    prefill_chunk: int = _target(512, "Tokens of a prompt that are read per step.", low=1)
+    draft_tree: DraftTree = _engine(
+        "auto", "How draft models and EAGLE heads draft: one chain of tokens ('none'), a tree of the likeliest "
+        "continuations ('top-k'), a tree drawn at random ('sampled'), or 'top-k' for greedy requests and 'sampled' for "
+        "others ('mixed'). 'auto' is 'mixed' for heads of all but tiny targets, else 'none'. Medusa heads always draft "
+        "trees.",
+        "--tree",
+    )  # fmt: skip
+    draft_quantize: str | None = _engine(
+        "auto", "Run draft models and heads on 8-bit integers; 'auto' does where it is faster. Their rounding can only "
+        "cost acceptance.",
+        kind=Literal["auto", "int8", "none"], parse=_parse_quantize,
+    )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"
-    """Past outputs that the drafter "suffix" looks into, and adds to. "auto" begins with an empty one; None keeps each
+    """Past outputs that the drafter "suffix" searches, and adds to. "auto" begins with an empty one; None keeps each
     request to its own text; a `SuffixStore` can be loaded, shared by engines of one tokenizer, and saved. Requests with
     different `Sampling.cache_salt` never see each other's outputs."""
 
     def __post_init__(self) -> None:
-        if self.num_speculative_tokens is not None:
-            check_number("num_speculative_tokens", self.num_speculative_tokens, low=0, integer=True)
-        check_number("max_batch_size", self.max_batch_size, low=1, integer=True)
-        check_number("prefill_chunk", self.prefill_chunk, low=1, integer=True)
-        if self.rule not in get_args(Rule):
-            raise InvalidOption(f"rule={self.rule!r} does not exist", hint="it is 'exact' or 'coupled'")
-        if self.draft_tree not in get_args(DraftTree):
-            kinds = ", ".join(get_args(DraftTree))
-            raise InvalidOption(f"draft_tree={self.draft_tree!r} does not exist", hint=f"it is one of {kinds}")
-        if isinstance(self.pacing, str) and self.pacing not in get_args(PacingName):
-            raise InvalidOption(f"pacing={self.pacing!r} does not exist", hint="it is 'adaptive' or 'fixed'")
+        check_fields(self)
+        if isinstance(self.pacing, str):
+            check_choice("pacing", self.pacing, get_args(PacingName))

@@ -9,10 +9,10 @@ from headstart.drafters import Drafter
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.group import Source
+from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.measuring import measure, measured_batch, one_row
 from headstart.pacing.profile import profiled
+from headstart.pacing.source import Source
 
 
 def make_pacing(

@@ -1,8 +1,7 @@
-"""What a step costs: a target forward of n rows, and a draft of each source. Measured at load, corrected while running.
+"""What a step costs now: the figures of a profile, corrected while the engine runs.
 
-`StepCosts` are the figures of a profile, in seconds, and never change. `Prices` follow the machine: a level that all
-costs share (another process, a longer context), and corrections of the shape, which is what decisions turn on: bold
-where a figure of the profile is first met in life, slow after that.
+`CurrentCosts` follows the machine: a level that all costs share (another process, a longer context), and corrections
+of the shape, which is what decisions turn on: bold where a figure of the profile is first met in life, slow after that.
 """
 
 from __future__ import annotations
@@ -10,94 +9,124 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.theory.costs import DraftCost as DraftCost
-from headstart.theory.costs import StepCosts, rising
-
-_LEVEL = 0.1
-_BOLD, _SLOW = 0.5, 0.03
-_CLIP, _YOUNG_CLIP, _YOUNG = 0.25, 1.5, 6  # what one step may say, as a logarithm: machines hiccup
-_SETTLED = 6  # steps before the shape is touched: the first ones warm caches
-_BENT = 2.5  # most that a shape is ever corrected by, as a logarithm
-_DOUBT = 0.25  # from such a level on, as a logarithm, the machine is not what its profile says
-_OFTEN, _SELDOM = 16, 128  # steps between two plain ones then: at first, and once some have been seen
-_FRESH = 16  # observed steps between two new tables, once there are many
-_TABLE = 64
+from headstart.theory.costs import DraftCost, StepCosts, rising
 
 
-Costs = StepCosts  # the name that pacing knows it by
+@dataclass(frozen=True)
+class Learning:
+    """How fast costs are corrected. An error is the logarithm of measured over expected seconds."""
+
+    level_step: float = 0.1
+    """Share of an error that the level takes up."""
+    first_shape_step: float = 0.5
+    """Share of an error that the shape takes up where a number of rows is first met."""
+    shape_step: float = 0.03
+    """The same once it has been met often."""
+    max_log_error: float = 0.25
+    """Most that one step may say: machines hiccup."""
+    max_first_log_error: float = 1.5
+    """The same for the first steps."""
+    first_steps: int = 6
+    """Steps that only set the level, because they warm caches; also those that count as first ones."""
+    max_log_correction: float = 2.5
+    """Most that the shape is ever corrected by."""
+    doubtful_log_level: float = 0.25
+    """From such a level on the machine is not what its profile says."""
+    plain_every_steps_at_first: int = 16
+    """Steps between two plain ones then, until a few of them have been seen."""
+    plain_every_steps: int = 128
+    """The same later."""
+    refresh_steps: int = 16
+    """Observed steps between two tables."""
 
 
-class Prices:
-    """Costs as they are now, for quick look-ups. Without `observe` they stay what the profile says."""
+LEARNING = Learning()
+TABLE_ROWS = 64
+"""Forwards of up to so many rows are looked up; beyond, costs are a straight line."""
 
-    def __init__(self, costs: Costs, sources: Sequence[str]) -> None:
+
+class CurrentCosts:
+    """The costs of a profile as they are now. Without `observe` they stay what the profile says.
+
+    Sources are numbered in the order of `sources`.
+    """
+
+    def __init__(self, costs: StepCosts, sources: Sequence[str]) -> None:
+        self.sampled, self.sampled_row = costs.sampled, costs.sampled_row
         self._request = costs.request
         self._numbers = [n for n, _ in costs.rows]
         self._measured = rising([seconds for _, seconds in costs.rows])
-        self._shape = [0.0] * len(self._numbers)  # logarithms
+        self._log_shape = [0.0] * len(self._numbers)
         self._met = [0.0] * len(self._numbers)  # steps that had about so many rows
-        self._lately = [0.0] * len(self._numbers)  # their share of the last steps: of what the level was learnt from
-        self._level = 0.0
+        self._recent = [0.0] * len(self._numbers)  # their share of the steps from which the level was learnt
+        self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._factors = [1.0] * len(self._drafts)
         self._drafted = [0.0] * len(self._drafts)
+        self._overhead = costs.overhead
         self._steps = self._last_plain = self._plain = 0
-        self._places = np.arange(_TABLE + 1)
-        self.version = 0
         self._tabulate()
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    def forward(self, batch: int, rows: float) -> float:
-        """Seconds of a target forward; `rows` may be an expectation."""
-        table = self._table
-        below = int(rows)
-        if below >= _TABLE:
-            seconds = table[_TABLE] + (rows - _TABLE) * self._slope
-        else:
-            seconds = table[below]
-            if rows != below:
-                seconds += (rows - below) * (table[below + 1] - seconds)
-        return seconds + (batch - 1) * self._request
+    def step(self, batch: int, rows: float, sampled: float = 0.0) -> float:
+        """Seconds of a step without its drafts: `rows` rows of the target's forward, `sampled` of them with a law.
 
-    def forwards(self, batch: int, rows: NDArray[Any]) -> NDArray[Any]:
+        Rows may be an expectation.
+        """
+        below = min(int(rows), TABLE_ROWS)
+        seconds: float = self._list[below] + (rows - below) * (
+            self._slope if below == TABLE_ROWS else self._rises[below]
+        )
+        law = self.sampled + self.sampled_row * sampled if sampled else 0.0
+        return seconds + (batch - 1) * self._request + self._overhead + law
+
+    def steps(self, batch: int, rows: NDArray[Any], sampled: NDArray[Any] | float = 0.0) -> NDArray[Any]:
         """The same for many numbers of rows at once."""
-        seconds: NDArray[Any] = np.interp(rows, self._places, self._table)
-        seconds += np.maximum(rows - _TABLE, 0) * self._slope + (batch - 1) * self._request
+        below = np.minimum(rows.astype(int), TABLE_ROWS)
+        law = self.sampled * (np.asarray(sampled) > 0) + self.sampled_row * sampled
+        seconds: NDArray[Any] = self._table[below] + (rows - below) * self._rise_table[below]
+        seconds += law + ((batch - 1) * self._request + self._overhead)
         return seconds
 
-    def further(self, rows: int, count: int) -> list[float]:
-        """Seconds that 1, 2, ... `count` rows more than `rows` add to a forward."""
-        table = self._table
-        if rows + count <= _TABLE:
-            base = table[rows]
-            return [seconds - base for seconds in table[rows + 1 : rows + count + 1]]
-        base = self.forward(1, rows)
-        return [self.forward(1, rows + k) - base for k in range(1, count + 1)]
+    def further(self, rows: int, nodes: NDArray[Any]) -> NDArray[Any]:
+        """Seconds that so many nodes more than `rows` rows add to a forward."""
+        seconds: NDArray[Any]
+        if rows + int(nodes[-1]) <= TABLE_ROWS:
+            seconds = self._table[rows + nodes] - self._list[rows]
+        else:
+            seconds = self.steps(1, rows + nodes) - self.step(1, rows)
+        return seconds
 
     def start(self, source: int) -> float:
+        """Seconds of a draft, whatever its depth."""
         return self._drafts[source].start * self._factors[source]
 
-    def token(self, source: int) -> float:
-        return self._drafts[source].token * self._factors[source]
+    def level(self, source: int, drawn: bool = False) -> float:
+        """Seconds of each level of a draft, whose tokens may be drawn."""
+        cost = self._drafts[source]
+        return (cost.token + cost.drawn if drawn else cost.token) * self._factors[source]
 
     def read(self, source: int) -> float:
+        """Seconds per token of context that a source has not read."""
         return self._drafts[source].read * self._factors[source]
 
     def growth(self, source: int) -> float:
+        """What each further request of a batch adds to a draft, as a share of the first one's seconds."""
         return self._drafts[source].growth
 
-    def draft(self, source: int, depth: int, requests: int) -> float:
+    def draft(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
         """Seconds of drafts of `depth` for so many requests."""
         if not requests:
             return 0.0
-        one = self._drafts[source]
-        return (one.start + one.token * depth) * self._factors[source] * (1 + one.growth * (requests - 1))
+        one = self.start(source) + self.level(source, drawn) * depth
+        return one * (1 + self.growth(source) * (requests - 1))
 
     @property
     def doubtful(self) -> bool:
@@ -106,58 +135,65 @@ class Prices:
         Drafts are weighed against it, and a draft that always pays would never let it be seen. As long as steps take
         the time that the profile says, it need not be.
         """
-        due = _OFTEN if self._plain < _YOUNG else _SELDOM
-        return abs(self._level) > _DOUBT and self._steps - self._last_plain >= due
+        few = self._plain < LEARNING.first_steps
+        due = LEARNING.plain_every_steps_at_first if few else LEARNING.plain_every_steps
+        return abs(self._log_level) > LEARNING.doubtful_log_level and self._steps - self._last_plain >= due
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
-    def observe(self, batch: int, rows: int, seconds: float) -> None:
-        """A step without its drafts took this long: the level follows, and slowly the shape near `rows`."""
+    def observe(self, batch: int, rows: int, sampled: int, seconds: float, overhead: float = 0.0) -> None:
+        """A step took this long for its forward and laws, and its `overhead` for everything else but the drafts.
+
+        The level follows, and slowly the shape near `rows`.
+        """
         if seconds <= 0:
             return
         self._steps += 1
         if rows == batch:
             self._plain += 1
             self._last_plain = self._steps
-        surprise = math.log(seconds / self.forward(batch, rows)) - self._level
-        if self._steps <= _SETTLED:
-            self._level += surprise / self._steps
+        error = math.log(seconds / (self.step(batch, rows, sampled) - self._overhead)) - self._log_level
+        if self._steps <= LEARNING.first_steps:
+            self._log_level += error / self._steps
         else:
-            self._level += _LEVEL * max(-_CLIP, min(_CLIP, surprise))
+            self._log_level += LEARNING.level_step * _clipped(error, LEARNING.max_log_error)
+            known = self._overhead * math.exp(self._log_level) or overhead
+            overhead = min(overhead, 2 * known)
+            self._overhead += LEARNING.level_step * (overhead * math.exp(-self._log_level) - self._overhead)
         below = max(0, bisect_right(self._numbers, rows) - 1)
-        further = self._between(below, rows)
-        self._lately = [(1 - _LEVEL) * share for share in self._lately]
-        self._correct(below, surprise, 1 - further)
-        if further:
-            self._correct(below + 1, surprise, further)
-        if self._steps % _FRESH == 0 or self._steps <= 2 * _FRESH:
+        beyond = self._between(below, rows)
+        self._recent = [(1 - LEARNING.level_step) * share for share in self._recent]
+        self._correct(below, error, 1 - beyond)
+        if beyond:
+            self._correct(below + 1, error, beyond)
+        if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
             self._tabulate()
 
-    def _correct(self, place: int, surprise: float, share: float) -> None:
+    def _correct(self, place: int, error: float, share: float) -> None:
         """Move a measured number's cost, and less far those beside it of which less is known.
 
-        A surprise tells this number from the others as far as the level comes from others: where all steps are alike,
+        An error tells this number from the others as far as the level comes from others: where all steps are alike,
         nothing is learnt about the shape, and noise must not be taken for it.
         """
-        if self._steps > _SETTLED:
-            change = share * _step(surprise, self._met[place]) * (1 - self._lately[place])
-            self._shape[place] = max(-_BENT, min(_BENT, self._shape[place] + change))
+        if self._steps > LEARNING.first_steps:
+            change = share * _shape_step(error, self._met[place]) * (1 - self._recent[place])
+            self._log_shape[place] = _clipped(self._log_shape[place] + change, LEARNING.max_log_correction)
             for beside in (place - 1, place + 1):
                 if 0 <= beside < len(self._met) and self._met[beside] < self._met[place]:
-                    self._shape[beside] += change / 2
+                    self._log_shape[beside] += change / 2
         self._met[place] += share
-        self._lately[place] += _LEVEL * share
+        self._recent[place] += LEARNING.level_step * share
 
-    def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float) -> None:
+    def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False) -> None:
         """Drafts took this long together. asked: depth and number of requests by source."""
-        parts = {source: self.draft(source, depth, requests) for source, (depth, requests) in asked.items()}
+        parts = {source: self.draft(source, depth, requests, drawn) for source, (depth, requests) in asked.items()}
         expected = sum(parts.values())
-        if self._steps <= _SETTLED or expected <= 0 or seconds <= 0:
+        if self._steps <= LEARNING.first_steps or expected <= 0 or seconds <= 0:
             return
-        surprise = math.log(seconds / expected) - self._level
+        error = math.log(seconds / expected) - self._log_level
         for source, part in parts.items():
             share = part / expected
-            self._factors[source] *= math.exp(share * _step(surprise, self._drafted[source]))
+            self._factors[source] *= math.exp(share * _shape_step(error, self._drafted[source]))
             self._drafted[source] += share
 
     def _between(self, below: int, rows: int) -> float:
@@ -168,21 +204,21 @@ class Prices:
         return (rows - low) / (high - low)
 
     def _tabulate(self) -> None:
-        """Seconds by number of rows, straight lines between the measured ones and the last slope beyond."""
-        known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._shape, strict=True)])
-        table = [known[0], known[0]]  # no forward has fewer than one row
-        for place, high in enumerate(self._numbers[1:]):
-            low, before = self._numbers[place], known[place]
-            step = (known[place + 1] - before) / (high - low)
-            table += [before + step * i for i in range(1, high - low + 1)]
+        """Seconds by number of rows: straight lines between the measured ones, and the last slope beyond."""
+        known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._log_shape, strict=True)])
         self._slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
-        while len(table) <= _TABLE:
-            table.append(table[-1] + self._slope)
-        self._table = table
-        self.version += 1
+        rows = np.arange(TABLE_ROWS + 1)
+        table = np.interp(rows, self._numbers, known) + self._slope * np.maximum(0, rows - self._numbers[-1])
+        self._table, self._list = table, table.tolist()
+        self._rise_table = np.append(np.diff(table), self._slope)
+        self._rises = self._rise_table.tolist()
 
 
-def _step(surprise: float, met: float) -> float:
-    """How far to move for a surprise, by how often the thing was met before."""
-    clip = _YOUNG_CLIP if met < _YOUNG else _CLIP
-    return max(_SLOW, _BOLD / (1 + met)) * max(-clip, min(clip, surprise))
+def _shape_step(error: float, met: float) -> float:
+    """How far to move for an error, by how often the thing was met before."""
+    most = LEARNING.max_first_log_error if met < LEARNING.first_steps else LEARNING.max_log_error
+    return max(LEARNING.shape_step, LEARNING.first_shape_step / (1 + met)) * _clipped(error, most)
+
+
+def _clipped(value: float, most: float) -> float:
+    return max(-most, min(most, value))

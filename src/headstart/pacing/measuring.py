@@ -13,18 +13,21 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from headstart.drafters import Drafter, Observation, Row
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.pacing.costs import Costs, DraftCost
-from headstart.rule.law import LawState
+from headstart.rule.law import LawRow, LawState, law
 from headstart.rule.noise import Noise
+from headstart.rule.verify import verify
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 SECONDS = 1.0
 _ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
+_LAW_ROWS = 1, 16
 _MOST = 40  # rounds
 _TWICE = 2
 _HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
@@ -44,19 +47,23 @@ def measured_batch(slots: int) -> int:
 
 def measure(
     target: ModelRunner, cache: Slots, parts: Sequence[Drafter], *, batch: int, seconds: float = SECONDS
-) -> Costs:
+) -> StepCosts:
     """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots."""
     bench = _Bench(target.device)
     forwards = _Forwards(target, cache, batch)
     drafts = [_Drafts(part, target, index, forwards) for index, part in enumerate(parts)]
     for n in _ROWS:
         bench.add(("rows", n), partial(forwards.run, 1, n))
+    for n in _LAW_ROWS:
+        bench.add(("law", n), partial(_law, torch.randn(n, target.vocab_size, device=target.device)))
     for part, made in zip(parts, drafts, strict=True):
         # "read" lets the made-up requests go; they are begun anew before the clock runs for the next
         (short, _), (long, _) = _ends(part)
         bench.add((part.name, "read"), made.read)
         bench.add((part.name, _SHORT), partial(made.run, 1, short), before=partial(made.run, batch, short))
         bench.add((part.name, _LONG), partial(made.run, 1, long))
+        if part.draws:
+            bench.add((part.name, "drawn"), partial(made.run, 1, long, drawn=True))
         if batch > 1:
             bench.add((part.name, "several"), partial(made.run, batch, long))
     if batch > 1:
@@ -77,7 +84,9 @@ def measure(
     request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
     costs = {part.name: _draft_cost(part, found, batch, one) for part in parts}
     measured = tuple((n, found["rows", n]) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
-    return Costs(measured, request, costs)
+    law_1, law_16 = (found["law", n] for n in _LAW_ROWS)
+    each = max(0.0, law_16 - law_1) / (_LAW_ROWS[1] - _LAW_ROWS[0])
+    return StepCosts(measured, request, costs, sampled=max(0.0, law_1 - each), sampled_row=each)
 
 
 def one_row(target: ModelRunner, cache: Slots) -> float:
@@ -103,9 +112,17 @@ def _draft_cost(part: Drafter, found: dict[tuple[str, int | str], float], reques
         return DraftCost(0.0, _GUESS * step)
     token = max(0.0, long - short) / max(1, high - low)
     read = max(0.0, found.get((name, "read"), short) - short) / _Drafts.UNREAD
+    drawn = max(0.0, found.get((name, "drawn"), long) - long) / max(1, high)
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)
-    return DraftCost(max(0.0, short - token * low), token, read, growth)
+    return DraftCost(max(0.0, short - token * low), token, read, growth, drawn)
+
+
+def _law(logits: Tensor) -> None:
+    """What a sampled row of a step costs more than a greedy one: its law on the host, and the rule."""
+    state = LawState(Sampling(temperature=1.0), (), logits.shape[1], frozenset())
+    p = law(logits, [LawRow(state, ())] * len(logits)).cpu().numpy()
+    verify(Draft.chain([0] * (len(logits) - 1)), p, None, Noise(0), 0, "exact")
 
 
 class _Bench:
@@ -146,7 +163,7 @@ class _Bench:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
         except Exception:  # a drafter's, whatever it is: its cost is then guessed, and the engine will find it out
-            if name[0] in ("rows", "requests"):
+            if name[0] in ("rows", "requests", "law"):
                 raise
             del self._actions[name], self.times[name]
             return
@@ -216,10 +233,10 @@ class _Drafts:
         self._lengths: dict[int, int] = {}
         self._shown: dict[int, int] = {}
 
-    def run(self, requests: int, depth: int) -> None:
+    def run(self, requests: int, depth: int, *, drawn: bool = False) -> None:
         """The next round of each, two tokens further on in its text, as after an accepted guess."""
         numbers = range(self._first, self._first - requests, -1)
-        contexts = [self._context(number, depth) for number in numbers]
+        contexts = [self._context(number, depth, drawn=drawn) for number in numbers]
         with self._forwards.holding([len(context.tokens) - 1 for context in contexts]):
             self._drafter.propose(contexts)
 
@@ -232,10 +249,11 @@ class _Drafts:
             self._drafter.propose([context])
         self.release()
 
-    def _context(self, number: int, depth: int) -> Row:
+    def _context(self, number: int, depth: int, *, drawn: bool = False) -> Row:
         length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
         tokens = made_up(length, self._vocab_size)
-        state = LawState(Sampling(), (), self._vocab_size, frozenset())
+        sampling = Sampling(temperature=1.0 if drawn else 0.0)
+        state = LawState(sampling, (), self._vocab_size, frozenset())
         slot = self._forwards.slots[self._first - number]
         if self._drafter.taps:
             self._show(number, tokens)

@@ -18,9 +18,9 @@ from typing import Any
 
 from headstart.files import cache_directory, replacing
 from headstart.machine import cpu_name
-from headstart.pacing.costs import Costs, DraftCost
+from headstart.theory.costs import DraftCost, StepCosts
 
-_VERSION = 1
+_VERSION = 2
 _SLOWER = 1.5
 
 
@@ -29,7 +29,7 @@ def directory() -> Path:
     return cache_directory("profiles")
 
 
-def profiled(facts: Mapping[str, Any], measure: Callable[[], Costs], check: Callable[[], float]) -> Costs:
+def profiled(facts: Mapping[str, Any], measure: Callable[[], StepCosts], check: Callable[[], float]) -> StepCosts:
     """The costs of what `facts` describe: from the file, or measured now and written to it.
 
     check: seconds of a forward of one row now. Other work on a machine only ever adds time: a profile that is much
@@ -60,18 +60,18 @@ def machine() -> dict[str, Any]:
     }
 
 
-def read(path: Path) -> Costs | None:
+def read(path: Path) -> StepCosts | None:
     """None if there is no file, or none that makes sense."""
     try:
         found = json.loads(path.read_text())["costs"]
-        rows = tuple((int(n), float(seconds)) for n, seconds in found["rows"])
-        drafts = {str(name): DraftCost(**d) for name, d in found["drafts"].items()}
-        return Costs(rows, float(found["request"]), drafts)
+        rows = tuple((int(n), float(seconds)) for n, seconds in found.pop("rows"))
+        drafts = {str(name): DraftCost(**cost) for name, cost in found.pop("drafts").items()}
+        return StepCosts(rows, drafts=drafts, **found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def write(path: Path, facts: Mapping[str, Any], costs: Costs) -> None:
+def write(path: Path, facts: Mapping[str, Any], costs: StepCosts) -> None:
     """All or nothing: another process never reads half a file."""
     with suppress(OSError), replacing(path) as part:
         part.write_text(json.dumps({"facts": facts, "costs": asdict(costs)}, indent=1, default=str))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -41,6 +41,8 @@ class DraftCost:
     """Seconds per token of context that the drafter has not read yet."""
     growth: float = 0.0
     """What each further request of a batch adds, as a share of the first one's seconds."""
+    drawn: float = 0.0
+    """Seconds that each level takes more where its token is drawn from the draft's law, at a temperature above 0."""
     hidden: bool = False
     """Whether the drafter works while the target verifies: only what outlasts the forward then takes time."""
 
@@ -50,7 +52,8 @@ class DraftCost:
 
     def scaled(self, factor: float) -> DraftCost:
         """Everything so many times as slow."""
-        return DraftCost(self.start * factor, self.token * factor, self.read * factor, self.growth, self.hidden)
+        changed = {name: getattr(self, name) * factor for name in ("start", "token", "read", "drawn")}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class StepCosts:
     """Seconds of a plain step outside its forward: the law, the rule, the text, the events."""
     row_overhead: float = 0.0
     """Seconds that each further row adds to the overhead."""
+    sampled: float = 0.0
+    """Seconds that sampled rows add to a step, however many there are: their law is a softmax, not an argmax."""
+    sampled_row: float = 0.0
+    """Seconds that each sampled row adds besides."""
 
     def __post_init__(self) -> None:
         numbers = [n for n, _ in self.rows]
@@ -79,8 +86,12 @@ class StepCosts:
         if any(not (math.isfinite(seconds) and seconds > 0) for _, seconds in self.rows):
             raise ValueError("the cost of a forward must be a positive number")
         found = [getattr(cost, each.name) for cost in self.drafts.values() for each in fields(cost)]
-        if any(not (math.isfinite(x) and x >= 0) for x in (self.request, self.overhead, self.row_overhead, *found)):
+        if any(not (math.isfinite(x) and x >= 0) for x in (*self._others, *found)):
             raise ValueError("a cost must be a number of at least 0")
+
+    @property
+    def _others(self) -> tuple[float, ...]:
+        return self.request, self.overhead, self.row_overhead, self.sampled, self.sampled_row
 
     @classmethod
     def in_plain_steps(cls, c: float = 0.1, v: Mapping[int, float] | None = None) -> StepCosts:

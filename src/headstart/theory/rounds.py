@@ -14,6 +14,24 @@ from headstart.errors import InvalidOption
 from headstart.theory.values import Array, Real, numbers, plain, whole
 
 
+class PositionCounts:
+    """Acceptance by position as it was observed. A position was tested if the draft reached it and everything before it
+    was accepted; `accepted` of `tested` is its conditional acceptance."""
+
+    def __init__(self) -> None:
+        self.tested: list[int] = []
+        self.accepted: list[int] = []
+
+    def add(self, depth: int, accepted: int) -> None:
+        """A draft of so many levels, and how many of them were accepted."""
+        for position in range(min(accepted + 1, depth)):
+            if position == len(self.tested):
+                self.tested.append(0)
+                self.accepted.append(0)
+            self.tested[position] += 1
+            self.accepted[position] += position < accepted
+
+
 def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Real:
     """E(alpha, K): tokens per round; 1 at alpha = 0, K + 1 at alpha = 1.
 

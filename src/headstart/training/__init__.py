@@ -1,12 +1,19 @@
 """Train drafters for a target: distil a draft language model, train an EAGLE-3 head, or train Medusa heads."""
 
-from headstart.training.acceptance import Acceptance
-from headstart.training.distil import train_draft
-from headstart.training.eagle3 import train_eagle3
-from headstart.training.harness import Report, TrainingResult
-from headstart.training.medusa import MedusaTraining, train_medusa
-from headstart.training.options import DraftTraining, Eagle3Training, Shape, Training
-from headstart.training.progress import TrainingProgress
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headstart.lazy import lazily
+from headstart.training.options import DraftTraining, Eagle3Training, MedusaTraining, Shape, Training
+
+if TYPE_CHECKING:
+    from headstart.training.acceptance import Acceptance
+    from headstart.training.distil import train_draft
+    from headstart.training.eagle3 import train_eagle3
+    from headstart.training.harness import Report, TrainingResult
+    from headstart.training.medusa import train_medusa
+    from headstart.training.progress import TrainingProgress
 
 __all__ = [
     "Acceptance",
@@ -22,3 +29,13 @@ __all__ = [
     "train_eagle3",
     "train_medusa",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    acceptance="Acceptance",
+    distil="train_draft",
+    eagle3="train_eagle3",
+    harness="Report TrainingResult",
+    medusa="train_medusa",
+    progress="TrainingProgress",
+)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +25,17 @@ from torch import Tensor, nn
 
 from headstart.drafters.growing.ranked import WIDTH, Place, grow
 from headstart.errors import UnsupportedModel
-from headstart.options import check_number, strict
 from headstart.training.acceptance import DRAFT_LENGTH, TEMPERATURES, Acceptance, accepted_in_passes
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import TargetStates
 from headstart.training.objective import head_divergence
-from headstart.training.options import Training
+from headstart.training.options import MedusaTraining
 
 TREES = (16, 32, 63)
 """Nodes of the trees whose accepted length is measured."""
 FORECAST_TOKENS = 1 << 16
 """Tokens that the linear forecasts are fitted on, at most."""
 _RIDGE = 3e-3  # of the mean square of a state's numbers, so that few tokens do for wide states
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class MedusaTraining(Training):
-    """One run that trains Medusa heads for a target.
-
-    heads: how many, each for a token further ahead. blocks: residual blocks of a head before its output matrix.
-    head_decay: weight of a head's loss by that of the head before it.
-    init: "target" begins each head as the target's output matrix after a linear forecast of the state, "random" with
-    noise.
-    """
-
-    other_rate: float = 1e-3
-    heads: int = 4
-    blocks: int = 1
-    head_decay: float = 0.8
-
-    def __post_init__(self) -> None:
-        Training.__post_init__(self)
-        check_number("heads", self.heads, low=1, high=self.sequence_length - 2, integer=True)
-        check_number("blocks", self.blocks, low=1, integer=True)
-        check_number("head_decay", self.head_decay, above=0, high=1)
 
 
 def train_medusa(options: MedusaTraining, *, observe: Observer = lambda _: None) -> TrainingResult:

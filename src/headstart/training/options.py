@@ -1,18 +1,25 @@
-"""What a run is told: `Training`, what every kind of run shares, and a class for each kind. All check themselves."""
+"""The options of a training run: `Training`, which every kind of run shares, and a class for each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from headstart.errors import InvalidOption
-from headstart.options import check_number, strict
+from headstart.options import check_fields, check_number, described, option, strict
 
-INITS = ("target", "random")
-FORMATS = ("hf", "speculators", "both")
-DTYPES = ("auto", "float32", "bfloat16")
+Init = Literal["target", "random"]
+Format = Literal["hf", "speculators", "both"]
+DType = Literal["auto", "float32", "bfloat16"]
+
+_size = partial(option, None, panel="Size of the draft model", low=1)
+_data = partial(option, panel="Training data")
+_run = partial(option, panel="Training run")
+_head = partial(option, panel="The head")
+_heads = partial(option, panel="The heads")
 
 
 @strict
@@ -20,25 +27,21 @@ DTYPES = ("auto", "float32", "bfloat16")
 class Shape:
     """Size of a Llama-style draft. None takes a default from the target's size (`headstart.training.student`)."""
 
-    hidden: int | None = None
-    layers: int | None = None
-    intermediate: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
+    hidden: int | None = _size("Hidden size. Default: from the target's size.")
+    layers: int | None = _size("Number of layers.")
+    intermediate: int | None = _size("Width of the MLP.")
+    heads: int | None = _size("Number of attention heads.")
+    kv_heads: int | None = _size("Number of key and value heads.")
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "intermediate", "heads", "kv_heads"):
-            value = getattr(self, name)
-            if value is not None:
-                check_number(name, value, low=1, integer=True)
-        if self.hidden is not None and self.heads is not None and self.hidden % self.heads:
-            raise InvalidOption(
-                f"hidden={self.hidden} cannot be divided among heads={self.heads}", hint="make it a multiple"
-            )
-        if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
-            raise InvalidOption(
-                f"heads={self.heads} cannot be divided among kv_heads={self.kv_heads}", hint="make it a multiple"
-            )
+        check_fields(self)
+        self._check_divides("hidden", "heads")
+        self._check_divides("heads", "kv_heads")
+
+    def _check_divides(self, of: str, into: str) -> None:
+        whole, parts = getattr(self, of), getattr(self, into)
+        if whole is not None and parts is not None and whole % parts:
+            raise InvalidOption(f"{of}={whole} cannot be divided among {into}={parts}", hint="make it a multiple")
 
 
 @strict
@@ -46,61 +49,56 @@ class Shape:
 class Training:
     """What every kind of run shares.
 
-    target: directory or hub id of a causal LM. output: directory of the new drafter; run the same again to resume.
-    data: text files, directories of them, or JSONL with `text`, `prompt` or `turns` (Spec-Bench).
-    generations: texts of `generation_tokens` tokens that the target writes itself, from prompts out of the data, at
-    each of `generation_temperatures` in turn; they show the drafter what it will meet.
-    tv_weight: the loss is (1 - tv_weight) * KL(p||q) + tv_weight * TV(p, q). TV = 1 - sum min(p, q) is the rejection
-    rate itself (Leviathan et al. 2023, section 3.4), but a poor guide at the start.
-    init: "target" begins with the target's weights as far as shapes permit, "random" with noise.
-    steps or minutes: the budget; exactly one. The learning rate falls to zero at its end.
-    batch_size: windows of `sequence_length` tokens per step; micro_batch of them are held in memory at once.
-    matrix_rate, other_rate: peak learning rates of Muon (matrices) and AdamW (embeddings, norms).
-    validation: share of the documents held out. evaluate_every: steps. save_every: seconds.
+    Exactly one of steps and minutes is given. The loss is (1 - tv_weight) * KL(p||q) + tv_weight * TV(p, q), where
+    TV = 1 - sum min(p, q) is the rejection rate itself (Leviathan et al. 2023, section 3.4), but a poor guide at the
+    start.
     """
 
-    target: str | Path
-    output: str | Path
-    data: Sequence[str | Path]
-    generations: int = 0
-    generation_tokens: int = 256
-    generation_temperatures: Sequence[float] = (0.0, 1.0)
-    tv_weight: float = 0.0
-    init: Literal["target", "random"] = "target"
-    steps: int | None = None
-    minutes: float | None = None
-    batch_size: int = 8
-    micro_batch: int | None = None
-    sequence_length: int = 512
-    matrix_rate: float = 0.02
-    other_rate: float = 3e-3
-    validation: float = 0.02
-    validation_windows: int = 64
-    evaluate_every: int = 500
-    save_every: float = 120.0
-    seed: int = 0
-    device: str = "auto"
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    target: str | Path = field(
+        metadata=described("The model to draft for: a directory or a hub id.", "-t", metavar="MODEL")
+    )
+    output: str | Path = field(
+        metadata=described(
+            "Directory of the new drafter. The same command again resumes.", "-o", metavar="DIR", kind=Path
+        )
+    )
+    data: Sequence[str | Path] = field(
+        metadata=described(
+            'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
+            metavar="DATA", kind=list[Path], positional=True,
+        )
+    )  # fmt: skip
+    generations: int = _data(
+        0, "Number of texts that the target itself writes, continuing prompts from the data.", low=0
+    )
+    generation_tokens: int = _data(256, "Length of each such text in tokens.", low=1)
+    generation_temperatures: Sequence[float] = _data(
+        (0.0, 1.0), "Temperature of these texts; several are used in turn.", "--generation-temperature", low=0
+    )
+    tv_weight: float = _run(
+        0.0, "Weight of the rejection rate in the loss; the rest is the KL divergence.", low=0, high=1
+    )
+    init: Init = _run(
+        "target", "First weights: the target's as far as the shapes permit ('target'), or noise ('random')."
+    )
+    steps: int | None = option(None, "Train for this many steps, which makes the run repeatable.", low=1)
+    minutes: float | None = option(None, "Train for this long instead.", above=0)
+    batch_size: int = _run(8, "Windows per step.", low=1)
+    micro_batch: int | None = _run(
+        None, "Windows held in memory at once. Default: as many as have room for their logits."
+    )
+    sequence_length: int = _data(512, "Length of a window in tokens.", low=8)
+    matrix_rate: float = _run(0.02, "Peak learning rate of the matrices (Muon).", above=0)
+    other_rate: float = _run(3e-3, "Peak learning rate of embeddings and norms (AdamW).", above=0)
+    validation: float = _data(0.02, "Share of the documents held out for validation.", above=0, high=0.5)
+    validation_windows: int = _data(64, "Number of held-out windows to measure on.", low=1)
+    evaluate_every: int = _run(500, "Steps between measurements.", low=1)
+    save_every: float = _run(120.0, "Seconds between checkpoints.", above=0)
+    seed: int = _run(0, "Seed of the order of the data and of random first weights.", low=0, high=2**31 - 1)
+    device: str = _run("auto", "'auto', 'cpu' or 'cuda'.")
+    dtype: DType = _run("auto", "Number format of the weights during training.")
 
     def __post_init__(self) -> None:
-        self._check_data()
-        self._check_budget()
-        counts = ("generation_tokens", "batch_size", "validation_windows", "evaluate_every")
-        for name in counts:
-            check_number(name, getattr(self, name), low=1, integer=True)
-        check_number("generations", self.generations, low=0, integer=True)
-        check_number("sequence_length", self.sequence_length, low=8, integer=True)
-        check_number("seed", self.seed, low=0, high=2**31 - 1, integer=True)
-        check_number("tv_weight", self.tv_weight, low=0, high=1)
-        check_number("validation", self.validation, above=0, high=0.5)
-        for name in ("matrix_rate", "other_rate", "save_every"):
-            check_number(name, getattr(self, name), above=0)
-        if self.micro_batch is not None:
-            check_number("micro_batch", self.micro_batch, low=1, high=self.batch_size, integer=True)
-        _check_choice("init", self.init, INITS)
-        _check_choice("dtype", self.dtype, DTYPES)
-
-    def _check_data(self) -> None:
         if isinstance(self.data, (str, Path)):
             object.__setattr__(self, "data", (self.data,))
         if not self.data:
@@ -108,22 +106,16 @@ class Training:
         object.__setattr__(self, "data", tuple(str(path) for path in self.data))
         object.__setattr__(self, "target", str(self.target))
         object.__setattr__(self, "output", str(self.output))
-        object.__setattr__(self, "generation_temperatures", tuple(self.generation_temperatures))
-        if not self.generation_temperatures:
-            raise InvalidOption("generation_temperatures is empty", hint="give at least one, 0 is greedy")
-        for temperature in self.generation_temperatures:
-            check_number("generation_temperatures", temperature, low=0)
-
-    def _check_budget(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise InvalidOption(
                 f"steps={self.steps} and minutes={self.minutes}: exactly one must be given",
                 hint="steps=... for a repeatable run, minutes=... for a known end",
             )
-        if self.steps is not None:
-            check_number("steps", self.steps, low=1, integer=True)
-        if self.minutes is not None:
-            check_number("minutes", self.minutes, above=0)
+        check_fields(self)
+        if not self.generation_temperatures:
+            raise InvalidOption("generation_temperatures is empty", hint="give at least one, 0 is greedy")
+        if self.micro_batch is not None:
+            check_number("micro_batch", self.micro_batch, low=1, high=self.batch_size, integer=True)
 
     @property
     def folder(self) -> Path:
@@ -153,40 +145,40 @@ class DraftTraining(Training):
 class Eagle3Training(Training):
     """One run that trains an EAGLE-3 head for a target.
 
-    layer_ids: the three hidden states the head reads, as inputs of these layers; None takes 2, L // 2 and L - 3, or
-    what is nearest in a shallow target.
-    ttt_steps: how often the head is fed its own output in training, the first pass included; each further pass weighs
-    `step_decay` times the one before.
-    draft_vocab_size: the head proposes only so many tokens, those most frequent in the training windows; None takes
-    32,000, or all if there are fewer.
-    row_share: share of the positions whose loss is computed in each pass; a smaller one makes steps cheaper.
-    norm_before_residual: the residual carries the normed hidden state (some checkpoints of the field do).
-    cache_hidden: gigabytes of disk for the target's hidden states; beyond it they are computed anew. 0 keeps none.
-    begin_with: directory of an EAGLE-3 head to go on from, instead of `init`; its sizes, and where they are not given
-    its layers and its vocabulary, are kept.
-    format: "hf", "speculators" (which vLLM loads directly, below `speculators/` when "both").
+    layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
+    ttt_steps: the first pass is included.
+    begin_with: replaces `init`. The head's sizes are kept, and where they are not given its layers and its vocabulary.
+    format: "speculators" is what vLLM loads directly; "both" puts it below `speculators/`.
     """
 
-    layer_ids: Sequence[int] | None = None
-    ttt_steps: int = 4
-    step_decay: float = 0.8
     tv_weight: float = 0.5
-    draft_vocab_size: int | None = None
-    row_share: float = 1.0
-    norm_before_residual: bool = False
-    cache_hidden: float = 0.0
-    begin_with: str | Path | None = None
-    format: Literal["hf", "speculators", "both"] = "hf"
+    layer_ids: Sequence[int] | None = _head(
+        None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
+        "--layer-id", low=0,
+    )  # fmt: skip
+    ttt_steps: int = _head(
+        4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
+    )
+    step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
+    draft_vocab_size: int | None = _head(
+        None, "Number of tokens that the head can propose, the most frequent ones. Default: 32,000, or all if fewer.",
+        low=1,
+    )  # fmt: skip
+    row_share: float = _run(
+        1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
+    )
+    norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
+    cache_hidden: float = _run(
+        0.0, "Gigabytes of disk for the target's hidden states, which are computed again beyond it.",
+        metavar="GB", low=0,
+    )  # fmt: skip
+    begin_with: str | Path | None = _head(
+        None, "An EAGLE-3 head to continue from, for example to adapt it.", metavar="DIR", kind=Path
+    )
+    format: Format = _head("hf", "Layout on disk: for headstart and SGLang ('hf'), for vLLM ('speculators'), or both.")
 
     def __post_init__(self) -> None:
         Training.__post_init__(self)
-        check_number("ttt_steps", self.ttt_steps, low=1, high=16, integer=True)
-        check_number("step_decay", self.step_decay, above=0, high=1)
-        check_number("row_share", self.row_share, above=0, high=1)
-        check_number("cache_hidden", self.cache_hidden, low=0)
-        if self.draft_vocab_size is not None:
-            check_number("draft_vocab_size", self.draft_vocab_size, low=1, integer=True)
-        _check_choice("format", self.format, FORMATS)
         if self.begin_with is not None:
             object.__setattr__(self, "begin_with", str(self.begin_with))
         if self.ttt_steps + 2 > self.sequence_length:
@@ -194,14 +186,24 @@ class Eagle3Training(Training):
                 f"sequence_length={self.sequence_length} is too short for ttt_steps={self.ttt_steps}",
                 hint="each further step needs one more token of a window",
             )
-        if self.layer_ids is not None:
-            object.__setattr__(self, "layer_ids", tuple(self.layer_ids))
-            for layer in self.layer_ids:
-                check_number("layer_ids", layer, low=0, integer=True)
-            if len(set(self.layer_ids)) != 3:
-                raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
+        if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
+            raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidOption(f"{name}={value!r} is not known", hint=f"it is one of {', '.join(choices)}")
+@strict
+@dataclass(frozen=True, slots=True)
+class MedusaTraining(Training):
+    """One run that trains Medusa heads for a target.
+
+    init: "target" begins each head as the target's output matrix after a linear forecast of the state, "random" with
+    noise.
+    """
+
+    other_rate: float = 1e-3
+    heads: int = _heads(4, "Number of heads, each for a token one further ahead.", low=1)
+    blocks: int = _heads(1, "Residual blocks of a head before its output matrix.", low=1)
+    head_decay: float = _heads(0.8, "Weight of each head's loss relative to that of the head before.", above=0, high=1)
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+        check_number("heads", self.heads, low=1, high=self.sequence_length - 2, integer=True)

@@ -27,12 +27,12 @@ from headstart.drafters.growing.trees import GrowingTree, TopK, draw_children, g
 from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.pacing.adaptive import AdaptivePacing
-from headstart.pacing.costs import Costs, DraftCost
-from headstart.pacing.group import Source
+from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.source import Source
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse
+from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
@@ -595,7 +595,7 @@ def paced(engine: hs.Engine) -> AdaptivePacing:
     drafter = engine.drafter
     assert drafter is not None
     rows = tuple((n, 0.01 * (1 + 0.002 * n)) for n in (1, 2, 4, 8, 16, 32, 64))
-    costs = Costs(rows, 0.0, {drafter.name: DraftCost(0.0, 0.001, 0.0, 0.1)})
+    costs = StepCosts(rows, 0.0, {drafter.name: DraftCost(0.0, 0.001, 0.0, 0.1)})
     return AdaptivePacing([Source(drafter.name, drafter.limit, tuple(drafter.sizes))], costs)
 
 

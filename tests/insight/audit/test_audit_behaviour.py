@@ -16,7 +16,6 @@ from headstart.insight.audit.checks import BehaviourResult
 from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.rounding import Rounding
 from headstart.insight.audit.subject import Ask, Completion
-from headstart.types import Sampling
 
 EXACT = Rounding(0.0, 0.0, 0.0, 0.0, 10, "exact")
 K = 4
@@ -42,11 +41,8 @@ class Broken:
     happens: Callable[[Ask, Completion], Completion]
     name: str = "broken"
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        return self.sample_batch([Ask(tuple(prompt), sampling)] * count)
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
-        drawn = self.subject.sample_batch(asks)
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        drawn = self.subject.sample(asks)
         return [self.happens(ask, completion) for ask, completion in zip(asks, drawn, strict=True)]
 
     def describe(self) -> dict[str, Any]:
@@ -153,8 +149,8 @@ def test_stops_that_are_missed_at_some_offsets_only(engine: hs.Engine, prompts: 
 def test_min_tokens_that_is_not_kept(engine: hs.Engine, prompts: Any) -> None:
     @dataclass
     class Forgetful(Broken):
-        def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
-            return super().sample_batch([Ask(ask.prompt, replace(ask.sampling, min_tokens=0)) for ask in asks])
+        def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+            return super().sample([Ask(ask.prompt, replace(ask.sampling, min_tokens=0)) for ask in asks])
 
     subject = Forgetful(EngineSubject(engine), lambda ask, completion: completion)
     assert statuses(audited(engine, prompts[:1], subject))["min_tokens"] == "failed"
@@ -176,7 +172,7 @@ def test_a_text_that_changes_from_call_to_call_accuses_nobody(engine: hs.Engine,
 
 
 def test_what_cannot_be_tested_says_why(engine: hs.Engine, prompts: Any, tmp_path: Path) -> None:
-    result = audit_behaviour(EngineSubject(engine), None, prompts, None, k=K, tells_tokens=False)
+    result = audit_behaviour(EngineSubject(engine), None, prompts, None, k=K, gives_tokens=False)
     details = {check.name: check.detail for check in result.checks if check.status == "not tested"}
     assert details["logprobs"] == "there are no reference weights"
     assert details["stop tokens"] == "the server tells no tokens"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headstart.errors import InvalidFile, InvalidOption
-from headstart.insight.audit.certificate import Certificate, read_certificate
-from headstart.insight.audit.checks import BehaviourResult, Check, checked
+from headstart.errors import InvalidOption
+from headstart.insight.audit.certificate import Certificate
+from headstart.insight.audit.checks import BehaviourResult, Check, Trial, check
 from headstart.insight.provenance import Provenance
 
 
@@ -47,33 +47,28 @@ def test_one_verdict(parts: dict[str, str], verdict: str, code: int) -> None:
     made = certificate(**parts)
     assert (made.verdict, made.exit_code) == (verdict, code)
     if verdict in parts.values():
-        assert verdict in made.reasons[0], "the part that decides is told first"
+        assert verdict in made.reasons[0], "the part that decides comes first"
 
 
 def test_the_json_can_be_read_back(tmp_path: Path) -> None:
     made = certificate(sampling="undecided", greedy="lossless")
-    record = read_certificate(made.write(tmp_path / "new" / "c.json"))
+    record = json.loads(made.write(tmp_path / "new" / "c.json").read_text(encoding="utf-8"))
     assert record == made.record()
     assert (record["headstart_audit"], record["verdict"], record["exit_code"]) == (1, "undecided", 2)
     assert record["parts"]["sampling"]["value"] == "inf", "JSON knows no infinity"
     assert record["provenance"]["versions"]["headstart"]
 
 
-def test_what_is_no_certificate(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    for text in ("{", "[]", '{"headstart_audit": 2}', '{"headstart_bench": 1}'):
-        file.write_text(text)
-        with pytest.raises(InvalidFile):
-            read_certificate(file)
-    with pytest.raises(InvalidFile):
-        read_certificate(tmp_path / "none.json")
+    file.write_text("{")
     with pytest.raises(InvalidOption, match="cannot write"):
-        certificate().write(tmp_path / "c.json" / "d.json")
+        certificate().write(file / "d.json")
 
 
 def test_checks_come_to_a_verdict() -> None:
-    passed, failed = checked("a", 3, [], kept="all", untested=""), checked("b", 3, ["x"], kept="", untested="")
-    untested, noted = checked("c", 0, [], kept="", untested="no way"), Check("d", "noted", "differs")
+    passed, failed = check("a", lambda: Trial(3, [], "all")), check("b", lambda: Trial(3, ["x"], ""))
+    untested, noted = check("c", lambda: Trial(0, [], "", "no way")), Check("d", "noted", "differs")
     assert BehaviourResult((passed, untested, noted)).verdict == "lossless"
     assert BehaviourResult((passed, failed)).verdict == "not lossless"
     assert BehaviourResult((untested, noted)).verdict == "undecided"

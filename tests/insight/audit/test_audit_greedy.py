@@ -14,7 +14,7 @@ import headstart as hs
 from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.greedy import GreedyResult, audit_greedy
 from headstart.insight.audit.rounding import Rounding, measure_rounding, transformers_logits
-from headstart.insight.audit.subject import Completion
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.model import loading
 from headstart.model.runner import ModelRunner
 from headstart.types import Sampling
@@ -24,17 +24,15 @@ EXACT = Rounding(0.0, 0.0, 0.0, 0.0, 10, "exact")
 
 
 @dataclass
-class Says:
-    """A subject that says this."""
+class Writes:
+    """A subject that writes these tokens."""
 
     tokens: tuple[tuple[int, ...], ...]
-    name: str = "says"
-    asked: int = 0
+    name: str = "writes"
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        assert sampling.greedy
-        self.asked += 1
-        return [Completion(self.tokens[(self.asked - 1) % len(self.tokens)], "length")] * count
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        assert all(ask.sampling.greedy for ask in asks)
+        return [Completion(self.tokens[i % len(self.tokens)], "length") for i in range(len(asks))]
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name}
@@ -58,9 +56,9 @@ class Laws:
         return {}
 
 
-def judged(said: tuple[int, ...], logits: Sequence[Sequence[float]], margin: float) -> GreedyResult:
+def judged(tokens: tuple[int, ...], logits: Sequence[Sequence[float]], margin: float) -> GreedyResult:
     rounding = replace(EXACT, margin=margin)
-    return audit_greedy(Says((said,)), Laws(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token])
+    return audit_greedy(Writes((tokens,)), Laws(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token])
 
 
 def test_a_tie_a_bug_and_what_comes_after_them() -> None:
@@ -92,7 +90,7 @@ def test_nothing_seen_decides_nothing() -> None:
 
 def test_tokens_that_count_as_one() -> None:
     result = audit_greedy(
-        Says(((0,),)), Laws([[1.0, 0.0, 5.0, 0.0]]), [[1]], NEW, EXACT, spell=str, standing=np.array([0, 1, 0, 3])
+        Writes(((0,),)), Laws([[1.0, 0.0, 5.0, 0.0]]), [[1]], NEW, EXACT, spell=str, token_class=np.array([0, 1, 0, 3])
     )
     assert result.verdict == "lossless", "2 is the likeliest, and 2 counts as 0"
 
@@ -113,7 +111,7 @@ PROMPTS = [[5, 6, 5, 6, 5], [9] * 12, [3, 80, 41]]
 def test_a_correct_engine(options: dict[str, Any], load: Callable[..., hs.Engine], tiny: Callable[..., str]) -> None:
     engine = load("llama", tiny("llama", noise=0.02))
     plain = EngineSubject(engine.plain())
-    rounding = measure_rounding(engine.target, texts_of(engine.plain(), PROMPTS), NEW)
+    rounding = measure_rounding(EngineReference.of(engine), texts_of(engine.plain(), PROMPTS), NEW)
     result = audit_greedy(
         EngineSubject(engine), EngineReference.of(engine), PROMPTS, replace(NEW, **options), rounding,
         spell=str, plain=plain,
@@ -133,10 +131,10 @@ def test_one_swapped_token_is_found_where_it_is(load: Callable[..., hs.Engine]) 
     before = engine.generate(prompt, Sampling(max_tokens=7, ignore_eos=True)).tokens
     runner_up = int(np.argsort(reference.laws(prompt, before, Sampling(temperature=1.0))[-1])[-2])
     after = engine.generate([*prompt, *before, runner_up], Sampling(max_tokens=16, ignore_eos=True)).tokens
-    said = Says(((*before, runner_up, *after),))
+    subject = Writes(((*before, runner_up, *after),))
     cold = Sampling(max_tokens=24, ignore_eos=True)
-    rounding = measure_rounding(engine.target, texts_of(engine, PROMPTS), NEW)
-    result = audit_greedy(said, reference, [prompt], cold, rounding, spell=str)
+    rounding = measure_rounding(EngineReference.of(engine), texts_of(engine, PROMPTS), NEW)
+    result = audit_greedy(subject, reference, [prompt], cold, rounding, spell=str)
     (bug,) = result.divergences
     assert (bug.position, bug.said, bug.verdict) == (7, runner_up, "bug")
     assert bug.second == runner_up
@@ -146,7 +144,7 @@ def test_row_kernels_round_the_same_at_every_width(load: Callable[..., hs.Engine
     engine = load("llama", dtype="bfloat16")
     if not engine.target.width_invariant:
         pytest.skip("no row kernels on this machine")
-    rounding = measure_rounding(engine.target, texts_of(engine, PROMPTS), NEW)
+    rounding = measure_rounding(EngineReference.of(engine), texts_of(engine, PROMPTS), NEW)
     assert (rounding.margin, rounding.logprob, rounding.variation) == (0, 0, 0)
     assert "the same bits" in rounding.how
 
@@ -158,7 +156,9 @@ def test_another_implementation_rounds_otherwise(load: Callable[..., hs.Engine],
         engine = load("llama", dtype=dtype)
         other = transformers_logits(tiny("llama"), engine.target.dtype, engine.target.device)
         texts = texts_of(engine, PROMPTS)
-        measured[dtype] = measure_rounding(engine.target, texts, NEW, other=other, other_name="transformers' own")
+        measured[dtype] = measure_rounding(
+            EngineReference.of(engine), texts, NEW, other=other, other_name="transformers' own"
+        )
     assert 0 < measured["float32"].margin < 1e-3 < measured["bfloat16"].margin < 1.0
     for rounding in measured.values():
         assert 0 < rounding.variation < rounding.variation_most

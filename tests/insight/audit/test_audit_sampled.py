@@ -14,23 +14,29 @@ from support.audit_toys import Law, ToyReference, ToySubject, Wrong, powered
 from headstart.errors import HeadstartError, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.insight.audit.betting import Pool
 from headstart.insight.audit.biases import BIASES, TO_GUESSES, at_effect, distance, redraw
-from headstart.insight.audit.effects import LowerBound, distance_of
-from headstart.insight.audit.laws import KEPT, Block, Places
-from headstart.insight.audit.sampled import Progress, SampledResult, SampledSettings, audit_sampling
-from headstart.insight.audit.subject import Ask, Completion, sample_all
+from headstart.insight.audit.bound import LowerBound
+from headstart.insight.audit.findings import SampledResult
+from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.prefixes import KEPT, Block, Prefixes
+from headstart.insight.audit.sampled import audit_sampling
+from headstart.insight.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
 PROMPTS = ((1, 2), (3,), (4, 5))
 WARM = Sampling(temperature=1.0, max_tokens=8)
 
 
+def plan(**options: Any) -> AuditPlan:
+    return AuditPlan(**{"effect": 0.03, "replicates": 20, "sample_tokens": 8, **options})
+
+
 def audit(
-    wrong: Wrong | None = None, *, reference: ToyReference | None = None, seed: int = 0, **settings: Any
+    wrong: Wrong | None = None, *, reference: ToyReference | None = None, seed: int = 0, **options: Any
 ) -> SampledResult:
     reference = ToyReference() if reference is None else reference
-    settings = {"replicates": 20, "max_tokens": 8, "seed": seed, **settings}
+    asked = plan(seed=seed, **options)
     subject = ToySubject(reference, seed=1000 + seed, wrong=wrong)
-    return audit_sampling(subject, reference, PROMPTS, SampledSettings(**settings))
+    return audit_sampling(subject, reference, asked.asks(PROMPTS), asked)
 
 
 def blocks(
@@ -39,15 +45,15 @@ def blocks(
     """What an audit of `count` batches would bet on, of a subject like this."""
     reference = ToyReference() if reference is None else reference
     asks = [Ask(prompt, WARM) for prompt in PROMPTS]
-    places = Places(reference, asks, ToyReference(reference.vocab, seed=1))
+    prefixes = Prefixes(reference, asks, ToyReference(reference.vocab, seed=1))
     subject = ToySubject(reference, seed=seed, wrong=wrong)
     found = []
     for _ in range(count):
         turn = [i % 3 for i in range(size)]
-        texts = [(ask, subject.sample(asks[ask].prompt, WARM, 1)[0].tokens) for ask in turn]
-        met = [place for ask, text in texts for place in places.along(ask, text)]
+        texts = [(ask, subject.sample([asks[ask]])[0].tokens) for ask in turn]
+        met = [prefix for ask, text in texts for prefix in prefixes.along(ask, text)]
         found.append(Block.of(met, [token for _, text in texts for token in text]))
-        places.settle()
+        prefixes.settle()
     return found
 
 
@@ -78,7 +84,7 @@ def at_most(share: float, level: float, trials: int) -> bool:
 def test_bets_against_the_truth_are_won_as_seldom_as_stated(vocab: int, audits: int) -> None:
     """Audits over the same places, tokens drawn from p."""
     met = blocks(12, 48, reference=ToyReference(vocab))
-    pool = Pool.of(audits, tolerance=0.0, expected=200, suspect=True)
+    pool = Pool.of(audits, tolerance=0.0, expected=200, knows_draft=True)
     most = highest(pool, met, lambda block: block.p, audits)
     for level in (0.01, 0.05, 0.3):
         assert at_most(alarms(most, level), level, audits), (level, alarms(most, level))
@@ -89,13 +95,13 @@ def test_every_payoff_is_fair_under_every_law_that_is_tolerated(tolerance: float
     """Exactly: the mean of each variant's payoff under the worst law within the tolerance, after some learning."""
     *before, last = blocks(6, 48)
     classes = last.p.shape[1]
-    pool = Pool.of(classes, tolerance=tolerance, expected=200, suspect=True)
+    pool = Pool.of(classes, tolerance=tolerance, expected=200, knows_draft=True)
     for block in before:
         pool.bet(block, np.tile(block.drawn, (classes, 1)))
     moved = set()
     for i in range(0, len(last), 7):
         at = slice(i, i + 1)
-        one = Block(last.places[at], last.p[at], last.scores[at], last.buckets[at], last.drawn[at])
+        one = Block(last.prefixes[at], last.p[at], last.scores[at], last.buckets[at], last.drawn[at])
         for bettor in pool.bettors:
             payoffs = np.exp(bettor.payoffs(one, np.arange(classes)[:, None]))  # [C, T]
             worst = one.p[0] @ payoffs + tolerance * np.ptp(payoffs, 0)
@@ -131,7 +137,7 @@ def test_within_the_tolerance_nobody_is_accused(bias: int) -> None:
 
     assert 0.7 * tolerance < distance(met[0].p, off(met[0])) < 1.001 * tolerance
     audits = 500
-    tolerant, strict = (Pool.of(audits, tolerance=each, expected=200, suspect=True) for each in (tolerance, 0.0))
+    tolerant, strict = (Pool.of(audits, tolerance=each, expected=200, knows_draft=True) for each in (tolerance, 0.0))
     assert at_most(alarms(highest(tolerant, met, off, audits), level), level, audits)
     assert alarms(highest(strict, met, off, audits), level) > 0.1, "the tolerance made no difference"
 
@@ -188,23 +194,23 @@ def test_tokens_that_are_impossible_are_proof_at_the_second_or_third() -> None:
     def beyond(p: Law, tokens: tuple[int, ...]) -> Law:
         return 0.97 * p + 0.03 * (p == 0) / (p == 0).sum()
 
-    result = audit(beyond, reference=reference, effect=0.01, samplings=(only,))
+    result = audit(beyond, reference=reference, effect=0.01, sampling=only)
     assert result.verdict == "not lossless"
     assert result.impossible >= 2
     assert any("probability 0" in reason for reason in result.reasons)
-    assert audit(reference=reference, effect=0.1, samplings=(only,)).impossible == 0
+    assert audit(reference=reference, effect=0.1, sampling=only).impossible == 0
 
 
 def test_texts_past_their_end_are_proof() -> None:
     class Going(ToySubject):
-        def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
+        def sample(self, asks: Sequence[Ask]) -> list[Completion]:
             return [
                 Completion((*each.tokens, 3), "length") if each.finish_reason == "stop" else each
-                for each in super().sample(prompt, sampling, count)
+                for each in super().sample(asks)
             ]
 
     reference = ToyReference()
-    result = audit_sampling(Going(reference), reference, PROMPTS, SampledSettings(replicates=10, max_tokens=8))
+    result = audit_sampling(Going(reference), reference, plan().asks(PROMPTS), plan(replicates=10))
     assert result.verdict == "not lossless"
     assert result.past_end > 0
     assert "went on" in result.reasons[0]
@@ -228,10 +234,10 @@ def test_power_is_the_share_that_is_caught() -> None:
     assert abs(sharper.share - caught) < 3 * math.sqrt(0.25 / trials), (sharper.share, caught)
 
 
-@pytest.mark.parametrize("suspect", [False, True])
-def test_biases_have_the_effect_they_are_given(suspect: bool) -> None:
+@pytest.mark.parametrize("knows_draft", [False, True])
+def test_biases_have_the_effect_they_are_given(knows_draft: bool) -> None:
     block = blocks(1, 48)[0]
-    for bias in (*BIASES, *([TO_GUESSES] if suspect else [])):
+    for bias in (*BIASES, *([TO_GUESSES] if knows_draft else [])):
         for effect in (0.01, 0.05):
             laws = at_effect(block, bias, effect)
             assert np.allclose(laws.sum(1), 1)
@@ -245,7 +251,7 @@ def test_the_lower_bound_is_below_the_truth() -> None:
     above = []
     for seed in range(20):
         bound = LowerBound(level)
-        pool = Pool.of(1, tolerance=0.0, expected=200, suspect=False)
+        pool = Pool.of(1, tolerance=0.0, expected=200, knows_draft=False)
         true = []
         for block in blocks(8, 48, wrong=wrong, seed=seed):
             bound.add(block, pool.favoured(block))
@@ -254,51 +260,26 @@ def test_the_lower_bound_is_below_the_truth() -> None:
             true.append(distance(block.p, biased))
         above.append(bound.value > np.mean(true))
     assert at_most(np.mean(above), level, len(above))
-    assert bound.value > 0.3 * np.mean(true), "a bound that says nothing"
-
-
-def test_distances_and_their_floors() -> None:
-    """A right subject's distance is noise; a wrong one's stands out by what is wrong, to within noise."""
-    reference, generator = ToyReference(), np.random.default_rng(0)
-    asks = [Ask((1, 2), WARM)]
-    above = []
-    for seed in range(20):
-        places, subject = Places(reference, asks), ToySubject(reference, seed=seed)
-        texts = [each.tokens for each in subject.sample((1, 2), WARM, 150)]
-        for text in texts:
-            places.along(0, text)
-        for depth in (1, 2):
-            found = distance_of(places, 0, texts, depth, generator)
-            assert found is not None
-            assert found.floor < found.floor_95
-            above.append(found.measured > found.floor_95)
-    assert at_most(np.mean(above), 0.05, len(above))
-
-    places, subject = Places(reference, asks), ToySubject(reference, wrong=powered(2.0))
-    texts = [each.tokens for each in subject.sample((1, 2), WARM, 2000)]
-    for text in texts:
-        places.along(0, text)
-    found = distance_of(places, 0, texts, 1, generator)
-    p = reference.law((1, 2), WARM)
-    truth = np.abs(p - p**2 / (p**2).sum()).sum() / 2
-    assert found is not None
-    assert found.floor_95 < truth
-    assert found.measured == pytest.approx(truth, abs=found.floor_95)
+    assert bound.value > 0.3 * np.mean(true), "a bound that is of no use"
 
 
 # -- how it goes about it ---------------------------------------------------------------------------------------------
 
 
 def test_it_stops_when_it_is_sure() -> None:
-    seen: list[Progress] = []
+    seen: list[tuple[int, int]] = []
     reference = ToyReference()
+    sure = plan(effect=0.1)
     result = audit_sampling(
-        ToySubject(reference), reference, PROMPTS, SampledSettings(effect=0.1, replicates=20, max_tokens=8), seen.append
-    )
+        ToySubject(reference), reference, sure.asks(PROMPTS), sure,
+        lambda part, done, most, words="": seen.append((done, most)),
+    )  # fmt: skip
     assert result.verdict == "lossless"
-    assert result.completions == seen[-1].completions < seen[-1].most
-    assert seen[-1].least >= 0.9
-    assert all(progress.least < 0.9 for progress in seen[:-1])
+    assert result.completions == seen[-1][0] < seen[-1][1]
+    assert [completions for completions, _, _ in result.curve] == [done for done, _ in seen]
+    *before, last = [power for _, _, power in result.curve]
+    assert last >= 0.9
+    assert all(power < 0.9 for power in before)
     assert all(power.share >= 0.9 for power in result.powers if power.counted)
     assert reference.asked < result.tokens, "each prefix is asked about once, a text's all together"
 
@@ -331,72 +312,61 @@ def test_the_record_is_json() -> None:
     record = json.loads(json.dumps(audit(effect=0.1).record()))
     assert record["verdict"] == "lossless"
     assert set(record["power"]) == {bias.name for bias in BIASES}
-    assert record["total_variation"]["beginnings"][0]["floor_95"] > 0
+    assert record["total_variation"]["at_least"] == 0.0
     assert record["settings"]["level"] == 0.01
     assert len(record["asks"]) == 3
 
 
 def test_large_vocabularies_are_lumped_and_nothing_is_lost_of_the_mass() -> None:
     reference = ToyReference(700)
-    places = Places(reference, [Ask((1, 2), WARM)])
+    prefixes = Prefixes(reference, [Ask((1, 2), WARM)])
     p = reference.law((1, 2), WARM)
     unlikely = int(p.argmin())
-    place = places.along(0, (unlikely,))[0]
-    assert len(place.ids) == KEPT
-    assert place.p.sum() == pytest.approx(1)
-    assert place.p[place.class_of(int(p.argmax()))] == pytest.approx(p.max())
-    assert place.class_of(int(p.argmax())) == 0
-    assert place.class_of(unlikely) == place.rest
-    assert place.class_of(699) < KEPT, "what ends the text is kept apart"
-    assert place.class_of(-1) == place.impossible
-    cut = Places(reference, [Ask((1, 2), Sampling(temperature=1.0, top_k=200))]).along(0, (unlikely,))[0]
+    prefix = prefixes.along(0, (unlikely,))[0]
+    assert len(prefix.ids) == KEPT
+    assert prefix.p.sum() == pytest.approx(1)
+    assert prefix.p[prefix.class_of(int(p.argmax()))] == pytest.approx(p.max())
+    assert prefix.class_of(int(p.argmax())) == 0
+    assert prefix.class_of(unlikely) == prefix.rest
+    assert prefix.class_of(699) < KEPT, "what ends the text is kept apart"
+    assert prefix.class_of(-1) == prefix.impossible
+    cut = Prefixes(reference, [Ask((1, 2), Sampling(temperature=1.0, top_k=200))]).along(0, (unlikely,))[0]
     order = np.argsort(-p)
     first, last, *outside = (cut.class_of(int(token)) for token in order[[0, 199, 200, 699]])
     assert (first, last, outside) == (0, cut.rest, [cut.impossible] * 2)
-
-
-def test_subjects_are_asked_ask_by_ask_and_answer_in_order() -> None:
-    class Echo:
-        name = "echo"
-        calls: list[tuple[Any, int]] = []
-
-        def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-            self.calls.append((prompt, count))
-            return [Completion((*prompt, i), "length") for i in range(count)]
-
-        def describe(self) -> dict[str, Any]:
-            return {}
-
-    a, b = Ask((1,), WARM), Ask((2,), WARM)
-    assert [each.tokens for each in sample_all(Echo(), [a, b, a])] == [(1, 0), (2, 0), (1, 1)]
-    assert Echo.calls == [((1,), 2), ((2,), 1)]
 
 
 @pytest.mark.parametrize(
     ("given", "error"),
     [
         ({"level": 0.0}, InvalidOption),
-        ({"tolerance": 0.03, "effect": 0.03}, InvalidOption),
-        ({"samplings": (Sampling(),)}, InvalidOption),
-        ({"samplings": ()}, InvalidOption),
+        ({"effect": 0.0}, InvalidOption),
+        ({"sampling": Sampling()}, InvalidOption),
         ({"replicates": 1}, InvalidOption),
         ({"nonsense": 1}, InvalidOption),
     ],
 )
-def test_bad_settings_are_refused(given: dict[str, Any], error: type[HeadstartError]) -> None:
+def test_bad_plans_are_refused(given: dict[str, Any], error: type[HeadstartError]) -> None:
     with pytest.raises(error):
-        SampledSettings(**given)
+        AuditPlan(**given)
 
 
 def test_bad_input_is_refused() -> None:
     reference = ToyReference()
+    subject = ToySubject(reference)
     for prompts in ((), ((),)):
         with pytest.raises(InvalidPrompt, match="needs prompts"):
-            audit_sampling(ToySubject(reference), reference, prompts)
+            plan().asks(prompts)
+        with pytest.raises(InvalidPrompt, match="needs prompts"):
+            audit_sampling(subject, reference, [Ask(prompt, WARM) for prompt in prompts], plan())
+    with pytest.raises(InvalidOption, match="temperature above 0"):
+        audit_sampling(subject, reference, [Ask((1,), Sampling())], plan())
+    with pytest.raises(InvalidOption, match="hides an effect"):
+        audit_sampling(subject, reference, [Ask((1,), WARM)], plan(), tolerance=0.03)
 
     class Broken(ToyReference):
         def law(self, prefix: Sequence[int], sampling: Sampling) -> Law:
             return np.full(self.vocab, np.nan)
 
     with pytest.raises(NonFiniteLogits, match="no law after"):
-        audit_sampling(ToySubject(reference), Broken(), PROMPTS, SampledSettings(replicates=10))
+        audit_sampling(subject, Broken(), plan().asks(PROMPTS), plan(replicates=10))

@@ -13,8 +13,10 @@ from support import planted_bugs as bugs
 
 import headstart as hs
 from headstart.errors import ContextExceeded
-from headstart.insight.audit.engines import EngineReference, EngineSubject, numeric_noise
-from headstart.insight.audit.sampled import SampledResult, SampledSettings, audit_sampling
+from headstart.insight.audit.engines import EngineReference, EngineSubject
+from headstart.insight.audit.findings import SampledResult
+from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.sampled import audit_sampling
 from headstart.insight.audit.subject import Ask
 from headstart.types import Sampling
 
@@ -32,14 +34,15 @@ MANY = (
 )
 
 
-def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **settings: Any) -> SampledResult:
-    settings = {"effect": 0.1, "replicates": 20, "max_samples": 1500, "batch": 48, **settings}
+def audit(engine: hs.Engine, *samplings: Sampling, knows_draft: bool = True, **options: Any) -> SampledResult:
+    plan = AuditPlan(**{"effect": 0.1, "replicates": 20, "max_samples": 1500, "batch": 48, **options})
+    each = [replace(plan, sampling=sampling) for sampling in samplings]
     return audit_sampling(
         EngineSubject(engine, seed=3),
         EngineReference.of(engine),
-        PROMPTS,
-        SampledSettings(samplings=samplings, **settings),
-        suspect=EngineReference.of_draft(engine) if knows_draft else None,
+        [ask for prompt in PROMPTS for one in each for ask in one.asks([prompt])],
+        plan,
+        draft=EngineReference.of_draft(engine) if knows_draft else None,
     )
 
 
@@ -159,27 +162,14 @@ def test_a_prompt_is_read_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(other, fresh)
 
 
-def test_the_noise_of_arithmetic_is_what_changes_with_the_width(load: Load, tiny: Tiny) -> None:
-    """None where rows do not see the width; small in float32 otherwise; more than that between two models."""
-    text = [(Ask((5, 6, 7), WARM), (1, 2, 3, 4))]
-    engine = load("llama")
-    assert engine.target.width_invariant
-    alone = EngineReference.of(engine, rows=1)
-    assert numeric_noise(EngineReference.of(engine), alone, text) == 0
-    other = load("gpt2")
-    assert not other.target.width_invariant
-    noise = numeric_noise(EngineReference.of(other), EngineReference.of(other, rows=1), text)
-    assert noise < 1e-4
-    assert numeric_noise(alone, EngineReference.of(load(tiny("llama", noise=0.03))), text) > 0.01
-
-
 def test_completions_have_seeds_of_their_own(load: Load) -> None:
     engine = load("llama")
     subject = EngineSubject(engine, seed=1)
     sampling = Sampling(temperature=1.0, max_tokens=6, seed=5)
-    texts = subject.sample([5, 6, 7], sampling, 5) + subject.sample([5, 6, 7], sampling, 5)
+    ask = Ask((5, 6, 7), sampling)
+    texts = subject.sample([ask] * 5) + subject.sample([ask] * 5)
     assert len({text.tokens for text in texts}) == 10
-    again = EngineSubject(engine, seed=1).sample([5, 6, 7], sampling, 10)
+    again = EngineSubject(engine, seed=1).sample([ask] * 10)
     assert [text.tokens for text in again] == [text.tokens for text in texts]
     assert subject.describe()["drafter"] == "none"
 

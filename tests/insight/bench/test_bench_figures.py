@@ -9,7 +9,7 @@ import pytest
 from support import bench_runs as made
 
 from headstart import theory
-from headstart.insight.bench import FAST, PLAIN, Round, summarise, sweep_points
+from headstart.insight.bench import FAST, PLAIN, Trial, summarise, sweep_points
 from headstart.insight.bench.machine import least
 from headstart.insight.bench.records import SourceRecord
 from headstart.insight.bench.sweep import here, step_costs, why_not_predicted
@@ -33,9 +33,9 @@ def test_a_hiccup_of_the_machine_spoils_one_repetition_not_the_speedup() -> None
 
 
 def test_texts_of_different_lengths_compare_by_time_per_token() -> None:
-    slow = Round(PLAIN, 0, 0, 1.0, (made.run(0, 1.0, tokens=10),))
-    fast = Round(FAST, 0, 0, 1.0, (made.run(0, 1.0, tokens=30, forwards=10),))
-    found = summarise(made.result([[1.0]], [[1.0]], rounds=(slow, fast)))[0]
+    slow = Trial(PLAIN, 0, 0, 1.0, (made.run(0, 1.0, tokens=10),))
+    fast = Trial(FAST, 0, 0, 1.0, (made.run(0, 1.0, tokens=30, forwards=10),))
+    found = summarise(made.result([[1.0]], [[1.0]], trials=(slow, fast)))[0]
     assert found.speedup.value == pytest.approx(3.0)
     assert found.tokens_per_forward.value == pytest.approx(3.0)
     assert not found.speedup.known, "one prompt has no scatter"
@@ -66,9 +66,9 @@ def test_the_parts_of_the_time_add_up() -> None:
 
 def test_acceptance_is_added_up_by_position_over_runs_of_different_depth() -> None:
     runs = (made.run(0, 1.0, tested=(10, 6), kept=(6, 3)), made.run(0, 1.0, tested=(5, 2, 1), kept=(2, 1, 1)))
-    rounds = [Round(PLAIN, 0, 0, 1.0, (made.run(0, 1.0),)), Round(PLAIN, 0, 1, 1.0, (made.run(0, 1.0),))]
-    rounds += [Round(FAST, 0, repetition, 1.0, (each,)) for repetition, each in enumerate(runs)]
-    found = summarise(made.result([[1.0]], [[1.0]], rounds=tuple(rounds)))[0]
+    trials = [Trial(PLAIN, 0, 0, 1.0, (made.run(0, 1.0),)), Trial(PLAIN, 0, 1, 1.0, (made.run(0, 1.0),))]
+    trials += [Trial(FAST, 0, repetition, 1.0, (each,)) for repetition, each in enumerate(runs)]
+    found = summarise(made.result([[1.0]], [[1.0]], trials=tuple(trials)))[0]
     assert [(p.judged, p.accepted) for p in found.positions] == [(15, 8), (8, 4), (1, 1)]
     assert found.positions[0].share == proportion(8, 15)
     assert found.alpha == pytest.approx(13 / 24)
@@ -84,21 +84,21 @@ def test_categories_are_told_apart_in_their_order() -> None:
 
 def test_of_an_interrupted_bench_only_finished_pairs_count() -> None:
     whole = made.result([[1.0, 1.0], [4.0, 4.0]], [[0.5, 0.5], [1.0, 1.0]])
-    cut = replace(whole, rounds=whole.rounds[:-1], complete=False)  # the last repetition of the second prompt
+    cut = replace(whole, trials=whole.trials[:-1], complete=False)  # the last repetition of the second prompt
     found = summarise(cut)
-    assert found[0].rounds == 3
+    assert found[0].trials == 3
     assert found[0].speedup.value == pytest.approx(5 / 1.5)
     assert "interrupted" in conclude(cut, found).headline
-    assert summarise(replace(whole, rounds=())) == []
-    assert summarise(replace(whole, rounds=whole.rounds[:1])) != [], "one lane alone: all lanes that there are"
+    assert summarise(replace(whole, trials=())) == []
+    assert summarise(replace(whole, trials=whole.trials[:1])) != [], "one arm alone: all arms that there are"
 
 
 def test_a_batch_is_one_unit_and_its_speedup_is_that_of_throughput() -> None:
     """Two prompts at once, 20 tokens in 2 s plain; 20 in 0.5 s: four times the tokens per second."""
     pair = tuple(made.run(index, 2.0) for index in range(2))
     quick = tuple(made.run(index, 0.5, forwards=5) for index in range(2))
-    rounds = (Round(PLAIN, 0, 0, 2.0, pair), Round(FAST, 0, 0, 0.5, quick))
-    whole = made.result([[1.0], [1.0]], [[1.0], [1.0]], rounds=rounds, units=((0, 1),))
+    trials = (Trial(PLAIN, 0, 0, 2.0, pair), Trial(FAST, 0, 0, 0.5, quick))
+    whole = made.result([[1.0], [1.0]], [[1.0], [1.0]], trials=trials, units=((0, 1),))
     found = summarise(whole)[0]
     assert found.speedup.value == pytest.approx(4.0)
     assert (found.units, found.prompts) == (1, 2)
@@ -108,9 +108,9 @@ def test_a_batch_is_one_unit_and_its_speedup_is_that_of_throughput() -> None:
 
 def test_energy_is_per_token_and_unknown_where_one_round_has_none() -> None:
     whole = made.result([[1.0], [1.0]], [[0.5], [0.5]])
-    told = replace(whole, rounds=tuple(replace(each, joules=5.0) for each in whole.rounds), no_energy="")
+    told = replace(whole, trials=tuple(replace(each, joules=5.0) for each in whole.trials), no_energy="")
     assert summarise(told)[0].plain.joules == pytest.approx(10 / 20)
-    assert summarise(replace(told, rounds=(whole.rounds[0], *told.rounds[1:])))[0].plain.joules is None
+    assert summarise(replace(told, trials=(whole.trials[0], *told.trials[1:])))[0].plain.joules is None
 
 
 # -- verdicts --------------------------------------------------------------------------------------------------------
@@ -136,15 +136,15 @@ def test_verdicts(fast: list[float], kind: str, words: str) -> None:
 def test_the_verdict_says_why_speculation_was_off() -> None:
     whole = made.result([[1.0], [1.0]], [[0.5], [0.5]])
     off = made.run(0, 0.5, forwards=5, on=False, reason="the drafter raised ValueError: no")
-    broken = replace(whole, rounds=(*whole.rounds[:2], replace(whole.rounds[2], runs=(off,)), whole.rounds[3]))
+    broken = replace(whole, trials=(*whole.trials[:2], replace(whole.trials[2], runs=(off,)), whole.trials[3]))
     found = summarise(broken)
     assert found[0].off == {"the drafter raised ValueError: no": 1}
     assert "off in 1 of 2 runs: the drafter raised" in " ".join(conclude(broken, found).reasons)
 
 
 def test_without_a_single_draft_both_sides_are_plain() -> None:
-    rounds = tuple(Round(lane, 0, 0, 1.0, (made.run(0, 1.0),)) for lane in (PLAIN, FAST))
-    whole = made.result([[1.0]], [[1.0]], rounds=rounds)
+    trials = tuple(Trial(arm, 0, 0, 1.0, (made.run(0, 1.0),)) for arm in (PLAIN, FAST))
+    whole = made.result([[1.0]], [[1.0]], trials=trials)
     found = conclude(whole, summarise(whole))
     assert (found.kind, here(whole, summarise(whole)[0])) == ("info", None)
 
@@ -152,8 +152,8 @@ def test_without_a_single_draft_both_sides_are_plain() -> None:
 @pytest.mark.parametrize(("engine", "words"), [({}, "please report"), ({"dtype": "bfloat16"}, "change places")])
 def test_texts_that_part_are_said_with_what_it_means(engine: dict[str, str], words: str) -> None:
     whole = made.result([[1.0], [1.0]], [[0.5], [0.5]], engine={**made.ENGINE, **engine})
-    parted = replace(whole.rounds[3], runs=(replace(whole.rounds[3].runs[0], differs_at=4),))
-    whole = replace(whole, rounds=(*whole.rounds[:3], parted))
+    parted = replace(whole.trials[3], runs=(replace(whole.trials[3].runs[0], differs_at=4),))
+    whole = replace(whole, trials=(*whole.trials[:3], parted))
     reasons = " ".join(conclude(whole, summarise(whole)).reasons)
     assert "in 1 of 2 runs" in reasons
     assert words in reasons
@@ -211,7 +211,7 @@ def test_the_sweep_is_measured_by_pairs_and_predicted_by_the_formula() -> None:
     """No overhead and no prompt to read: then the prediction is theory's own, with acceptance of the longest K."""
     costs = StepCosts(((1, 0.1), (2, 0.1), (3, 0.12)), drafts={"D": DraftCost(0.0, 0.02)})
 
-    def lane(name: str, seconds: float, forwards: int, k: int) -> Round:
+    def arm(name: str, seconds: float, forwards: int, k: int) -> Trial:
         drafts = SourceRecord(forwards, k * forwards, k * forwards, 10 - forwards)
         judged = {"tested": (5, 3), "kept": (3, 1)} if k == 2 else {"tested": (5,), "kept": (3,)}
         each = made.run(
@@ -219,11 +219,11 @@ def test_the_sweep_is_measured_by_pairs_and_predicted_by_the_formula() -> None:
             parts={"draft": 0.0, "verify": seconds, "law": 0.0, "commit": 0.0},
             **({"sources": {"D": drafts}, **judged} if k else {}),
         )  # fmt: skip
-        return Round(name, 0, 0, seconds, (each,))
+        return Trial(name, 0, 0, seconds, (each,))
 
-    sweep = (lane(PLAIN, 1.0, 10, 0), lane("K=1", 0.8, 6, 1), lane("K=2", 0.5, 5, 2))
-    main = (lane(PLAIN, 1.0, 10, 0), lane(FAST, 0.5, 5, 2))
-    whole = made.result([[1.0]], [[0.5]], rounds=main, sweep=sweep, costs=costs)
+    sweep = (arm(PLAIN, 1.0, 10, 0), arm("K=1", 0.8, 6, 1), arm("K=2", 0.5, 5, 2))
+    main = (arm(PLAIN, 1.0, 10, 0), arm(FAST, 0.5, 5, 2))
+    whole = made.result([[1.0]], [[0.5]], trials=main, sweep=sweep, costs=costs)
     one, two = sweep_points(whole)
     assert (one.k, two.k) == (1, 2)
     assert (one.speedup.value, two.speedup.value) == pytest.approx((1.25, 2.0))
@@ -236,13 +236,13 @@ def test_the_sweep_is_measured_by_pairs_and_predicted_by_the_formula() -> None:
 
 def test_a_sweep_that_cannot_be_predicted_says_why() -> None:
     whole = made.result([[1.0]], [[0.5]])
-    lanes = tuple(replace(each, lane="K=3" if each.lane == FAST else PLAIN) for each in whole.rounds)
-    swept = replace(whole, sweep=lanes)
+    arms = tuple(replace(each, arm="K=3" if each.arm == FAST else PLAIN) for each in whole.trials)
+    swept = replace(whole, sweep=arms)
     assert why_not_predicted(swept) == ""
     assert math.isfinite(sweep_points(swept)[0].predicted)
-    tree = replace(lanes[1], runs=(replace(lanes[1].runs[0], chains=False),))
+    tree = replace(arms[1], runs=(replace(arms[1].runs[0], chains=False),))
     cases = {
-        "trees": replace(swept, sweep=(lanes[0], tree)),
+        "trees": replace(swept, sweep=(arms[0], tree)),
         "not measured": replace(swept, costs=None),
         "cost of D": replace(swept, costs=StepCosts(((1, 0.1),))),
     }

@@ -18,8 +18,8 @@ from headstart.insight.bench.energy import Meter
 @pytest.fixture
 def result() -> BenchResult:
     whole = made.result([[1.0, 1.1], [4.0, 4.1]], [[0.5, 0.5], [1.0, 1.1]])
-    lanes = tuple(replace(each, lane="K=3" if each.lane == "speculative" else "plain") for each in whole.rounds)
-    return replace(whole, sweep=lanes)
+    arms = tuple(replace(each, arm="K=3" if each.arm == "speculative" else "plain") for each in whole.trials)
+    return replace(whole, sweep=arms)
 
 
 def test_there_and_back(result: BenchResult, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def damaged(result: BenchResult, change: Any) -> str:
         (lambda d: d.pop("rounds"), "no 'rounds'"),
         (lambda d: d["rounds"][0].pop("seconds"), "seconds"),
         (lambda d: d["rounds"][0].update(seconds=0), "took 0 seconds"),
-        (lambda d: d["rounds"][0].update(seconds="long"), "took long seconds"),
+        (lambda d: d["rounds"][0].update(seconds="long"), "seconds in rounds.0.* number"),
         (lambda d: d["rounds"][0].update(unit=9), "unit that is not there"),
         (lambda d: d["rounds"][0].update(lane="K=1"), "lane"),
         (lambda d: d["rounds"][0]["runs"][0].update(prompt=9), "prompt that is not there"),
@@ -125,13 +125,13 @@ def test_energy_is_that_of_the_packages_with_wraparound(tmp_path: Path) -> None:
     zone(tmp_path, 0, "package-0", 400_100)
     zone(tmp_path, 1, "package-1", 100_000)  # wrapped around
     zone(tmp_path, 2, "psys", 999)  # counts what the packages count
-    assert meter.works
+    assert meter.ranges
     assert meter.since(before) == pytest.approx(0.4 + 0.2)
 
 
 def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     meter = Meter.of_this_machine(tmp_path / "none")
-    assert not meter.works
+    assert not meter.ranges
     assert "no energy counter" in meter.reason
     assert meter.since(meter.read()) is None
 
@@ -141,7 +141,7 @@ def test_counters_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     counter.unlink()
     counter.mkdir()  # what a reader without rights gets: an OSError
     meter = Meter.of_this_machine(tmp_path)
-    assert not meter.works
+    assert not meter.ranges
     assert "cannot be read" in meter.reason
 
 

@@ -15,8 +15,8 @@ from headstart.insight.report.bench_page import bench_page
 
 def full() -> BenchResult:
     whole = made.noisy(0, categories={"code": 5, "prose and <other> text": 4, "tests": 5})
-    lanes = tuple(replace(each, lane="K=3" if each.lane == "speculative" else "plain") for each in whole.rounds)
-    return replace(whole, sweep=lanes, provenance={**whole.provenance, "cpu": "a <processor>"})
+    arms = tuple(replace(each, arm="K=3" if each.arm == "speculative" else "plain") for each in whole.trials)
+    return replace(whole, sweep=arms, provenance={**whole.provenance, "cpu": "a <processor>"})
 
 
 def html(result: BenchResult) -> str:
@@ -39,9 +39,9 @@ def test_all_sections_are_there() -> None:
 def test_sections_without_data_are_left_out() -> None:
     plain = made.result([[1.0], [1.0]], [[1.0], [1.0]], costs=None)
     runs = tuple(
-        replace(each, runs=(made.run(each.unit, each.seconds, on=False, reason="asked for"),)) for each in plain.rounds
+        replace(each, runs=(made.run(each.unit, each.seconds, on=False, reason="asked for"),)) for each in plain.trials
     )
-    text = html(replace(plain, rounds=runs))
+    text = html(replace(plain, trials=runs))
     for heading in ("Acceptance by position", "Speedup by draft length", "Where this stands"):
         assert f">{heading}</h2>" not in text
     assert "off in 2 of 2 runs: asked for" in text
@@ -54,8 +54,8 @@ def test_one_prompt_has_a_page_too() -> None:
 @pytest.mark.parametrize("compared", [True, False])
 def test_energy_and_sameness(compared: bool) -> None:
     whole = full()
-    rounds = tuple(replace(each, joules=2.0) for each in whole.rounds)
-    text = html(replace(whole, rounds=rounds, no_energy="", compared=compared))
+    trials = tuple(replace(each, joules=2.0) for each in whole.trials)
+    text = html(replace(whole, trials=trials, no_energy="", compared=compared))
     assert "J per token" in text
     assert ("token for token" in text) is compared
 

@@ -12,7 +12,7 @@ from support.byte_models import save_model
 import headstart as hs
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.insight.bench import FAST, PLAIN, BenchResult, summarise, sweep_points
-from headstart.insight.bench.lanes import first_difference
+from headstart.insight.bench.arms import first_difference
 from headstart.insight.bench.machine import measure_costs, memory_of
 from headstart.insight.bench.session import BenchSettings, Session
 from headstart.insight.bench.verdict import conclude
@@ -42,15 +42,15 @@ def session(engine: hs.Engine, **settings: Any) -> Session:
 def test_every_prompt_runs_on_both_lanes_as_often_as_asked(engine: hs.Engine) -> None:
     calls: list[str] = []
     bench = session(engine)
-    bench.on_round = calls.append
+    bench.on_trial = calls.append
     result = bench.run()
-    assert [(each.lane, each.unit, each.repetition) for each in result.rounds] == [
-        (lane, unit, repetition)
+    assert [(each.arm, each.unit, each.repetition) for each in result.trials] == [
+        (arm, unit, repetition)
         for repetition in range(2)
         for unit in range(4)
-        for lane in ((PLAIN, FAST) if (unit + repetition) % 2 == 0 else (FAST, PLAIN))
+        for arm in ((PLAIN, FAST) if (unit + repetition) % 2 == 0 else (FAST, PLAIN))
     ], "in turn, and who goes first alternates"
-    assert len(calls) == bench.rounds == 2 + 16
+    assert len(calls) == bench.trials == 2 + 16
     assert result.complete
     assert [prompt.category for prompt in result.prompts] == ["one", "one", "one", "two"], "limits count by category"
     assert [prompt.tokens for prompt in result.prompts] == [4, 3, 2, 5]
@@ -61,7 +61,7 @@ def test_every_prompt_runs_on_both_lanes_as_often_as_asked(engine: hs.Engine) ->
 
 def test_runs_hold_what_happened(engine: hs.Engine) -> None:
     result = session(engine).run()
-    for each in result.rounds:
+    for each in result.trials:
         (run,) = each.runs
         assert run.tokens == 12
         assert sum(run.parts.values()) <= each.seconds
@@ -70,7 +70,7 @@ def test_runs_hold_what_happened(engine: hs.Engine) -> None:
         assert len(run.counts) == run.forwards
         assert run.differs_at is None, "float32: the same text"
         assert run.chains
-        if each.lane == PLAIN:
+        if each.arm == PLAIN:
             assert (run.forwards, run.drafted, run.on) == (12, 0, False)
         else:
             (source,) = run.sources.values()
@@ -98,32 +98,32 @@ def test_an_interrupt_keeps_what_was_finished(engine: hs.Engine) -> None:
         if calls == 2 + 5:
             raise KeyboardInterrupt
 
-    bench.on_round = interrupt
+    bench.on_trial = interrupt
     with pytest.raises(KeyboardInterrupt):
         bench.run()
-    assert len(bench.result.rounds) == 5
+    assert len(bench.result.trials) == 5
     assert not bench.result.complete
-    assert summarise(bench.result)[0].rounds == 2, "the fifth round has no partner"
+    assert summarise(bench.result)[0].trials == 2, "the fifth trial has no partner"
 
 
 def test_an_interrupt_in_the_middle_of_a_run_leaves_the_engine_clean(engine: hs.Engine) -> None:
     bench = session(engine)
 
     def interrupt(step: hs.Step) -> None:
-        if bench.result.rounds and step.index == 2:
+        if bench.result.trials and step.index == 2:
             raise KeyboardInterrupt
 
     engine.subscribe(interrupt)
     with pytest.raises(KeyboardInterrupt):
         bench.run()
-    assert bench.result.rounds, "the engine's own checks follow in the fixture"
+    assert bench.result.trials, "the engine's own checks follow in the fixture"
 
 
 def test_batches_hold_prompts_of_one_category_at_a_time(engine: hs.Engine) -> None:
     result = session(engine, batch_size=2, repetitions=1).run()
     assert result.units == ((0, 1), (2,), (3,))
-    assert [len(each.runs) for each in result.rounds if each.lane == FAST] == [2, 1, 1]
-    first = result.rounds[0]
+    assert [len(each.runs) for each in result.trials if each.arm == FAST] == [2, 1, 1]
+    first = result.trials[0]
     assert [run.prompt for run in first.runs] == [0, 1]
     assert sum(sum(run.parts.values()) for run in first.runs) <= first.seconds, "shared steps count once"
     assert first.tokens == 24
@@ -138,14 +138,14 @@ def test_a_sweep_runs_fixed_lengths_and_gives_the_engine_its_pacing_back(engine:
     before = engine.pacing
     bench = session(engine, ks=(1, 4), repetitions=1)
     calls: list[str] = []
-    bench.on_round = calls.append
+    bench.on_trial = calls.append
     result = bench.run()
     assert engine.pacing is before
-    assert len(calls) == bench.rounds
+    assert len(calls) == bench.trials
     assert {each.unit for each in result.sweep} == {0, 1, 3}, "two units of a category at most"
-    lanes = [each for each in result.sweep if each.unit == 0]
-    assert [each.lane for each in lanes] == [PLAIN, "K=1", "K=4"]
-    for each, k in zip(lanes, (0, 1, 4), strict=True):
+    arms = [each for each in result.sweep if each.unit == 0]
+    assert [each.arm for each in arms] == [PLAIN, "K=1", "K=4"]
+    for each, k in zip(arms, (0, 1, 4), strict=True):
         assert each.runs[0].drafted <= k * each.runs[0].forwards
         depths = [source.depth / source.drafts for source in each.runs[0].sources.values()]
         assert depths == ([pytest.approx(k, abs=0.9)] if k else []), "shorter only where the text ends"
@@ -161,8 +161,8 @@ def test_what_a_drafter_remembers_does_not_pass_from_one_repetition_to_the_next(
     """The suffix drafter keeps outputs: shown the same greedy text again it would guess nearly all of it."""
     result = session(load("llama", "suffix"), repetitions=3, warm_up=2).run()
     by_unit: dict[int, set[tuple[int, int]]] = {}
-    for each in result.rounds:
-        if each.lane == FAST:
+    for each in result.trials:
+        if each.arm == FAST:
             by_unit.setdefault(each.unit, set()).add((each.runs[0].drafted, each.runs[0].accepted))
     assert all(len(counts) == 1 for counts in by_unit.values())
 
@@ -185,7 +185,7 @@ def test_a_seed_under_rule_coupled_is_compared(load: Callable[..., hs.Engine], t
 def test_texts_are_kept_only_if_asked(engine: hs.Engine) -> None:
     result = session(engine, keep_texts=True, repetitions=1, limit=1).run()
     assert result.prompts[0].text == [5, 6, 7, 8]
-    assert result.rounds[0].runs[0].text is not None
+    assert result.trials[0].runs[0].text is not None
 
 
 def test_a_drafter_that_fails_is_said(engine: hs.Engine, monkeypatch: pytest.MonkeyPatch) -> None:

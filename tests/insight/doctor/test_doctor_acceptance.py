@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headstart as hs
-from headstart.insight.doctor.acceptance import Round, conditional, recut, rounds_of, shares, whole_goes_on
-from headstart.insight.measure import run_once
+from headstart.insight.doctor.acceptance import conditional, recut, shares, whole_goes_on
+from headstart.insight.measure import Round, run_once
 
 
 def chain(drafted: int, accepted: int, source: str = "d") -> Round:
@@ -18,7 +18,7 @@ def chain(drafted: int, accepted: int, source: str = "d") -> Round:
 
 
 def cut(rounds: list[Round], k: int, *, joined: bool = False) -> list[tuple[int, int, int]]:
-    return [(one.drafted, one.accepted, one.tokens) for one in recut(rounds, k, joined=joined)]
+    return [(one.nodes, one.accepted, one.tokens) for one in recut(rounds, k, joined=joined)]
 
 
 def test_a_shorter_draft_takes_more_rounds_over_the_same_stretch() -> None:
@@ -50,8 +50,8 @@ def test_the_text_stays_the_same(shapes: list[tuple[int, int]], k: int, joined: 
     rounds = [chain(drafted, min(drafted, accepted)) for drafted, accepted in shapes]
     pieces = recut(rounds, k, joined=joined)
     assert sum(one.tokens for one in pieces) == sum(one.tokens for one in rounds)
-    assert all(1 <= one.tokens <= one.accepted + 1 <= one.drafted + 1 for one in pieces)
-    assert all(one.drafted <= k for one in pieces)
+    assert all(1 <= one.tokens <= one.accepted + 1 <= one.nodes + 1 for one in pieces)
+    assert all(one.nodes <= k for one in pieces)
     assert len(pieces) >= len(rounds) or joined
 
 
@@ -66,10 +66,10 @@ def test_conditional_acceptance_counts_what_was_tested() -> None:
 def test_rounds_of_a_run_leave_out_the_step_that_reads_the_prompt(load: Callable[..., hs.Engine]) -> None:
     engine = load("llama", "ngram", num_speculative_tokens=4)
     run = run_once("x", engine, [5, 6, 7, 5, 6, 7, 5, 6], hs.Sampling(max_tokens=24, ignore_eos=True))
-    rounds = rounds_of(run)
+    rounds = run.rounds
     steps = [step for _, step in run.arrivals if step.tokens]
     assert len(rounds) == len(steps) - 1
     assert sum(one.tokens for one in rounds) == 24 - len(steps[0].tokens)
     assert sum(one.seconds for one in rounds) == pytest.approx(run.arrivals[-1][0] - run.arrivals[0][0])
-    assert all(one.seconds >= one.draft + one.verify > 0 for one in rounds)
-    assert {one.source for one in rounds if one.speaks} <= {"ngram"}
+    assert all(one.seconds >= one.parts.draft + one.parts.verify > 0 for one in rounds)
+    assert {one.source for one in rounds if one.nodes} <= {"ngram"}

@@ -13,15 +13,15 @@ from support.byte_models import save_model
 import headstart as hs
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import InvalidPrompt, ModelNotFound, NotEnoughMemory
-from headstart.insight.doctor import measuring, workshop
+from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.examination import Examination, Question, examine
 from headstart.insight.doctor.facts import not_measured, target_facts, warning
 from headstart.insight.doctor.lines import markdown
 from headstart.insight.doctor.measuring import Failure, Sample, affordable, measure_candidate, spread
 from headstart.insight.doctor.record import record
+from headstart.insight.doctor.setup import Setup, inspect
 from headstart.insight.doctor.verdict import decide
-from headstart.insight.doctor.workshop import Setup, Workshop
 from headstart.loading import advice
 from headstart.loading import pacing as making
 from headstart.prompt_sets import Chat, PromptItem
@@ -37,8 +37,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def question(target: str, **options: object) -> Question:
-    setup = Setup(target=target, dtype="float32", max_length=96, max_batch_size=2)
-    return replace(Question(setup, ITEMS, SAMPLING, seconds=3.0), **options)  # type: ignore[arg-type]
+    how = Setup(target=target, dtype="float32", max_length=96, max_batch_size=2)
+    return replace(Question(how, ITEMS, SAMPLING, seconds=3.0), **options)  # type: ignore[arg-type]
 
 
 def quiet(what: str, share: float) -> None:
@@ -47,7 +47,7 @@ def quiet(what: str, share: float) -> None:
 
 
 def by_name(examination: Examination) -> dict[str, object]:
-    return {one.candidate.name: one.result for one in examination.looked}
+    return {one.candidate.name: one.result for one in examination.inspected}
 
 
 def test_an_examination(tiny: Callable[..., str]) -> None:
@@ -58,15 +58,15 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     failed = results["/no/such/draft"]
     assert isinstance(failed, Failure)
     assert isinstance(failed.error, ModelNotFound)
-    names = [one.candidate.name for one in found.judged]
+    names = [one.candidate.name for one in found.ranked]
     assert Path(draft).name in names
     assert len(found.verdict.reasons) == len(names)
-    one = next(each for each in found.judged if each.candidate.name == Path(draft).name)
+    one = next(each for each in found.ranked if each.candidate.name == Path(draft).name)
     assert [p.k for p in one.predictions] == list(range(1, measuring.LONGEST + 1))
     member = one.best.members[draft]
     assert 0 < member.alpha <= 1
     assert member.share > 0.9
-    checked = [each.checked for each in found.judged if each.checked is not None]
+    checked = [each.checked for each in found.ranked if each.checked is not None]
     assert checked, "in twice the time something was checked"
     assert all(each.prompts <= 2 and not each.same for each in checked), "on the other half of the prompts"
     assert sum(each.adaptive is not None for each in checked) == 1
@@ -90,8 +90,9 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     )
     found = examine(question(target, given=(target,)), quiet)
     assert found.advice is not None
-    shop = Workshop(found.question.setup)
-    read = advice.read(shop.ours.source, shop.ours.config.to_dict(), shop.ours.dtype, shop.device, None)
+    opened, _ = found.question.setup.open()
+    mine = opened.checkpoint
+    read = advice.read(mine.source, mine.config.to_dict(), mine.dtype, opened.device, None)
     assert read is not None
     assert read.drafters == (target,)
     assert read.acceptance
@@ -123,7 +124,7 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
 
 
 def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
-    failed = by_name(examine(question(tiny("gpt2")), quiet))["early-exit"]
+    failed = by_name(examine(question(tiny("gpt2"), seconds=20.0), quiet))["early-exit"]
     assert isinstance(failed, Failure)
     assert "cannot be left early" in failed.error.message
 
@@ -141,32 +142,35 @@ def test_prompts_are_checked_before_anything_is_measured(tiny: Callable[..., str
 
 def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny("llama")
-    need = Workshop(question(target).setup).memory.needs[0]
-    monkeypatch.setattr(workshop, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
-    shop = Workshop(question(target).setup)
-    assert not shop.memory.fits
-    assert shop.plan.max_length == 72, "three quarters of 96, and it goes on with that"
-    monkeypatch.setattr(workshop, "free_bytes", lambda device: need.weights // 2)
+    _, memory = question(target).setup.open()
+    need = memory.needs[0]
+    monkeypatch.setattr(setup, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
+    opened, memory = question(target).setup.open()
+    assert not memory.fits
+    assert opened.checkpoint.length == 72, "three quarters of 96, and it goes on with that"
+    monkeypatch.setattr(setup, "free_bytes", lambda device: need.weights // 2)
     with pytest.raises(NotEnoughMemory, match="does not fit"):
-        Workshop(question(target).setup)
+        question(target).setup.open()
 
 
 def test_a_draft_that_does_not_fit_is_reported(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Workshop(question(tiny("llama")).setup)
-    monkeypatch.setattr(workshop, "free_bytes", lambda device: 1000)
+    target, memory = question(tiny("llama")).setup.open()
+    monkeypatch.setattr(setup, "free_bytes", lambda device: 1000)
     with pytest.raises(NotEnoughMemory, match="does not fit"):
-        shop.look(Candidate((tiny("llama", noise=0.02),), "given"))
-    assert shop.look(Candidate(("ngram",), "always"))[1] is None
+        inspect(target, memory, Candidate((tiny("llama", noise=0.02),), "given"))
+    assert inspect(target, memory, Candidate(("ngram",), "always"))[1] is None
 
 
 def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
-    setup = replace(question(tiny("llama")).setup, draft_tree="top-k")
+    how = replace(question(tiny("llama")).setup, draft_tree="top-k")
+    target, _ = how.open()
+    candidate = Candidate((tiny("llama", noise=0.02),), "given")
     sample = measure_candidate(
-        Workshop(setup), Candidate((tiny("llama", noise=0.02),), "given"), ITEMS, SAMPLING, seconds=2.0
+        candidate, how.engine(target, candidate), how.engine(target), ITEMS, SAMPLING, seconds=2.0
     )
     assert [setting.k for setting in sample.settings][:1] == [6]
     assert all(setting.tree and len(setting.rounds) >= 1 for setting in sample.settings)
-    assert max(one.drafted for prompt in sample.settings[-1].rounds for one in prompt) <= sample.settings[-1].k
+    assert max(one.nodes for prompt in sample.settings[-1].rounds for one in prompt) <= sample.settings[-1].k
 
 
 def test_prompts_of_all_kinds_come_first() -> None:

@@ -9,16 +9,18 @@ from dataclasses import replace
 import pytest
 
 from headstart import theory
-from headstart.insight.doctor.acceptance import Round, conditional, recut, shares
+from headstart.insight.doctor.acceptance import conditional, recut, shares
 from headstart.insight.doctor.prediction import Timing, alike, fit, predict
+from headstart.insight.measure import Round
 from headstart.theory import DraftCost, StepCosts
+from headstart.types import Seconds
 
 # One row 1 s, and a tenth of a second for each row more; a draft token 0.2 s
 COSTS = StepCosts(((1, 1.0), (11, 2.0)), 0.0, {"d": DraftCost(token=0.2)})
 
 
 def plain(verify: float = 1.0, rest: float = 0.0) -> Round:
-    return Round("", 0, 0, 0, 1, verify + rest, 0.0, verify)
+    return Round("", 0, 0, 0, 1, verify + rest, Seconds(0.0, verify))
 
 
 def drafted(
@@ -26,7 +28,7 @@ def drafted(
 ) -> Round:
     draft = 0.2 * k if draft is None else draft
     verify = 1 + 0.1 * k if verify is None else verify
-    return Round("d", k, k, accepted, accepted + 1, draft + verify + rest, draft, verify)
+    return Round("d", k, k, accepted, accepted + 1, draft + verify + rest, Seconds(draft, verify))
 
 
 def test_one_round_by_hand() -> None:
@@ -52,12 +54,12 @@ def test_silent_rounds_gain_nothing_and_cost_a_plain_step() -> None:
     timing = fit(COSTS, [plain()], rounds)
     found = predict(timing, [rounds], 2)
     assert found.speedup.value == pytest.approx(5 / (1.6 + 2))
-    assert found.speaks == pytest.approx(1 / 3)
+    assert found.drafting == pytest.approx(1 / 3)
     assert found.members["d"].alpha == 1
 
 
 def test_asking_in_vain_has_its_price() -> None:
-    asked = Round("", 0, 0, 0, 1, 1.3, 0.3, 1.0)
+    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(0.3, 1.0))
     timing = fit(COSTS, [plain()], [asked] * 5)
     assert predict(timing, [[asked] * 5], 2).speedup.value == pytest.approx(1 / 1.3)
     assert predict(timing, [[asked] * 5], 2).members == {}
@@ -126,7 +128,7 @@ def test_more_rows_never_take_less_than_a_plain_step() -> None:
 
 
 def test_trees_are_predicted_as_they_were() -> None:
-    tree = Round("d", 6, 3, 2, 3, 0.6 + 1.6, 0.6, 1.6)
+    tree = Round("d", 6, 3, 2, 3, 0.6 + 1.6, Seconds(0.6, 1.6))
     timing = fit(COSTS, [plain()], [tree])
     found = predict(timing, [[tree]], 6, tree=True)
     assert (found.k, found.depth) == (6, 3)

@@ -1,1 +1,1 @@
-"""Does an engine say what the model says? Tests of sampled and greedy texts, and a certificate of what they found."""
+"""Does an engine write what its model would? Tests of sampled and greedy texts, and a certificate of the result."""

@@ -1,7 +1,7 @@
 """Bets against a claimed law: whoever gets rich has disproved it.
 
-For each token drawn at a place with law p, a bettor names, from the past alone, a payoff g >= 0 over the classes of
-the place with mean at most 1 under p; its capital is multiplied by g of what came out. If every token does follow its
+For each token drawn after a prefix with law p, a bettor names, from the past alone, a payoff g >= 0 over the classes of
+that prefix with mean at most 1 under p; its capital is multiplied by g of what came out. If every token does follow its
 p, capital is a nonnegative martingale that begins at 1, and by Ville's inequality it ever reaches 1/level with
 probability at most `level`: whenever one looks, however often, and whatever the bettor thought up (Shafer 2021,
 "Testing by betting"; Shekhar and Ramdas 2023, "Nonparametric two-sample testing by betting"; Waudby-Smith and Ramdas
@@ -11,18 +11,18 @@ bettors who know different bugs are pooled without any correction.
 Tolerance d: if laws may be off by total variation d, E g is at most 1 + d (max g - min g); payoffs are divided by that.
 
 Bets are fixed for a block of draws and learn from it afterwards. R audits run side by side: one of them real, or many
-simulated ones over the same places. Shapes: R audits, n draws of a block, C classes, J scores, B bins, T variants.
+simulated ones over the same prefixes. Shapes: R audits, n draws of a block, C classes, J scores, B bins, T variants.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.audit.laws import BUCKETS, SCORES, Block, Floats, Ints
+from headstart.insight.audit.prefixes import BUCKETS, SCORES, Block, Floats, Ints
 
 TILTS = (-1.0, -0.3, -0.1, 0.1, 0.3, 1.0, 3.0)
 """Log-odds by which a property is bet to be favoured; a mixture needs no knowledge of the right one."""
@@ -39,26 +39,25 @@ TRACKED = 200
 Sets = NDArray[np.bool_]
 
 
-class Bettor(Protocol):
+class Bettor(ABC):
     """One kind of bet, in T variants."""
 
     strategy: str
     variants: int
 
+    @abstractmethod
     def payoffs(self, block: Block, drawn: Ints) -> Floats:
         """[R, T]: the log of what the block's draws [R, n] multiply each capital by."""
-        ...
 
-    def learn(self, block: Block, drawn: Ints) -> None:
+    def learn(self, block: Block, drawn: Ints) -> None:  # noqa: B027  fixed bets are mixed, not learnt
         """Take in the draws of a block that has been bet on."""
-        ...
 
+    @abstractmethod
     def favoured(self, block: Block, variant: int) -> Sets:
         """[n, C]: the classes on which this variant of the first audit's bets gain."""
-        ...
 
 
-class Tilted:
+class Tilted(Bettor):
     """g = exp(t s) / E exp(t s): the law leans towards a score s, or (t < 0) away from it."""
 
     variants = len(TILTS)
@@ -79,14 +78,11 @@ class Tilted:
         gains: Floats = met[:, None] * tilts - np.log(norm).sum(0)
         return gains
 
-    def learn(self, block: Block, drawn: Ints) -> None:
-        """Nothing: the variants are mixed, not chosen."""
-
     def favoured(self, block: Block, variant: int) -> Sets:
         return _above_mean(block.p, np.exp(TILTS[variant] * block.scores[:, self._score]))
 
 
-class Unlawful:
+class Unlawful(Bettor):
     """Tokens of probability 0. Several draws are wanted for proof: one could be a tie at a cut, broken otherwise."""
 
     strategy = "unlawful"
@@ -101,19 +97,16 @@ class Unlawful:
         gains: Floats = hits[:, None] * np.log1p(self.STAKES) - len(block) * self._cost
         return gains
 
-    def learn(self, block: Block, drawn: Ints) -> None:
-        """Nothing to learn."""
-
     def favoured(self, block: Block, variant: int) -> Sets:  # noqa: ARG002  all bet on the same
         found = np.zeros(block.p.shape, dtype=np.bool_)
         found[:, -1] = True
         return found
 
 
-class Learnt:
-    """Bins of classes, over all places: g is how often a bin came up so far over how often it should have.
+class Learnt(Bettor):
+    """Bins of classes, over all prefixes: g is how often a bin came up so far over how often it should have.
 
-    Kinds: "ranks" by the rank in the place's law, "ids" by token id. Variants: how many expected draws it takes to
+    Bins are ranks in the law (strategy "ranks") or token ids ("ids"). Variants: how many expected draws it takes to
     believe half of what is seen.
     """
 
@@ -162,7 +155,7 @@ class Learnt:
         return np.broadcast_to(ranks, block.p.shape)
 
 
-class AtPrefix:
+class AtPrefix(Bettor):
     """The tokens that came up too often at this very prefix: the joint law of the first tokens.
 
     g = (count + k p) / ((visits + k) p), the odds of Polya's urn with k imagined draws, a variant each.
@@ -190,9 +183,9 @@ class AtPrefix:
 
     def learn(self, block: Block, drawn: Ints) -> None:
         classes = block.p.shape[1]
-        for place in block.places:
-            if place.mass * self._expected >= EXPECTED and len(self._counts) < TRACKED:
-                self._counts.setdefault(place.number, np.zeros((self._audits, classes)))
+        for prefix in block.prefixes:
+            if prefix.mass * self._expected >= EXPECTED and len(self._counts) < TRACKED:
+                self._counts.setdefault(prefix.number, np.zeros((self._audits, classes)))
         for number, where in self._known(block).items():
             self._counts[number] += _counts(drawn[:, where], classes)
 
@@ -204,9 +197,9 @@ class AtPrefix:
 
     def _known(self, block: Block) -> dict[int, list[int]]:
         where: dict[int, list[int]] = {}
-        for i, place in enumerate(block.places):
-            if place.number in self._counts:
-                where.setdefault(place.number, []).append(i)
+        for i, prefix in enumerate(block.prefixes):
+            if prefix.number in self._counts:
+                where.setdefault(prefix.number, []).append(i)
         return where
 
     def _odds(self, p: Floats, counts: Floats, prior: float) -> Floats:
@@ -231,9 +224,9 @@ class Pool:
         self.strategies = tuple(dict.fromkeys(bettor.strategy for bettor in bettors))
 
     @classmethod
-    def of(cls, audits: int, *, tolerance: float, expected: float, suspect: bool) -> Pool:
+    def of(cls, audits: int, *, tolerance: float, expected: float, knows_draft: bool) -> Pool:
         """The bettors for what is known to go wrong; one for a draft's law only where that is known."""
-        scores = [i for i, (strategy, _) in enumerate(SCORES) if suspect or strategy != "guesses"]
+        scores = [i for i, (strategy, _) in enumerate(SCORES) if knows_draft or strategy != "guesses"]
         bettors: list[Bettor] = [Tilted(i, tolerance) for i in scores]
         bettors += [Learnt("ranks", audits, tolerance), Learnt("ids", audits, tolerance)]
         bettors += [AtPrefix(audits, tolerance, expected), Unlawful(tolerance)]
@@ -257,7 +250,7 @@ class Pool:
         return _log_mean(np.stack(list(self.by_strategy().values()), 1))
 
     def favoured(self, block: Block) -> Sets:
-        """[n, C]: the classes that the first audit's richest bettor says come up too often."""
+        """[n, C]: the classes that come up too often by the first audit's richest bettor."""
         best = max(range(len(self._logs)), key=lambda i: self._logs[i][0].max())
         return self.bettors[best].favoured(block, int(self._logs[best][0].argmax()))
 

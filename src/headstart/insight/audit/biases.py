@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.audit.laws import BUCKETS, DRAFT_SCORE, OUTPUT_SCORE, Block, Floats, Ints, each_log
+from headstart.insight.audit.prefixes import BUCKETS, DRAFT_SCORE, OUTPUT_SCORE, Block, Floats, Ints, each_log
 from headstart.rule.noise import Noise, Purpose
 
 STRONGEST = 1e3

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from headstart.errors import InvalidFile, InvalidOption
-from headstart.insight.audit.sampled import Verdict
+from headstart.errors import InvalidOption
+from headstart.insight.audit.subject import Verdict
 from headstart.insight.provenance import Provenance
 
 VERSION = 1
@@ -40,8 +40,11 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Certificate:
-    """parts: by name, in the order in which they are told. supporting: names of parts that can accuse, but whose
-    passing alone clears nobody."""
+    """What an audit found.
+
+    parts: by name, in the order in which they are shown
+    supporting: names of parts that can accuse, but whose passing alone clears nobody
+    """
 
     subject: Mapping[str, Any]
     reference: Mapping[str, Any]
@@ -53,7 +56,7 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        """Not lossless if any part says so; lossless if every part that can clear does, and there is one."""
+        """Not lossless if any part is not; lossless if every part that can clear does, and there is one."""
         if any(part.verdict == "not lossless" for part in self.parts.values()):
             return "not lossless"
         clearing = [part.verdict for name, part in self.parts.items() if name not in self.supporting]
@@ -100,23 +103,6 @@ class Certificate:
         except OSError as error:
             raise InvalidOption(f"cannot write {path}: {error.strerror}", hint="name another file") from error
         return path
-
-
-def read_certificate(path: Path) -> dict[str, Any]:
-    """The record in a file.
-
-    Raises:
-        InvalidFile: it cannot be read, or is no certificate of this version.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidFile(f"{path} cannot be read: {error}", hint="give a file that audit -o has written") from error
-    if not isinstance(record, dict) or record.get("headstart_audit") != VERSION:
-        raise InvalidFile(
-            f"{path} is no certificate of version {VERSION}", hint="give a file that headstart audit -o has written"
-        )
-    return record
 
 
 def _plain(value: Any) -> Any:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headstart.insight.audit.sampled import Verdict
+from headstart.insight.audit.subject import Refused, Verdict
 
 Status = Literal["passed", "failed", "not tested", "noted"]
 SHOWN = 5
+"""Failures of a check that a record keeps."""
+_REASONS: Mapping[Status, str] = {"passed": "kept", "not tested": "not tested", "noted": "noted"}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise of the interface. cases: how often it was tried; failures: in words, the first few.
+    """One promise of the interface.
 
-    "noted" is a finding that decides nothing; "not tested" has its reason in `detail`.
+    status: "noted" is a finding that decides nothing
+    detail: what was seen, or why it was not tested
+    cases: how often the promise was tried
+    failures: the first few, in words
     """
 
     name: str
@@ -44,8 +49,8 @@ class BehaviourResult:
         failed = [f"{check.name}: {check.detail}" for check in self.checks if check.status == "failed"]
         if failed:
             return failed
-        by_status = {status: [check.name for check in self.checks if check.status == status] for status in _SAID}
-        return [f"{said}: {', '.join(by_status[status])}" for status, said in _SAID.items() if by_status[status]]
+        by_status = {status: [check.name for check in self.checks if check.status == status] for status in _REASONS}
+        return [f"{words}: {', '.join(by_status[status])}" for status, words in _REASONS.items() if by_status[status]]
 
     def record(self) -> dict[str, Any]:
         return {
@@ -55,11 +60,36 @@ class BehaviourResult:
         }
 
 
-_SAID: dict[Status, str] = {"passed": "kept", "not tested": "not tested", "noted": "noted"}
+class NotTested(Exception):
+    """Raised by a trial that finds nothing to try, with the reason."""
 
 
-def checked(name: str, cases: int, failures: Sequence[str], *, kept: str, untested: str) -> Check:
-    """Failed if anything did, not tested (for the reason `untested`) if there was nothing to try, else passed."""
-    if failures:
-        return Check(name, "failed", f"{len(failures)} of {cases} cases: {failures[0]}", cases, tuple(failures[:SHOWN]))
-    return Check(name, "passed", kept, cases) if cases else Check(name, "not tested", untested)
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What trying a promise came to.
+
+    cases: how often it was tried
+    failures: in words
+    kept: what to say if nothing failed
+    untested: what to say if there was nothing to try
+    """
+
+    cases: int
+    failures: Sequence[str]
+    kept: str
+    untested: str = ""
+
+
+def check(name: str, trial: Callable[[], Trial]) -> Check:
+    """Failed if anything did, not tested if there was nothing to try or the server refuses the fields, else passed."""
+    try:
+        found = trial()
+    except NotTested as error:
+        return Check(name, "not tested", str(error))
+    except Refused as error:
+        return Check(name, "not tested", f"refused: {error.message}")
+    if not found.failures:
+        kept = Check(name, "passed", found.kept, found.cases)
+        return kept if found.cases else Check(name, "not tested", found.untested)
+    detail = f"{len(found.failures)} of {found.cases} cases: {found.failures[0]}"
+    return Check(name, "failed", detail, found.cases, tuple(found.failures[:SHOWN]))

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.engine import Engine
 from headstart.errors import ContextExceeded
-from headstart.insight.audit.subject import Ask, Completion, Law, Reference
+from headstart.insight.audit.subject import Ask, Completion, Law
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawRow, LawState, law
@@ -29,7 +28,7 @@ CHUNK = 512
 
 
 class EngineSubject:
-    """Any `Engine`. Completion i of an audit has the i-th seed of a sequence that `seed` begins; no two are alike."""
+    """An `Engine` as the subject. Completion i has the i-th seed of a sequence that `seed` begins; no two are alike."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, name: str = "") -> None:
         self._engine = engine
@@ -37,10 +36,7 @@ class EngineSubject:
         self._drawn = 0
         self.name = name or f"{engine.target_name} with drafter {engine.drafter_name}"
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        return self.sample_batch([Ask(tuple(prompt), sampling)] * count)
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
         """Requests in one ragged batch, the neighbours changing as they end.
 
         Raises:
@@ -52,6 +48,14 @@ class EngineSubject:
             [list(ask.prompt) for ask in asks], [replace(ask.sampling, seed=self._next_seed()) for ask in asks]
         )
         return [_completion(output) for output in outputs]
+
+    def seeded(self, prompt: Sequence[int], sampling: Sampling) -> Completion:
+        """One completion with `sampling.seed` as it is.
+
+        Raises:
+            NonFiniteLogits: the request ended with an error.
+        """
+        return _completion(self._engine.generate(list(prompt), sampling))
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "engine", "name": self.name, **self._engine.describe()}
@@ -70,21 +74,11 @@ def _completion(output: Output) -> Completion:
 class EngineReference:
     """The law of one model, by teacher forcing. A prompt that is asked about again is not read again.
 
-    vocab_size: width of the laws, if not the model's own. rows: tokens of a text per forward, all of them if None; how
-    far laws move with it is numeric noise (see `numeric_noise`).
+    vocab_size: width of the laws, if it is not the model's own; tokens beyond the model's have probability 0.
     """
 
-    def __init__(
-        self,
-        runner: ModelRunner,
-        eos_token_ids: frozenset[int],
-        *,
-        name: str,
-        vocab_size: int = 0,
-        rows: int | None = None,
-    ) -> None:
+    def __init__(self, runner: ModelRunner, eos_token_ids: frozenset[int], *, name: str, vocab_size: int = 0) -> None:
         self._runner = runner
-        self._rows = rows
         self._eos = eos_token_ids
         self._name = name
         self._vocab_size = vocab_size or runner.vocab_size
@@ -93,13 +87,13 @@ class EngineReference:
         self._read: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, engine: Engine, *, rows: int | None = None) -> EngineReference:
+    def of(cls, engine: Engine) -> EngineReference:
         """The engine's own target."""
-        return cls(engine.target, engine.eos_token_ids, name=engine.target_name, rows=rows)
+        return cls(engine.target, engine.eos_token_ids, name=engine.target_name)
 
     @classmethod
     def of_draft(cls, engine: Engine) -> EngineReference | None:
-        """The law q of the engine's guesses, where its drafter is a draft LM that shares the target's tokens."""
+        """The law q of the engine's draft tokens, where its drafter is a draft LM that shares the target's tokens."""
         drafter = engine.drafter
         if type(drafter) is not DraftModel:
             return None
@@ -114,7 +108,7 @@ class EngineReference:
         Raises:
             ContextExceeded: prompt and tokens do not fit into the model's context.
         """
-        logits = self._logits(tuple(prompt), tuple(tokens))
+        logits = self.logits(prompt, tokens)
         state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling))
         rows = [LawRow(state, tuple(tokens[:i])) for i in range(len(tokens) + 1)]
         found: Law = law(logits, rows).cpu().numpy()
@@ -131,19 +125,25 @@ class EngineReference:
             "device": str(runner.device),
         }
 
-    def _logits(self, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> torch.Tensor:
+    def logits(self, prompt: Sequence[int], tokens: Sequence[int], width: int = 0) -> torch.Tensor:
+        """[n + 1, V] float32: the rows after the prompt and after each token, `width` of them per forward (0: all).
+
+        Raises:
+            ContextExceeded: prompt and tokens do not fit into the model's context.
+        """
         if len(prompt) + len(tokens) > self._runner.max_length:
             raise ContextExceeded(
                 f"{len(prompt) + len(tokens)} tokens do not fit into the reference's {self._runner.max_length}",
                 hint="use shorter prompts or completions",
             )
-        self._read_prompt(prompt[:-1])
+        self._read_prompt(tuple(prompt[:-1]))
         feed = (prompt[-1], *tokens)
-        step = self._rows or len(feed)
+        step = width or len(feed)
         parts = []
         for begin in range(0, len(feed), step):
             part = feed[begin : begin + step]
-            parts.append(self._runner.forward([Segment(self._slot, part, judged=len(part))], self._cache).logits)
+            rows = self._runner.forward([Segment(self._slot, part, judged=len(part))], self._cache).logits
+            parts.append(rows.float().clone())  # the next forward may write where these stand
             self._cache.keep(self._slot, len(part))
         self._cache.rewind(self._slot, len(prompt) - 1)
         logits = torch.cat(parts)
@@ -160,13 +160,3 @@ class EngineReference:
             self._runner.forward([Segment(self._slot, chunk)], self._cache)
             self._cache.keep(self._slot, len(chunk))
         self._read = prompt
-
-
-def numeric_noise(first: Reference, second: Reference, texts: Sequence[tuple[Ask, Sequence[int]]]) -> float:
-    """The largest total variation between two references' laws at any position of these texts: what a tolerance has to
-    cover. For references of the same weights it is the noise of arithmetic."""
-    largest = 0.0
-    for ask, tokens in texts:
-        laws = [reference.laws(ask.prompt, tokens, ask.sampling) for reference in (first, second)]
-        largest = max(largest, float(np.abs(laws[0] - laws[1]).sum(-1).max() / 2))
-    return largest

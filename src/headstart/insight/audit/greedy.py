@@ -1,8 +1,8 @@
-"""Is greedy text the reference's? Every token of the subject's own text is judged; each that is not has a verdict.
+"""Is greedy text the reference's? Every token of the subject's own text is looked up; each divergence has a verdict.
 
-A divergence is a position where the subject did not say the token with the largest processed logit. Two are nearly
-tied where rounding alone decides (`rounding`); more is a bug. The reference goes on from what the subject said (teacher
-forcing), so that one tie does not hide what comes after it.
+A divergence is a position where the subject did not emit the token with the largest processed logit. It is a near-tie
+where rounding alone decides between the two (`rounding`); else it is a bug. The reference goes on from what the subject
+emitted (teacher forcing), so that one tie does not hide what comes after it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,34 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.audit.rounding import EXACT, Rounding
-from headstart.insight.audit.sampled import Verdict
-from headstart.insight.audit.subject import Ask, Completion, Reference, Subject, sample_all
+from headstart.insight.audit.rounding import Rounding
+from headstart.insight.audit.subject import (
+    Ask,
+    Completion,
+    Progress,
+    Reference,
+    Subject,
+    Verdict,
+    no_progress,
+    up_to_end,
+)
 from headstart.types import Sampling
 
 Kind = Literal["near-tie", "bug", "unclear"]
 SHOWN = 200
 """Divergences kept in a record, bugs first."""
-_NOWHERE = 1e-38
+_SMALLEST = 1e-38
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """prompt, position: where (position 0 is the first token after the prompt). best: the token with the largest
-    logit; said: the subject's; second: the runner-up. margin: logit of best minus logit of said."""
+    """A token that is not the likeliest.
+
+    prompt, position: where; position 0 is the first token after the prompt
+    best, second: the tokens with the two largest logits
+    said: the subject's token
+    margin: the logit of best minus that of said
+    """
 
     prompt: int
     position: int
@@ -44,17 +57,25 @@ class Divergence:
 
 @dataclass(frozen=True)
 class PlainTexts:
-    """The same prompts without speculation: how many texts were equal, token for token."""
+    """The same prompts without speculation.
+
+    equal: how many of the texts are the same, token for token
+    first_differences: (prompt, position) of each that is not
+    """
 
     texts: int
     equal: int
     first_differences: tuple[tuple[int, int], ...] = ()
-    """(prompt, position) of each that is not."""
 
 
 @dataclass(frozen=True)
 class GreedyResult:
-    """positions: tokens judged, in `texts` texts. past_end: texts that went on after a token that ends them."""
+    """What a greedy audit found.
+
+    texts, positions: how many texts were audited, and how many tokens in them
+    past_end: texts that went on after a token that ends them
+    plain: how the texts compare with plain decoding's, for headstart's own engine
+    """
 
     texts: int
     positions: int
@@ -124,105 +145,73 @@ def audit_greedy(
     prompts: Sequence[Sequence[int]],
     sampling: Sampling,
     rounding: Rounding,
+    progress: Progress = no_progress,
     *,
     spell: Callable[[int], str],
     plain: Subject | None = None,
-    standing: NDArray[np.int64] | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
+    token_class: NDArray[np.int64] | None = None,
 ) -> GreedyResult:
-    """Judge the subject's greedy text after each prompt.
+    """Look up every token of the subject's greedy text after each prompt.
 
-    sampling: its penalties, bias, min_tokens and max_tokens; the temperature is 0 here. spell: a token as text.
-    plain: the same engine without speculation, to compare texts with. standing [V]: which token each counts as, where
-    the subject does not tell them apart. on_progress: (prompts done, of how many).
+    sampling: its penalties, bias, min_tokens and max_tokens hold; the temperature is 0 here
+    spell: a token as text
+    plain: the same engine without speculation, to compare texts with
+    token_class: [V] the token that each counts as, where the subject does not tell them apart
     """
     cold = replace(sampling, temperature=0.0, logprobs=None, seed=None)
     asks = [Ask(tuple(prompt), cold) for prompt in prompts]
-    said = sample_all(subject, asks)
-    stops = reference.stop_ids(cold)
-    judge = _Judge(reference, cold, rounding, spell, standing)
+    written = subject.sample(asks)
     past_end = positions = 0
-    for number, (prompt, completion) in enumerate(zip(prompts, said, strict=True)):
-        tokens = up_to_end(completion.tokens, stops)
+    found: list[Divergence] = []
+    for number, (ask, completion) in enumerate(zip(asks, written, strict=True)):
+        tokens = up_to_end(completion.tokens, reference.stop_ids(cold))
         past_end += len(tokens) < len(completion.tokens)
         positions += len(tokens)
-        judge.look(number, prompt, tokens)
-        if on_progress is not None:
-            on_progress(number + 1, len(prompts))
+        logits = processed_logits(reference, ask, tokens[:-1]) if tokens else ()
+        for position, (row, token) in enumerate(zip(logits, tokens, strict=True)):
+            own = row[token] if token_class is None else row[token_class == token].max()
+            if row.max() > own:
+                found.append(divergence(number, position, row, token, float(row.max() - own), rounding, spell))
+        progress("greedy", number + 1, len(asks))
     return GreedyResult(
-        texts=len(said),
+        texts=len(written),
         positions=positions,
-        divergences=tuple(judge.found),
+        divergences=tuple(found),
         past_end=past_end,
         rounding=rounding,
-        plain=None if plain is None else _compare(said, sample_all(plain, asks)),
+        plain=None if plain is None else _compare(written, plain.sample(asks)),
     )
 
 
-def up_to_end(tokens: tuple[int, ...], stops: frozenset[int]) -> tuple[int, ...]:
-    """The tokens up to the first that ends a text, that one included."""
-    return next((tokens[: i + 1] for i, token in enumerate(tokens) if token in stops), tokens)
-
-
-def processed_logits(
-    reference: Reference, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
-) -> NDArray[np.float64]:
+def processed_logits(reference: Reference, ask: Ask, tokens: Sequence[int]) -> NDArray[np.float64]:
     """[n + 1, V]: the logits that a greedy choice is made from (penalties and bias applied), less a constant in each
     row: the log of the law at temperature 1."""
-    warm = replace(sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    laws = np.asarray(reference.laws(prompt, tokens, warm), dtype=np.float64)
-    found: NDArray[np.float64] = np.log(np.maximum(laws, _NOWHERE))
+    warm = replace(ask.sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    laws = np.asarray(reference.laws(ask.prompt, tokens, warm), dtype=np.float64)
+    found: NDArray[np.float64] = np.log(np.maximum(laws, _SMALLEST))
     return found
-
-
-class _Judge:
-    """Finds the divergences of one text after the other."""
-
-    def __init__(
-        self,
-        reference: Reference,
-        sampling: Sampling,
-        rounding: Rounding,
-        spell: Callable[[int], str],
-        standing: NDArray[np.int64] | None,
-    ) -> None:
-        self._reference, self._sampling, self._rounding = reference, sampling, rounding
-        self._spell, self._standing = spell, standing
-        self.found: list[Divergence] = []
-
-    def look(self, number: int, prompt: Sequence[int], tokens: Sequence[int]) -> None:
-        if not tokens:
-            return
-        logits = processed_logits(self._reference, prompt, tokens[:-1], self._sampling)
-        for position, (row, said) in enumerate(zip(logits, tokens, strict=True)):
-            margin = float(row.max() - self._value(row, said))
-            if margin > 0:
-                self.found.append(divergence(number, position, row, said, margin, self._rounding, self._spell))
-
-    def _value(self, row: NDArray[np.float64], said: int) -> float:
-        return float(row[said] if self._standing is None else row[self._standing == said].max())
 
 
 def divergence(
     prompt: int,
     position: int,
     row: NDArray[np.float64],
-    said: int,
+    token: int,
     margin: float,
     rounding: Rounding,
     spell: Callable[[int], str],
 ) -> Divergence:
-    """A token that is not the likeliest, and what rounding has to say to it. row: [V] processed logits."""
+    """A token that is not the likeliest, and whether rounding explains it. row: [V] processed logits."""
     second, best = np.argsort(row, kind="stable")[-2:].tolist()
-    kind: Kind = "near-tie" if margin <= max(rounding.margin, EXACT) else "bug"
-    return Divergence(prompt, position, best, spell(best), second, spell(second), said, spell(said), margin, kind)
+    kind: Kind = "near-tie" if rounding.near_tie(margin) else "bug"
+    return Divergence(prompt, position, best, spell(best), second, spell(second), token, spell(token), margin, kind)
 
 
-def _compare(said: Sequence[Completion], plain: Sequence[Completion]) -> PlainTexts:
+def _compare(written: Sequence[Completion], plain: Sequence[Completion]) -> PlainTexts:
     differences = []
-    for number, (ours, theirs) in enumerate(zip(said, plain, strict=True)):
+    for number, (ours, theirs) in enumerate(zip(written, plain, strict=True)):
         if ours.tokens != theirs.tokens:
             pairs = zip(ours.tokens, theirs.tokens, strict=False)
             shared = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
             differences.append((number, min(len(ours.tokens), len(theirs.tokens)) if shared is None else shared))
-    return PlainTexts(len(said), len(said) - len(differences), tuple(differences))
+    return PlainTexts(len(written), len(written) - len(differences), tuple(differences))

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from headstart.insight.audit.engines import CHUNK
+from headstart.insight.audit.engines import EngineReference
 from headstart.model.loading import reading, resolve
-from headstart.model.packed import Segment
-from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawRow, LawState, law
 from headstart.types import Sampling
 
@@ -37,9 +35,14 @@ Text = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """margin: the logit difference up to which two tokens are nearly tied. logprob: the same for a log-probability
-    (nats); both are `SAFETY` times the largest change seen. variation, variation_most: total variation between the laws
-    of a token, on average and at most. rows: how many were looked at; how: in words."""
+    """What rounding alone can change.
+
+    margin: the logit difference up to which two tokens are nearly tied, `SAFETY` times the largest change seen
+    logprob: the same for a log-probability, in nats
+    variation, variation_most: total variation between the laws of a token, on average and at most
+    rows: how many were looked at
+    how: it was measured, in words
+    """
 
     margin: float
     logprob: float
@@ -51,9 +54,13 @@ class Rounding:
     def record(self) -> dict[str, Any]:
         return asdict(self)
 
+    def near_tie(self, margin: float) -> bool:
+        """Whether rounding could have decided between two tokens whose logits are this far apart."""
+        return margin <= max(self.margin, EXACT)
+
 
 def measure_rounding(
-    runner: ModelRunner,
+    reference: EngineReference,
     texts: Sequence[Text],
     sampling: Sampling,
     *,
@@ -67,25 +74,29 @@ def measure_rounding(
     plain = Sampling(
         temperature=sampling.temperature or 1.0, top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p
     )
-    cache = runner.new_cache(1)
     by_width, by_other = _Changes(plain), _Changes(plain)
+    rows = 0
     for prompt, tokens in texts:
-        if by_width.rows >= ROWS:
+        if rows >= ROWS:
             break
-        tokens = tokens[: ROWS - by_width.rows]
-        base = _by_width(runner, cache, prompt, tokens, len(tokens) + 1)
-        by_width.count(len(base))
+        tokens = tokens[: ROWS - rows]
+        base = reference.logits(prompt, tokens)
+        rows += len(base)
         for width in WIDTHS:
-            by_width.look(base, _by_width(runner, cache, prompt, tokens, width))
+            by_width.add(base, reference.logits(prompt, tokens, width))
         if other is not None:
-            by_other.look(base, other([*prompt, *tokens])[len(prompt) - 1 :].to(base.device).float())
+            by_other.add(base, other([*prompt, *tokens])[len(prompt) - 1 :].to(base.device).float())
+    how = f"{rows} rows computed again in forwards of {', '.join(map(str, WIDTHS))} rows: "
+    how += "the same bits" if by_width.margin == 0 else f"margins change by up to {by_width.margin:.3g}"
+    if other is not None:
+        how += f"; by {other_name}: margins change by up to {by_other.margin:.3g}"
     return Rounding(
         margin=SAFETY * max(by_width.margin, by_other.margin),
         logprob=SAFETY * max(by_width.logprob, by_other.logprob),
         variation=max(by_width.mean_variation, by_other.mean_variation),
-        variation_most=max(by_width.variation, by_other.variation),
-        rows=by_width.rows,
-        how=_in_words(by_width, by_other if other is not None else None, other_name),
+        variation_most=max((*by_width.variations, *by_other.variations), default=0.0),
+        rows=rows,
+        how=f"{how}. Near-tied are tokens up to {SAFETY:g} times the largest change apart",
     )
 
 
@@ -104,18 +115,14 @@ def transformers_logits(target: str, dtype: torch.dtype, device: torch.device) -
 
 
 class _Changes:
-    """The largest changes seen so far."""
+    """The largest changes seen so far, and every total variation."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
-        self.margin = self.logprob = self.variation = 0.0
-        self._variations: list[float] = []
-        self.rows = 0
+        self.margin = self.logprob = 0.0
+        self.variations: list[float] = []
 
-    def count(self, rows: int) -> None:
-        self.rows += rows
-
-    def look(self, base: Tensor, again: Tensor) -> None:
+    def add(self, base: Tensor, again: Tensor) -> None:
         """base, again: [n, V] logits of the same rows. Margins are those of base's two likeliest tokens."""
         best = base.topk(2).indices
         ours, theirs = base.gather(1, best), again.gather(1, best)
@@ -124,36 +131,8 @@ class _Changes:
         self.logprob = max(self.logprob, float((ours - theirs).abs().max()))
         state = LawState(self._sampling, (), base.shape[1], frozenset())
         rows = [LawRow(state)] * len(base)
-        variation = (law(base, rows) - law(again, rows)).abs().sum(-1) / 2
-        self.variation = max(self.variation, float(variation.max()))
-        self._variations += variation.tolist()
+        self.variations += ((law(base, rows) - law(again, rows)).abs().sum(-1) / 2).tolist()
 
     @property
     def mean_variation(self) -> float:
-        return sum(self._variations) / len(self._variations) if self._variations else 0.0
-
-
-def _by_width(runner: ModelRunner, cache: Any, prompt: Sequence[int], tokens: Sequence[int], width: int) -> Tensor:
-    """[n + 1, V] float32: the rows after the prompt and after each token, `width` of them in a forward."""
-    slot = cache.acquire()
-    for begin in range(0, len(prompt) - 1, CHUNK):
-        chunk = tuple(prompt[begin : min(begin + CHUNK, len(prompt) - 1)])
-        runner.forward([Segment(slot, chunk)], cache)
-        cache.keep(slot, len(chunk))
-    feed, found = (prompt[-1], *tokens), []
-    for begin in range(0, len(feed), width):
-        chunk = tuple(feed[begin : begin + width])
-        found.append(runner.forward([Segment(slot, chunk, judged=len(chunk))], cache).logits.float().clone())
-        cache.keep(slot, len(chunk))
-    cache.release(slot)
-    return torch.cat(found)
-
-
-def _in_words(by_width: _Changes, by_other: _Changes | None, other_name: str) -> str:
-    widths = ", ".join(map(str, WIDTHS))
-    said = f"{by_width.rows} rows computed again in forwards of {widths} rows: " + (
-        "the same bits" if by_width.margin == 0 else f"margins change by up to {by_width.margin:.3g}"
-    )
-    if by_other is not None:
-        said += f"; by {other_name}: margins change by up to {by_other.margin:.3g}"
-    return said + f". Near-tied are tokens up to {SAFETY:g} times the largest change apart"
+        return sum(self.variations) / len(self.variations) if self.variations else 0.0

@@ -1,72 +1,80 @@
-"""Does sampled text follow the law it should? The audit: draw, bet, and stop when sure of either answer.
+"""Does sampled text follow the law it should? The audit draws, bets, and stops when it is sure of either answer.
 
-All asks (prompts x samplings) are one process with one capital. Batches go through them in turn. Not lossless: the
-bets against the reference's law have won 1/level, which a lossless subject sees with probability at most `level`.
-Lossless within stated power: they have not, and of audits with laws off by the stated effect, in any of the ways
-tried, at least the share `power` would have been caught by now. Undecided: neither, with all samples used. An audit
-that accuses draws a few batches more, to say how far off the law is.
+All asks are one process with one capital; batches go through them in turn. Not lossless: the bets against the
+reference's law have won 1/level, which a lossless subject sees with probability at most `level`. Lossless within stated
+power: they have not, and of simulated audits with laws off by the stated effect, in any of the ways tried, at least the
+share `power` would have accused by now. Undecided: neither, with all samples used. An audit that accuses draws a few
+batches more, to say how far off the law is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from headstart.errors import InvalidPrompt
+from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.insight.audit.betting import Pool
-from headstart.insight.audit.effects import LowerBound, distance_of
-from headstart.insight.audit.findings import SampledResult, SampledSettings, Verdict, reasons
-from headstart.insight.audit.laws import Block, Place, Places
-from headstart.insight.audit.power import Power, Shadows, least
-from headstart.insight.audit.subject import Ask, Completion, Reference, Subject, sample_all
+from headstart.insight.audit.bound import LowerBound
+from headstart.insight.audit.findings import SampledResult
+from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.power import Power, SimulatedAudits, least
+from headstart.insight.audit.prefixes import Block, Prefix, Prefixes
+from headstart.insight.audit.subject import (
+    Ask,
+    Completion,
+    Progress,
+    Reference,
+    Subject,
+    Verdict,
+    no_progress,
+    up_to_end,
+)
+from headstart.options import check_number
 
-__all__ = ["Progress", "SampledResult", "SampledSettings", "Verdict", "audit_sampling"]
-
-_REMEMBERED = 8  # blocks
+_REMEMBERED = 8
+"""Blocks that a projection goes through again."""
 SIZING = 4
 """Batches from the one that accuses on, that one included."""
-DEPTHS = (1, 2)
-"""Of beginnings whose total variation is reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """After each batch. evidence: capital so far; least: the least power so far, 0 if not known."""
-
-    completions: int
-    most: int
-    evidence: float
-    least: float
 
 
 def audit_sampling(
     subject: Subject,
     reference: Reference,
-    prompts: Sequence[Sequence[int]],
-    settings: SampledSettings | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    asks: Sequence[Ask],
+    plan: AuditPlan,
+    progress: Progress = no_progress,
     *,
-    suspect: Reference | None = None,
+    tolerance: float = 0.0,
+    draft: Reference | None = None,
 ) -> SampledResult:
     """Audit the subject's sampled text against the reference's laws.
 
-    prompts: token ids. suspect: a law that the subject may lean towards, such as its draft model's; knowing it makes
-    the audit sharper, and a wrong one does no harm.
+    asks: prompts, and how to sample after each; their seeds are not used
+    tolerance: total variation by which laws may differ without being wrong: 0 where subject and reference run the same
+        weights in the same arithmetic, else the measured noise
+    draft: a law that the subject may lean towards, such as its draft model's; knowing it makes the audit sharper, and a
+        wrong one does no harm
 
     Raises:
         InvalidPrompt: there is none, or one is empty.
+        InvalidOption: an ask is greedy, or the tolerance is not below the effect.
     """
-    if not prompts or not all(prompts):
+    if not asks or not all(ask.prompt for ask in asks):
         raise InvalidPrompt("an audit needs prompts", hint="give at least one, of at least one token")
-    settings = SampledSettings() if settings is None else settings
-    audit = _Audit(subject, reference, prompts, settings, suspect)
-    for progress in audit.batches():
-        if on_progress is not None:
-            on_progress(progress)
+    if any(ask.sampling.greedy for ask in asks):
+        raise InvalidOption(
+            "a sampled audit needs samplings with a temperature above 0",
+            hint="greedy text has one right answer at each token and is compared, not tested",
+        )
+    check_number("tolerance", tolerance, low=0)
+    if tolerance >= plan.effect:
+        raise InvalidOption(
+            f"tolerance={tolerance:g} hides an effect of {plan.effect:g}",
+            hint="ask for a larger effect, or make the two forwards more alike (float32)",
+        )
+    audit = _Audit(subject, reference, asks, plan, tolerance, draft)
+    audit.run(progress)
     return audit.result()
 
 
@@ -77,80 +85,60 @@ class _Audit:
         self,
         subject: Subject,
         reference: Reference,
-        prompts: Sequence[Sequence[int]],
-        settings: SampledSettings,
-        suspect: Reference | None,
+        asks: Sequence[Ask],
+        plan: AuditPlan,
+        tolerance: float,
+        draft: Reference | None,
     ) -> None:
-        self._subject, self._reference, self._settings = subject, reference, settings
-        self._asks = [
-            Ask(tuple(prompt), replace(sampling, max_tokens=settings.max_tokens, seed=None))
-            for prompt in prompts
-            for sampling in settings.samplings
-        ]
-        self._places = Places(reference, self._asks, suspect)
-        common: dict[str, Any] = {
-            "tolerance": settings.tolerance,
-            "expected": settings.max_samples / len(self._asks),
-            "suspect": suspect is not None,
-        }
-        self._pool = Pool.of(1, **common)
-        self._shadows = Shadows(
-            settings.replicates,
-            effect=settings.effect,
-            level=settings.level,
-            asked=settings.power,
-            seed=settings.seed,
-            **common,
-        )
-        self._bound = LowerBound(settings.level)
-        self._texts: list[list[tuple[int, ...]]] = [[] for _ in self._asks]
+        self._subject, self._reference, self._plan, self._tolerance = subject, reference, plan, tolerance
+        self._asks = list(asks)
+        self._prefixes = Prefixes(reference, self._asks, draft)
+        expected = plan.max_samples / len(asks)
+        bettors: dict[str, Any] = {"tolerance": tolerance, "expected": expected, "knows_draft": draft is not None}
+        self._pool = Pool.of(1, **bettors)
+        self._simulated = SimulatedAudits(plan, **bettors)
+        self._bound = LowerBound(plan.level)
         self._drawn = self._tokens = self._past_end = self._impossible = self._looks = 0
         self._most = 0.0
         self._blocks: list[Block] = []
+        self._curve: list[tuple[int, float, float]] = []
 
-    def batches(self) -> Iterator[Progress]:
+    def run(self, progress: Progress) -> None:
         """Draw and bet until one of the verdicts is due."""
-        settings = self._settings
+        plan = self._plan
         left = SIZING
-        while self._drawn < settings.max_samples and left and not self._cleared:
-            count = min(settings.batch, settings.max_samples - self._drawn)
+        while self._drawn < plan.max_samples and left and not self._cleared:
+            count = min(plan.batch, plan.max_samples - self._drawn)
             turn = [(self._drawn + i) % len(self._asks) for i in range(count)]
-            completions = sample_all(self._subject, [self._asks[ask] for ask in turn])
+            completions = self._subject.sample([self._asks[ask] for ask in turn])
             self._drawn += count
-            self._take(turn, completions)
+            self._bet(turn, completions)
             weakest = least(self._powers())
-            evidence = math.exp(min(self._log_evidence, 700))
+            evidence, power = _capital(self._log_evidence), weakest.share if weakest else 0.0
+            self._curve.append((self._drawn, evidence, power))
             left -= self._accused
-            yield Progress(self._drawn, settings.max_samples, evidence, weakest.share if weakest else 0.0)
+            progress("sampling", self._drawn, plan.max_samples, f"e-value {evidence:.3g}, power {power:.0%}")
 
-    def _take(self, turn: Sequence[int], completions: Sequence[Completion]) -> None:
-        places: list[Place] = []
+    def _bet(self, turn: Sequence[int], completions: Sequence[Completion]) -> None:
+        prefixes: list[Prefix] = []
         tokens: list[int] = []
         for ask, completion in zip(turn, completions, strict=True):
-            text = self._up_to_end(ask, completion)
+            text = up_to_end(completion.tokens, self._reference.stop_ids(self._asks[ask].sampling))
+            self._past_end += len(text) < len(completion.tokens)
             if text:
-                places += self._places.along(ask, text)
+                prefixes += self._prefixes.along(ask, text)
                 tokens += text
-                self._texts[ask].append(text)
-        if places:
-            block = Block.of(places, tokens)
+        if prefixes:
+            block = Block.of(prefixes, tokens)
             self._bound.add(block, self._pool.favoured(block))
             self._pool.bet(block, block.drawn[None])
-            self._shadows.follow(block, self._drawn)
+            self._simulated.follow(block, self._drawn)
             self._looks += 1
             self._blocks = [*self._blocks, block][-_REMEMBERED:]
             self._tokens += len(block)
             self._impossible += int((block.drawn == block.p.shape[1] - 1).sum())
             self._most = max(self._most, self._log_evidence)
-        self._places.settle()
-
-    def _up_to_end(self, ask: int, completion: Completion) -> tuple[int, ...]:
-        stops = self._reference.stop_ids(self._asks[ask].sampling)
-        ends = [i for i, token in enumerate(completion.tokens) if token in stops]
-        if not ends:
-            return completion.tokens
-        self._past_end += ends[0] + 1 < len(completion.tokens)
-        return completion.tokens[: ends[0] + 1]
+        self._prefixes.settle()
 
     @property
     def _log_evidence(self) -> float:
@@ -158,47 +146,46 @@ class _Audit:
 
     @property
     def _accused(self) -> bool:
-        return self._past_end > 0 or self._most >= math.log(1 / self._settings.level)
+        return self._past_end > 0 or self._most >= math.log(1 / self._plan.level)
 
     @property
     def _cleared(self) -> bool:
         weakest = least(self._powers())
-        sure = weakest is not None and weakest.share >= self._settings.power
+        sure = weakest is not None and weakest.share >= self._plan.power
         return self._tokens > 0 and sure and not self._accused
 
     def _powers(self) -> list[Power]:
-        return self._shadows.powers() if self._tokens else []
+        return self._simulated.powers() if self._tokens else []
 
     def result(self) -> SampledResult:
         verdict: Verdict = "not lossless" if self._accused else "lossless" if self._cleared else "undecided"
-        generator = np.random.default_rng(self._settings.seed)
-        measured = [
-            distance_of(self._places, ask, texts, depth, generator)
-            for ask, texts in enumerate(self._texts)
-            for depth in DEPTHS
-        ]
-        result = SampledResult(
+        powers = self._powers()
+        projected = None
+        if verdict == "undecided" and self._blocks and any(each.counted and each.needed is None for each in powers):
+            completions = math.ceil(self._drawn * len(self._blocks) / self._looks)
+            projected = self._simulated.project(self._blocks, completions)
+        return SampledResult(
             verdict=verdict,
-            reasons=[],
-            settings=self._settings,
+            plan=self._plan,
+            tolerance=self._tolerance,
             asks=self._asks,
             completions=self._drawn,
             tokens=self._tokens,
-            places=len(self._places.all),
-            evidence=math.exp(min(self._log_evidence, 700)),
-            most_evidence=math.exp(min(self._most, 700)),
-            strategies={name: math.exp(min(logs[0], 700)) for name, logs in self._pool.by_strategy().items()},
+            prefixes=self._prefixes.count,
+            evidence=_capital(self._log_evidence),
+            most_evidence=_capital(self._most),
+            strategies={name: _capital(logs[0]) for name, logs in self._pool.by_strategy().items()},
+            curve=self._curve,
             bound=self._bound.value,
-            leaning=self._bound.mean,
-            distances=[each for each in measured if each is not None],
-            powers=self._powers(),
-            foreseen=None,
+            estimate=self._bound.mean,
+            powers=powers,
+            projected=projected,
             past_end=self._past_end,
             impossible=self._impossible,
             subject=self._subject.describe(),
             reference=self._reference.describe(),
         )
-        if verdict == "undecided" and result.needed is None and self._blocks:
-            completions = math.ceil(self._drawn * len(self._blocks) / self._looks)
-            result = replace(result, foreseen=self._shadows.foresee(self._blocks, completions))
-        return replace(result, reasons=reasons(result))
+
+
+def _capital(log: float) -> float:
+    return math.exp(min(log, 700))

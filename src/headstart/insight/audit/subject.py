@@ -1,6 +1,6 @@
 """What is audited, what it is held against, and what comes back: the nouns of an audit.
 
-A subject writes texts; a reference knows, for any text, the exact law p of each of its tokens. Both speak token ids.
+A subject writes texts; a reference knows, for any text, the exact law p of each of its tokens. Both use token ids.
 Shapes: n tokens of a completion, V the vocabulary.
 """
 
@@ -8,23 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.errors import EndpointFailed
 from headstart.types import Sampling, TokenLogprob
 
 Law = NDArray[np.floating[Any]]
 """[V] probabilities, or several rows of them."""
+Verdict = Literal["lossless", "not lossless", "undecided"]
+CUT = "cut"
+"""The finish_reason of a completion whose rest is not known, because its last token could be one of several."""
+
+
+class Refused(EndpointFailed):
+    """A server answered with an HTTP error, whose number is `status`: it does not take this request."""
+
+    def __init__(self, message: str, *, hint: str, status: int) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class Progress(Protocol):
+    """Called as an audit proceeds, with the part, how much of it is done, of how much, and its state in words."""
+
+    def __call__(self, part: str, done: int, most: int, words: str = "") -> None: ...
+
+
+def no_progress(part: str, done: int, most: int, words: str = "") -> None:
+    """The `Progress` of a caller who does not ask for any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One text that a subject wrote.
 
-    tokens: all it emitted after the prompt, the token that ended it (EOS, a stop id) included where there was one.
-    finish_reason: "stop" or "length", as the subject has it.
+    tokens: everything it emitted after the prompt, with the token that ended it (EOS, a stop id) if there was one.
+    finish_reason: "stop" or "length" as the subject reports it, or `CUT`.
     """
 
     tokens: tuple[int, ...]
@@ -35,7 +57,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A prompt and how to sample after it: one cell of an audit."""
+    """A prompt, and how to sample after it."""
 
     prompt: tuple[int, ...]
     sampling: Sampling
@@ -47,21 +69,13 @@ class Subject(Protocol):
     @property
     def name(self) -> str: ...
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, count: int) -> list[Completion]:
-        """`count` independent completions of one prompt. `sampling.seed` is not used: every one has a new seed."""
+    def sample(self, asks: Sequence[Ask]) -> list[Completion]:
+        """One independent completion for each ask, in the same order and each with a new seed: `sampling.seed` is not
+        used. Where the subject can, they are served in ragged batches, in which neighbours may disturb each other."""
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What it is, for a record: JSON values."""
-        ...
-
-
-@runtime_checkable
-class BatchSubject(Subject, Protocol):
-    """A subject that can serve different requests in one ragged batch, where neighbours may disturb each other."""
-
-    def sample_batch(self, asks: Sequence[Ask]) -> list[Completion]:
-        """One independent completion for each, in the same order."""
+        """What it is, as JSON values for a record."""
         ...
 
 
@@ -77,19 +91,10 @@ class Reference(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What it is, for a record: JSON values."""
+        """What it is, as JSON values for a record."""
         ...
 
 
-def sample_all(subject: Subject, asks: Sequence[Ask]) -> list[Completion]:
-    """One completion for each ask, in their order: in one ragged batch where the subject can, else ask by ask."""
-    if isinstance(subject, BatchSubject):
-        return subject.sample_batch(asks)
-    places: dict[int, list[int]] = {}
-    for place, ask in enumerate(asks):
-        places.setdefault(asks.index(ask), []).append(place)
-    found: dict[int, Completion] = {}
-    for first, where in places.items():
-        drawn = subject.sample(asks[first].prompt, asks[first].sampling, len(where))
-        found |= zip(where, drawn, strict=True)
-    return [found[place] for place in range(len(asks))]
+def up_to_end(tokens: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[int, ...]:
+    """The tokens up to the first that ends a text, that one included."""
+    return next((tokens[: i + 1] for i, token in enumerate(tokens) if token in stop_ids), tokens)

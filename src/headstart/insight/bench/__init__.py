@@ -6,23 +6,39 @@
 
 from __future__ import annotations
 
-from headstart.insight.bench.compare import Comparison, compare
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round, RunRecord
-from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.summary import Figures, summarise
-from headstart.insight.bench.sweep import SweepPoint, sweep_points
+from typing import TYPE_CHECKING
+
+from headstart.insight.bench.options import BenchSettings
+from headstart.lazy import lazily
+
+if TYPE_CHECKING:
+    from headstart.insight.bench.comparison import Comparison, compare
+    from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, Trial
+    from headstart.insight.bench.result import BenchResult
+    from headstart.insight.bench.summary import Figures, summarise
+    from headstart.insight.bench.sweep import SweepPoint, sweep_points
 
 __all__ = [
     "FAST",
     "PLAIN",
     "BenchResult",
+    "BenchSettings",
     "Comparison",
     "Figures",
     "PromptRecord",
-    "Round",
     "RunRecord",
     "SweepPoint",
+    "Trial",
     "compare",
     "summarise",
     "sweep_points",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    comparison="Comparison compare",
+    records="FAST PLAIN PromptRecord RunRecord Trial",
+    result="BenchResult",
+    summary="Figures summarise",
+    sweep="SweepPoint sweep_points",
+)

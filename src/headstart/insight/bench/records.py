@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
 
 PLAIN, FAST = "plain", "speculative"
-"""The two lanes of every bench. A sweep has lanes "K=1", "K=2", ... beside PLAIN."""
+"""The two arms of every bench. A sweep has arms "K=1", "K=2", ... beside PLAIN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,14 @@ class SourceRecord:
     depth: int
     accepted: int
 
+    def __add__(self, other: SourceRecord) -> SourceRecord:
+        return SourceRecord(
+            self.drafts + other.drafts,
+            self.nodes + other.nodes,
+            self.depth + other.depth,
+            self.accepted + other.accepted,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -49,6 +59,8 @@ class RunRecord:
     running at the end, and if not, why not. differs_at: the first token that is not the plain run's of the same prompt
     and repetition; None where all are the same, or where they need not be. text: only where it was asked for.
     """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     prompt: int
     seconds: float
@@ -92,11 +104,11 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """A unit of prompts (one, or a batch) once through one lane. seconds: wall clock, from the first submission to the
+class Trial:
+    """A unit of prompts (one, or a batch) once through one arm. seconds: wall clock, from the first submission to the
     last token, everything in it. joules: of the whole machine meanwhile, None where it does not tell."""
 
-    lane: str
+    arm: Annotated[str, Field(alias="lane")]
     unit: int
     repetition: int
     seconds: float

@@ -8,22 +8,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from headstart.errors import InvalidFile, InvalidOption
-from headstart.insight.bench.records import (
-    FAST,
-    PLAIN,
-    PromptRecord,
-    Record,
-    Round,
-    RunRecord,
-    SourceRecord,
-)
+from pydantic import Field, TypeAdapter, ValidationError
+
+from headstart.errors import InvalidFile
+from headstart.files import write_text
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Record, Trial
 from headstart.prompt_sets import words_of_forms
-from headstart.theory import DraftCost, StepCosts
+from headstart.theory import StepCosts
 
 VERSION = 1
 KEY = "headstart_bench"
@@ -33,10 +28,10 @@ KEY = "headstart_bench"
 class BenchResult:
     """Everything a bench found out.
 
-    units: which prompts ran together, by index; one each at batch size 1. rounds: both lanes of every unit and
-    repetition. sweep: rounds with PLAIN and fixed K, on some of the units. engine: `Engine.describe()`. settings: what
-    was asked for. compared: whether both lanes had to write the same text. memory: bytes, None where unknown.
-    no_energy: why rounds have no joules, or "". complete: False if it was interrupted. provenance: `Provenance`.
+    units: which prompts ran together, by index; one each at batch size 1. trials: both arms of every unit and
+    repetition. sweep: trials with PLAIN and fixed K, on some of the units. engine: `Engine.describe()`. settings: what
+    was asked for. compared: whether both arms had to write the same text. memory: bytes, None where unknown.
+    no_energy: why trials have no joules, or "". complete: False if it was interrupted. provenance: `Provenance`.
     """
 
     provenance: Mapping[str, Any]
@@ -44,9 +39,9 @@ class BenchResult:
     settings: Mapping[str, Any]
     prompts: tuple[PromptRecord, ...]
     units: tuple[tuple[int, ...], ...]
-    rounds: tuple[Round, ...]
+    trials: Annotated[tuple[Trial, ...], Field(alias="rounds")]
     compared: bool
-    sweep: tuple[Round, ...] = ()
+    sweep: tuple[Trial, ...] = ()
     costs: StepCosts | None = None
     memory: Mapping[str, int | None] = field(default_factory=dict)
     no_energy: str = ""
@@ -63,18 +58,13 @@ class BenchResult:
 
     def record(self, summary: Sequence[Record] = ()) -> Record:
         """As JSON values."""
-        return {KEY: VERSION, **asdict(self), "summary": list(summary)}
+        values = _ADAPTER.dump_python(self, mode="json", by_alias=True)
+        return {KEY: VERSION, **values, "summary": list(summary)}
 
     def write(self, path: Path, summary: Sequence[Record] = ()) -> Path:
         """Raises `InvalidOption` if the file cannot be written."""
         text = json.dumps(self.record(summary), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            reason = error.strerror or error
-            raise InvalidOption(f"cannot write {path}: {reason}", hint="name another file for the result") from error
-        return path
+        return write_text(path, text + "\n", hint="name another file for the result")
 
     @classmethod
     def read(cls, path: Path) -> BenchResult:
@@ -95,12 +85,23 @@ class BenchResult:
             ) from error
         _check_kind(data, path)
         try:
-            result = _from_record(data)
+            result = _ADAPTER.validate_python({name: value for name, value in data.items() if name != KEY})
             _check(result)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            what = f"no {error}" if isinstance(error, KeyError) else str(error)
+        except ValueError as error:
+            what = _in_words(error) if isinstance(error, ValidationError) else str(error)
             raise InvalidFile(f"{path} is damaged: {what}", hint="bench anew; results are not to be edited") from error
         return result
+
+
+_ADAPTER = TypeAdapter(BenchResult)
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first thing that is wrong, and where."""
+    first = error.errors()[0]
+    *place, name = map(str, first["loc"])
+    where = f" in {'.'.join(place)}" if place else ""
+    return f"no {name!r}{where}" if first["type"] == "missing" else f"{name}{where}: {first['msg']}"
 
 
 def _check_kind(data: object, path: Path) -> None:
@@ -117,51 +118,18 @@ def _check_kind(data: object, path: Path) -> None:
         )
 
 
-def _from_record(data: Record) -> BenchResult:
-    costs = data["costs"]
-    return BenchResult(
-        provenance=dict(data["provenance"]),
-        engine=dict(data["engine"]),
-        settings=dict(data["settings"]),
-        prompts=tuple(PromptRecord(**each) for each in data["prompts"]),
-        units=tuple(tuple(unit) for unit in data["units"]),
-        rounds=tuple(map(_round, data["rounds"])),
-        compared=bool(data["compared"]),
-        sweep=tuple(map(_round, data["sweep"])),
-        costs=None
-        if costs is None
-        else StepCosts(
-            tuple((int(n), float(seconds)) for n, seconds in costs["rows"]),
-            drafts={name: DraftCost(**cost) for name, cost in costs["drafts"].items()},
-        ),
-        memory=dict(data["memory"]),
-        no_energy=str(data["no_energy"]),
-        complete=bool(data["complete"]),
-    )
-
-
-def _round(data: Record) -> Round:
-    return Round(**{**data, "runs": tuple(map(_run, data["runs"]))})
-
-
-def _run(data: Record) -> RunRecord:
-    lists = {name: tuple(data[name]) for name in ("arrivals", "counts", "tested", "kept")}
-    sources = {name: SourceRecord(**source) for name, source in data["sources"].items()}
-    return RunRecord(**{**data, **lists, "sources": sources})
-
-
 def _check(result: BenchResult) -> None:
     """Raises ValueError where figures could not be computed of it."""
     for unit in result.units:
         if not unit or not all(0 <= index < len(result.prompts) for index in unit):
             raise ValueError("a unit names a prompt that is not there")
-    if not {each.lane for each in result.rounds} <= {PLAIN, FAST}:
+    if not {each.arm for each in result.trials} <= {PLAIN, FAST}:
         raise ValueError("a round is of a lane that no bench has")
-    for each in (*result.rounds, *result.sweep):
+    for each in (*result.trials, *result.sweep):
         if not 0 <= each.unit < len(result.units):
-            raise ValueError("a round names a unit that is not there")
-        if not (isinstance(each.seconds, int | float) and math.isfinite(each.seconds) and each.seconds > 0):
-            raise ValueError(f"a round took {each.seconds} seconds")
+            raise ValueError("a trial names a unit that is not there")
+        if not (math.isfinite(each.seconds) and each.seconds > 0):
+            raise ValueError(f"a trial took {each.seconds:g} seconds")
         for run in each.runs:
             if not 0 <= run.prompt < len(result.prompts):
                 raise ValueError("a run names a prompt that is not there")

@@ -1,80 +1,48 @@
-"""A bench from beginning to end: check the prompts, measure costs, warm up, run the lanes, keep what was finished."""
+"""A bench from beginning to end: check the prompts, measure costs, warm up, run the arms, keep what was finished."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, InvalidOption
+from headstart.insight.bench.arms import Arm, Workload, in_turn, warm_up
 from headstart.insight.bench.energy import Meter
-from headstart.insight.bench.lanes import Lane, Plan, in_turn, warm_up
 from headstart.insight.bench.machine import least, measure_costs, memory_of
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Round
+from headstart.insight.bench.options import BenchSettings
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Trial
 from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.sweep import lane_of
+from headstart.insight.bench.sweep import arm_of
 from headstart.insight.conversations import every_turn
 from headstart.insight.provenance import Provenance
-from headstart.options import check_number
 from headstart.prompt_sets import PromptItem, by_category
-from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
 SWEEP_UNITS = 2
-"""Units of each category that a sweep runs: it shows a shape, and takes a lane for each K."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchSettings:
-    """What to run. limit: prompts of each category at most; a conversation is one, with all its turns. batch_size:
-    prompts that run at once, of one category. warm_up: rounds before the count. ks: draft lengths of the sweep."""
-
-    sampling: Sampling = field(default_factory=Sampling)
-    repetitions: int = 3
-    warm_up: int = 1
-    limit: int | None = None
-    batch_size: int = 1
-    ks: tuple[int, ...] = ()
-    keep_texts: bool = False
-
-    def __post_init__(self) -> None:
-        check_number("repetitions", self.repetitions, low=1, integer=True)
-        check_number("warm_up", self.warm_up, low=0, integer=True)
-        check_number("batch_size", self.batch_size, low=1, integer=True)
-        if self.limit is not None:
-            check_number("limit", self.limit, low=1, integer=True)
-        for k in self.ks:
-            check_number("k_sweep", k, low=1, integer=True)
-        if len(set(self.ks)) != len(self.ks):
-            raise InvalidOption(f"k_sweep names a K twice: {self.ks}", hint="give each draft length once")
-
-    def record(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["sampling"]["logit_bias"] = {str(token): bias for token, bias in self.sampling.logit_bias.items()}
-        del found["sampling"]["cache_salt"]  # the bench's own, see `in_turn`
-        return json.loads(json.dumps(found))  # type: ignore[no-any-return]  # lists for tuples, as a file has them
+"""Units of each category that a sweep runs: it shows a shape, and takes an arm for each K."""
 
 
 @dataclass(slots=True)
 class Session:
     """Runs a bench step by step; `result` is what there is so far, also after an interrupt.
 
-    engine: with its drafter; the plain lane runs on the same weights. asked: what was asked of the loader, to be
-    written down. on_round: called after each round, with what it was.
+    engine: with its drafter; the plain arm runs on the same weights. asked: what was asked of the loader, to be
+    written down. on_trial: called after each trial, with what it was.
     """
 
     engine: Engine
     items: Sequence[PromptItem]
     settings: BenchSettings
     asked: dict[str, Any] = field(default_factory=dict)
-    on_round: Callable[[str], None] = field(default=lambda _: None)
+    on_trial: Callable[[str], None] = field(default=lambda _: None)
     meter: Meter = field(default_factory=Meter.of_this_machine)
     _result: BenchResult = field(init=False)
-    _plan: Plan = field(init=False)
+    _workload: Workload = field(init=False)
 
     def __post_init__(self) -> None:
         """Checks every prompt before anything runs: raises `InvalidPrompt`, naming the one that is wrong."""
@@ -87,7 +55,7 @@ class Session:
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
         compared = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
-        self._plan = Plan(
+        self._workload = Workload(
             prompts=[item.prompt for item in chosen],
             units=units,
             sampling=sampling,
@@ -101,7 +69,7 @@ class Session:
             settings={**self.asked, **self.settings.record()},
             prompts=prompts,
             units=units,
-            rounds=(),
+            trials=(),
             compared=compared,
             no_energy=self.meter.reason,
             complete=False,
@@ -113,23 +81,23 @@ class Session:
         return replace(self._result, memory=memory_of(self.engine))
 
     @property
-    def rounds(self) -> int:
-        """How many rounds there are in all, warm-ups included."""
-        main = 2 * len(self._plan.units) * self.settings.repetitions
+    def trials(self) -> int:
+        """How many trials there are in all, warm-ups included."""
+        main = 2 * len(self._workload.units) * self.settings.repetitions
         sweep = (1 + len(self.settings.ks)) * len(self._swept) * self.settings.repetitions if self.settings.ks else 0
         return 2 * self.settings.warm_up + main + sweep
 
     def run(self) -> BenchResult:
-        """Measure. An interrupt passes through; `result` then holds the rounds that were finished."""
-        plain, fast = Lane(PLAIN, self.engine.plain()), Lane(FAST, self.engine)
+        """Measure. An interrupt passes through; `result` then holds the trials that were finished."""
+        plain, fast = Arm(PLAIN, self.engine.plain()), Arm(FAST, self.engine)
         costs = measure_costs(self.engine)
         self._result = replace(self._result, costs=costs)
-        warm_up((plain, fast), self._plan, self.settings.warm_up, lambda: self.on_round("warming up"))
-        done: list[Round] = []
-        for each in in_turn((plain, fast), self._plan, self.meter):
+        warm_up((plain, fast), self._workload, self.settings.warm_up, lambda: self.on_trial("warming up"))
+        done: list[Trial] = []
+        for each in in_turn((plain, fast), self._workload, self.meter):
             done.append(each)
-            self._result = replace(self._result, rounds=tuple(done))
-            self.on_round(f"repetition {each.repetition + 1} of {self.settings.repetitions}")
+            self._result = replace(self._result, trials=tuple(done))
+            self.on_trial(f"repetition {each.repetition + 1} of {self.settings.repetitions}")
         self._result = replace(self._result, costs=least(costs, measure_costs(self.engine)))
         if self.settings.ks:
             self._sweep(plain)
@@ -140,19 +108,19 @@ class Session:
     def _swept(self) -> list[int]:
         """The first units of each category."""
         groups: dict[str, list[int]] = {}
-        for number in range(len(self._plan.units)):
+        for number in range(len(self._workload.units)):
             groups.setdefault(self._result.category(number), []).append(number)
         return [number for group in groups.values() for number in group[:SWEEP_UNITS]]
 
-    def _sweep(self, plain: Lane) -> None:
-        lanes = [plain, *(Lane(lane_of(k), self.engine, k) for k in self.settings.ks)]
+    def _sweep(self, plain: Arm) -> None:
+        arms = [plain, *(Arm(arm_of(k), self.engine, k) for k in self.settings.ks)]
         swept = self._swept
-        plan = replace(self._plan, units=[self._plan.units[number] for number in swept])
-        done: list[Round] = []
-        for each in in_turn(lanes, plan, self.meter, label="sweep"):
+        workload = replace(self._workload, units=[self._workload.units[number] for number in swept])
+        done: list[Trial] = []
+        for each in in_turn(arms, workload, self.meter, label="sweep"):
             done.append(replace(each, unit=swept[each.unit]))
             self._result = replace(self._result, sweep=tuple(done))
-            self.on_round("sweep of K")
+            self.on_trial("sweep of K")
 
     def _prompt(self, item: PromptItem) -> PromptRecord:
         try:

@@ -3,7 +3,7 @@
 Speedup is the ratio of seconds per token, plain over speculative, on the same units: of each unit the median over its
 repetitions (a hiccup of the machine spoils one), weighted by its tokens, so that the ratio is that of the time all
 texts take. At batch size 1 a unit is a prompt; at batch size N it is a batch of N prompts that run at once, its seconds
-those of the whole batch, and the speedup that of throughput. Intervals resample units, both lanes of one together.
+those of the whole batch, and the speedup that of throughput. Intervals resample units, both arms of one together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.bench.records import FAST, PLAIN, Record, Round, RunRecord, SourceRecord
+from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, SourceRecord, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.statistics import Interval, bootstrap, proportion, quantile
 
@@ -26,7 +26,7 @@ SHARES = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
 
 
 @dataclass(frozen=True, slots=True)
-class LaneFigures:
+class ArmFigures:
     """One way of decoding. Times in seconds; quantiles by name (`SHARES`), NaN where there is nothing to count.
 
     first: to the first token, by request. token: time per output token after the first chunk, by request. gap: between
@@ -73,11 +73,11 @@ class Figures:
     category: str
     prompts: int
     units: int
-    rounds: int
+    trials: int
     speedup: Interval
     tokens_per_forward: Interval
-    plain: LaneFigures
-    fast: LaneFigures
+    plain: ArmFigures
+    fast: ArmFigures
     positions: tuple[Position, ...]
     alpha: float
     depth: float
@@ -88,7 +88,7 @@ class Figures:
 
     def record(self) -> Record:
         """As JSON values; what is unknown is None."""
-        lanes = {name: _lane_record(lane) for name, lane in ((PLAIN, self.plain), (FAST, self.fast))}
+        arms = {name: _arm_record(arm) for name, arm in ((PLAIN, self.plain), (FAST, self.fast))}
         return {
             "category": self.category,
             "prompts": self.prompts,
@@ -102,7 +102,7 @@ class Figures:
             ],
             "differing": self.differing,
             "off": dict(self.off),
-            **lanes,
+            **arms,
         }
 
 
@@ -111,47 +111,47 @@ def summarise(result: BenchResult, *, level: float = 0.95) -> list[Figures]:
 
     Empty where nothing was finished.
     """
-    rounds = paired(result.rounds)
-    if not rounds:
+    trials = paired(result.trials)
+    if not trials:
         return []
-    found = [_figures(OVERALL, result, rounds, level)]
-    categories = list(dict.fromkeys(result.category(each.unit) for each in rounds))
+    found = [_figures(OVERALL, result, trials, level)]
+    categories = list(dict.fromkeys(result.category(each.unit) for each in trials))
     if len(categories) > 1:
         for category in categories:
-            found.append(_figures(category, result, [r for r in rounds if result.category(r.unit) == category], level))
+            found.append(_figures(category, result, [r for r in trials if result.category(r.unit) == category], level))
     return found
 
 
-def paired(rounds: Iterable[Round]) -> list[Round]:
-    """Those of a unit and repetition that went through all lanes: an interrupted one has no partner."""
-    rounds = list(rounds)
-    lanes = {each.lane for each in rounds}
+def paired(trials: Iterable[Trial]) -> list[Trial]:
+    """Those of a unit and repetition that went through all arms: an interrupted one has no partner."""
+    trials = list(trials)
+    arms = {each.arm for each in trials}
     seen = defaultdict[tuple[int, int], set[str]](set)
-    for each in rounds:
-        seen[each.unit, each.repetition].add(each.lane)
-    return [each for each in rounds if each.tokens and seen[each.unit, each.repetition] == lanes]
+    for each in trials:
+        seen[each.unit, each.repetition].add(each.arm)
+    return [each for each in trials if each.tokens and seen[each.unit, each.repetition] == arms]
 
 
-def unit_times(rounds: Iterable[Round], lanes: Sequence[str]) -> dict[int, NDArray[Any]]:
-    """By unit, for each of the lanes: the seconds its text takes (median seconds per token, times plain's tokens)."""
+def unit_times(trials: Iterable[Trial], arms: Sequence[str]) -> dict[int, NDArray[Any]]:
+    """By unit, for each of the arms: the seconds its text takes (median seconds per token, times plain's tokens)."""
     rates: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     tokens: dict[int, list[int]] = defaultdict(list)
-    for each in rounds:
-        rates[each.unit][each.lane].append(each.seconds / each.tokens)
-        if each.lane == PLAIN:
+    for each in trials:
+        rates[each.unit][each.arm].append(each.seconds / each.tokens)
+        if each.arm == PLAIN:
             tokens[each.unit].append(each.tokens)
     return {
-        unit: np.array([np.median(of_unit[lane]) for lane in lanes]) * np.mean(tokens[unit])
+        unit: np.array([np.median(of_unit[arm]) for arm in arms]) * np.mean(tokens[unit])
         for unit, of_unit in sorted(rates.items())
-        if all(lane in of_unit for lane in lanes) and tokens[unit]
+        if all(arm in of_unit for arm in arms) and tokens[unit]
     }
 
 
-def unit_forwards(rounds: Iterable[Round], lane: str) -> dict[int, NDArray[Any]]:
-    """By unit: tokens and target forwards of the lane, all repetitions together."""
+def unit_forwards(trials: Iterable[Trial], arm: str) -> dict[int, NDArray[Any]]:
+    """By unit: tokens and target forwards of the arm, all repetitions together."""
     found: dict[int, NDArray[Any]] = {}
-    for each in rounds:
-        if each.lane == lane:
+    for each in trials:
+        if each.arm == arm:
             counts = np.array([each.tokens, sum(run.forwards for run in each.runs)], dtype=float)
             found[each.unit] = found[each.unit] + counts if each.unit in found else counts
     return dict(sorted(found.items()))
@@ -163,11 +163,11 @@ def ratio(units: NDArray[Any]) -> float:
     return float(above / below) if below else float("nan")
 
 
-def _figures(category: str, result: BenchResult, rounds: Sequence[Round], level: float) -> Figures:
-    fast = [each for each in rounds if each.lane == FAST]
+def _figures(category: str, result: BenchResult, trials: Sequence[Trial], level: float) -> Figures:
+    fast = [each for each in trials if each.arm == FAST]
     runs = [run for each in fast for run in each.runs]
-    times = unit_times(rounds, (PLAIN, FAST))
-    forwards = unit_forwards(rounds, FAST)
+    times = unit_times(trials, (PLAIN, FAST))
+    forwards = unit_forwards(trials, FAST)
     tested = _columns(run.tested for run in runs)
     kept = _columns(run.kept for run in runs)
     sources = added_sources(runs)
@@ -180,11 +180,11 @@ def _figures(category: str, result: BenchResult, rounds: Sequence[Round], level:
         category=category,
         prompts=len({run.prompt for run in runs}),
         units=len(times),
-        rounds=len(fast),
+        trials=len(fast),
         speedup=bootstrap(list(times.values()), ratio, level=level, scale="log"),
         tokens_per_forward=bootstrap(list(forwards.values()), ratio, level=level, scale="log"),
-        plain=lane_figures([each for each in rounds if each.lane == PLAIN]),
-        fast=lane_figures(fast),
+        plain=arm_figures([each for each in trials if each.arm == PLAIN]),
+        fast=arm_figures(fast),
         positions=tuple(
             Position(number, judged, accepted, proportion(accepted, judged, level))
             for number, (judged, accepted) in enumerate(zip(tested, kept, strict=True), start=1)
@@ -198,16 +198,16 @@ def _figures(category: str, result: BenchResult, rounds: Sequence[Round], level:
     )
 
 
-def lane_figures(rounds: Sequence[Round]) -> LaneFigures:
-    """Figures of rounds that are all of one lane."""
-    runs = [run for each in rounds for run in each.runs]
-    seconds = sum(each.seconds for each in rounds)
+def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
+    """Figures of trials that are all of one arm."""
+    runs = [run for each in trials for run in each.runs]
+    seconds = sum(each.seconds for each in trials)
     parts = {name: sum(run.parts[name] for run in runs) for name in (runs[0].parts if runs else ())}
     whole = max(seconds, sum(parts.values())) or 1.0
     shares = {name: value / whole for name, value in parts.items()}
-    told = [each.joules for each in rounds if each.joules is not None]
-    tokens = sum(each.tokens for each in rounds)
-    return LaneFigures(
+    joules = [each.joules for each in trials if each.joules is not None]
+    tokens = sum(each.tokens for each in trials)
+    return ArmFigures(
         tokens=tokens,
         seconds=seconds,
         forwards=sum(run.forwards for run in runs),
@@ -215,7 +215,7 @@ def lane_figures(rounds: Sequence[Round]) -> LaneFigures:
         token=_quantiles([run.seconds_per_token for run in runs if run.seconds_per_token is not None]),
         gap=_quantiles([gap for run in runs for gap in run.gaps]),
         parts=shares | {"other": 1 - sum(shares.values())},
-        joules=sum(told) / tokens if tokens and len(told) == len(rounds) else None,
+        joules=sum(joules) / tokens if tokens and len(joules) == len(trials) else None,
     )
 
 
@@ -224,13 +224,7 @@ def added_sources(runs: Iterable[RunRecord]) -> dict[str, SourceRecord]:
     found: dict[str, SourceRecord] = {}
     for run in runs:
         for name, each in run.sources.items():
-            old = found.get(name, SourceRecord(0, 0, 0, 0))
-            found[name] = SourceRecord(
-                old.drafts + each.drafts,
-                old.nodes + each.nodes,
-                old.depth + each.depth,
-                old.accepted + each.accepted,
-            )
+            found[name] = found[name] + each if name in found else each
     return found
 
 
@@ -246,14 +240,14 @@ def _known(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _lane_record(lane: LaneFigures) -> Record:
-    times = {"first_token": lane.first, "per_output_token": lane.token, "gap": lane.gap}
+def _arm_record(arm: ArmFigures) -> Record:
+    times = {"first_token": arm.first, "per_output_token": arm.token, "gap": arm.gap}
     return {
-        "tokens": lane.tokens,
-        "seconds": lane.seconds,
-        "tokens_per_second": lane.tokens_per_second,
-        "forwards": lane.forwards,
+        "tokens": arm.tokens,
+        "seconds": arm.seconds,
+        "tokens_per_second": arm.tokens_per_second,
+        "forwards": arm.forwards,
         **{name: {share: _known(value) for share, value in found.items()} for name, found in times.items()},
-        "time_split": dict(lane.parts),
-        "joules_per_token": lane.joules,
+        "time_split": dict(arm.parts),
+        "joules_per_token": arm.joules,
     }

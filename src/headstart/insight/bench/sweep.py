@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart import theory
-from headstart.insight.bench.records import FAST, PLAIN, Record, Round, RunRecord
+from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, added_sources, paired, ratio, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
@@ -60,24 +60,24 @@ class Here:
         return theory.best_k(self.alpha, self.c, self.v)
 
 
-def lane_of(k: int) -> str:
+def arm_of(k: int) -> str:
     return f"K={k}"
 
 
 def sweep_points(result: BenchResult, *, level: float = 0.95) -> list[SweepPoint]:
     """A point for each K that was run, ascending; empty without a sweep."""
-    rounds = paired(result.sweep)
-    ks = sorted({int(each.lane.removeprefix("K=")) for each in rounds if each.lane != PLAIN})
+    trials = paired(result.sweep)
+    ks = sorted({int(each.arm.removeprefix("K=")) for each in trials if each.arm != PLAIN})
     found = []
     for k in ks:
-        forwards = list(unit_forwards(rounds, lane_of(k)).values())
-        times = list(unit_times(rounds, (PLAIN, lane_of(k))).values())
+        forwards = list(unit_forwards(trials, arm_of(k)).values())
+        times = list(unit_times(trials, (PLAIN, arm_of(k))).values())
         found.append(
             SweepPoint(
                 k=k,
                 speedup=bootstrap(times, ratio, level=level, scale="log"),
                 tokens_per_forward=ratio(np.array(forwards)),
-                predicted=_predicted(result, rounds, k, ks[-1]),
+                predicted=_predicted(result, trials, k, ks[-1]),
             )
         )
     return found
@@ -87,7 +87,7 @@ def why_not_predicted(result: BenchResult) -> str:
     """In plain words, or "" where points are predicted."""
     if result.costs is None:
         return "costs were not measured"
-    runs = [run for each in result.sweep if each.lane != PLAIN for run in each.runs]
+    runs = [run for each in result.sweep if each.arm != PLAIN for run in each.runs]
     if any(not run.chains for run in runs):
         return "the drafts were trees, and the formula is for chains"
     if any(len(each.runs) > 1 for each in result.sweep):
@@ -113,12 +113,12 @@ def here(result: BenchResult, figures: Figures) -> Here | None:
 
 def step_costs(result: BenchResult) -> StepCosts | None:
     """What a step cost: forwards and drafts as measured apart from the runs, and what a step took outside them as the
-    runs showed it, the plain lane at one row and the speculative lane at its mean rows. None where nothing was
+    runs showed it, the plain arm at one row and the speculative arm at its mean rows. None where nothing was
     measured."""
     if result.costs is None:
         return None
-    plain = [each for each in result.rounds if each.lane == PLAIN]
-    fast = [each for each in result.rounds if each.lane == FAST]
+    plain = [each for each in result.trials if each.arm == PLAIN]
+    fast = [each for each in result.trials if each.arm == FAST]
     steps = sum(run.forwards for each in fast for run in each.runs)
     drafted = sum(run.drafted for each in fast for run in each.runs)
     overhead = _besides(plain)
@@ -126,25 +126,25 @@ def step_costs(result: BenchResult) -> StepCosts | None:
     return replace(result.costs, overhead=overhead, row_overhead=further)
 
 
-def _besides(rounds: Sequence[Round]) -> float:
+def _besides(trials: Sequence[Trial]) -> float:
     """Seconds of a step beside forward and draft, in the mean."""
-    runs = [run for each in rounds for run in each.runs]
+    runs = [run for each in trials for run in each.runs]
     busy = sum(run.parts["verify"] + run.parts["draft"] for run in runs)
     steps = sum(run.forwards + run.prefills for run in runs)
-    return max(0.0, sum(each.seconds for each in rounds) - busy) / steps if steps else 0.0
+    return max(0.0, sum(each.seconds for each in trials) - busy) / steps if steps else 0.0
 
 
-def _predicted(result: BenchResult, rounds: Sequence[Round], k: int, longest: int) -> float:
-    """E(K) over what a round costs, where each source drafts in as many of the steps as in the longest lane."""
+def _predicted(result: BenchResult, trials: Sequence[Trial], k: int, longest: int) -> float:
+    """E(K) over what a round costs, where each source drafts in as many of the steps as in the longest arm."""
     costs = step_costs(result)
     if costs is None or why_not_predicted(result):
         return math.nan
-    lane = [run for each in rounds if each.lane == lane_of(longest) for run in each.runs]
-    plain = [each for each in rounds if each.lane == PLAIN]
-    forwards = sum(run.forwards for run in lane)
-    tokens = float(theory.expected_tokens_by_position(_chances(lane, longest), k))
+    arm = [run for each in trials if each.arm == arm_of(longest) for run in each.runs]
+    plain = [each for each in trials if each.arm == PLAIN]
+    forwards = sum(run.forwards for run in arm)
+    tokens = float(theory.expected_tokens_by_position(_chances(arm, longest), k))
     cost, drafting = 0.0, 0.0
-    for name, source in added_sources(lane).items():
+    for name, source in added_sources(arm).items():
         share, length = source.drafts / forwards, min(float(k), source.nodes / source.drafts)
         drafting += share
         # What came while others drafted it has yet to read

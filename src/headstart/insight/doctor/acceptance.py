@@ -9,52 +9,10 @@ was accepted whole; sampled ones have the same law.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from headstart.insight.measure import Run
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """source: who drafted, "" if nobody did. drafted: nodes. depth: levels. accepted: nodes on the path. tokens:
-    emitted. seconds: from the tokens before to these, `draft` and `verify` of them in the drafter and the forward."""
-
-    source: str
-    drafted: int
-    depth: int
-    accepted: int
-    tokens: int
-    seconds: float = 0.0
-    draft: float = 0.0
-    verify: float = 0.0
-
-    @property
-    def speaks(self) -> bool:
-        return self.drafted > 0
-
-
-def rounds_of(run: Run) -> tuple[Round, ...]:
-    """The rounds after the first one, in which the prompt is read too."""
-    found = []
-    last: float | None = None
-    for at, step in run.arrivals:
-        if not step.tokens:
-            continue
-        if last is not None:
-            found.append(
-                Round(
-                    source=step.draft.source if len(step.draft) else "",
-                    drafted=len(step.draft),
-                    depth=max(step.draft.depths, default=0),
-                    accepted=len(step.path),
-                    tokens=len(step.tokens),
-                    seconds=at - last,
-                    draft=step.seconds.draft,
-                    verify=step.seconds.verify,
-                )
-            )
-        last = at
-    return tuple(found)
+from headstart.insight.measure import Round
+from headstart.theory.rounds import PositionCounts
 
 
 def recut(rounds: Sequence[Round], k: int, *, joined: bool) -> list[Round]:
@@ -69,7 +27,7 @@ def recut(rounds: Sequence[Round], k: int, *, joined: bool) -> list[Round]:
 def whole_goes_on(rounds: Iterable[Round]) -> float:
     """How often a draft that was accepted whole would have been right about one more token, taken from what happened
     at the last places that are known: the acceptance over the second half of the positions."""
-    rounds = [one for one in rounds if one.speaks]
+    rounds = [one for one in rounds if one.nodes]
     deepest = max((one.depth for one in rounds), default=0)
     tested = kept = 0
     for one in rounds:
@@ -82,14 +40,10 @@ def whole_goes_on(rounds: Iterable[Round]) -> float:
 def conditional(rounds: Iterable[Round]) -> tuple[tuple[int, int], ...]:
     """[(accepted, tested)] by position: a position was tested if all before it were accepted and the draft reached
     it."""
-    counts: list[list[int]] = []
+    counts = PositionCounts()
     for one in rounds:
-        for place in range(min(one.accepted + 1, one.depth)):
-            if place == len(counts):
-                counts.append([0, 0])
-            counts[place][1] += 1
-            counts[place][0] += place < one.accepted
-    return tuple((kept, tested) for kept, tested in counts)
+        counts.add(one.depth, one.accepted)
+    return tuple(zip(counts.accepted, counts.tested, strict=True))
 
 
 def shares(counts: Iterable[tuple[int, int]]) -> tuple[float, ...]:
@@ -103,22 +57,22 @@ def _join(rounds: Sequence[Round], k: int) -> list[Round]:
     open_ = False
     for one in rounds:
         last = found[-1] if found else None
-        if open_ and last is not None and one.speaks and one.source == last.source:
+        if open_ and last is not None and one.nodes and one.source == last.source:
             found[-1] = replace(
                 last,
-                drafted=max(last.drafted, one.drafted),
+                nodes=max(last.nodes, one.nodes),
                 depth=max(last.depth, one.depth),
                 accepted=last.accepted + 1 + one.accepted,
                 tokens=last.tokens + one.tokens,
             )
         else:
             found.append(one)
-        open_ = one.speaks and one.accepted == one.drafted > k
+        open_ = one.nodes > 0 and one.accepted == one.nodes > k
     return found
 
 
 def _cut(stretch: Round, k: int) -> list[Round]:
-    draft = min(k, stretch.drafted)
+    draft = min(k, stretch.nodes)
     pieces: list[Round] = []
     tokens, accepted = stretch.tokens, stretch.accepted
     while tokens > 0:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from headstart.insight.doctor.acceptance import Round
-from headstart.insight.doctor.candidates import Candidate
+from headstart.engine.engine import Engine
 from headstart.insight.doctor.measuring import by_prompt, warm_up
 from headstart.insight.doctor.prediction import Prediction, Timing, over_prompts, predict
 from headstart.insight.doctor.verdict import Checked
-from headstart.insight.doctor.workshop import Workshop
+from headstart.insight.measure import Round
 from headstart.insight.statistics import Interval
-from headstart.pacing import FixedPacing
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -25,8 +23,7 @@ PAUSE = 5.0
 
 
 def check_candidate(
-    workshop: Workshop,
-    candidate: Candidate,
+    engines: Mapping[str, Engine],
     prediction: Prediction,
     timing: Timing,
     items: Sequence[PromptItem],
@@ -34,20 +31,15 @@ def check_candidate(
     seconds: float,
     *,
     tree: bool,
-    adaptive: bool,
     same: bool,
 ) -> Checked:
-    """Measured speedup of fixed drafts of the predicted size, on fresh engines; adaptive: with adaptive pacing too.
+    """Measured speedup over the engine "plain" of the engine "fixed", with fixed drafts of the predicted size, and of
+    the engine "adaptive" where there is one. All but the plain one are fresh.
 
     Raises:
         HeadstartError: the drafter gave up.
     """
     begin = time.monotonic()
-    listed = len(candidate.drafters) > 1
-    fixed = workshop.engine(candidate, FixedPacing(prediction.k), budget=prediction.k if listed else None)
-    engines = {"plain": workshop.plain, "fixed": fixed}
-    if adaptive:
-        engines["adaptive"] = workshop.engine(candidate, "adaptive")
     for name, engine in engines.items():
         if name != "plain":
             warm_up(engine, items[0], sampling)
@@ -55,7 +47,7 @@ def check_candidate(
     return Checked(
         speedup=ratio(rounds["plain"], rounds["fixed"]),
         given=predict(timing, rounds["fixed"], prediction.k, tree=tree).speedup.value,
-        adaptive=ratio(rounds["plain"], rounds["adaptive"]) if adaptive else None,
+        adaptive=ratio(rounds["plain"], rounds["adaptive"]) if "adaptive" in rounds else None,
         prompts=len(rounds["plain"]),
         same=same,
     )

@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from headstart.engine.engine import Engine
 from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.conversations import every_turn
@@ -22,10 +23,10 @@ from headstart.insight.doctor.candidates import Candidate, Found, candidates, sc
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
 from headstart.insight.doctor.costs import bytes_read
-from headstart.insight.doctor.lists import worth_trying
+from headstart.insight.doctor.lists import promising
 from headstart.insight.doctor.measuring import (
     Failure,
-    Looked,
+    Inspected,
     Sample,
     affordable,
     measure_candidate,
@@ -34,13 +35,14 @@ from headstart.insight.doctor.measuring import (
 )
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
-from headstart.insight.doctor.verdict import Judged, Verdict, decide, preferred
-from headstart.insight.doctor.workshop import Setup, Workshop, described
+from headstart.insight.doctor.setup import Setup, described, inspect
+from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
 from headstart.loading.choice import NOTE
 from headstart.model.loading import BUNDLED
+from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, words_of_forms
 from headstart.theory import StepCosts
@@ -84,9 +86,9 @@ class Examination:
     read: int | None
     """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
     tokens: int
-    looked: tuple[Looked, ...]
-    judged: tuple[Judged, ...]
-    verdict: Verdict
+    inspected: tuple[Inspected, ...]
+    ranked: tuple[Ranked, ...]
+    verdict: Recommendation
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     advice: Path | None = None
@@ -96,7 +98,7 @@ class Examination:
     @property
     def unsteady(self) -> float | None:
         """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
-        samples = [one.result for one in self.looked if isinstance(one.result, Sample)]
+        samples = [one.result for one in self.inspected if isinstance(one.result, Sample)]
         seconds = [one.seconds for sample in samples for prompt in sample.plain for one in prompt]
         return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None
 
@@ -119,20 +121,22 @@ class _Examiner:
         self._question = question
         self._progress = progress
         self._items = spread(question.items)
-        self._looked: list[Looked] = []
-        self._judged: list[Judged] = []
+        self._inspected: list[Inspected] = []
+        self._ranked: list[Ranked] = []
         self._timings: dict[Candidate, Timing] = {}
 
     def run(self) -> Examination:
         question = self._question
         wanted = candidates(question.setup.target, question.given)
         self._tell(f"loading {question.setup.target}")
-        shop = self._shop = Workshop(question.setup)
+        target, self._memory = question.setup.open()
+        self._target = target
         found = Found()
         if question.scan is not None:
-            found = scan(question.scan, shop.target)
+            found = scan(question.scan, target)
             wanted = candidates(question.setup.target, question.given, found.drafters)
-        self._items = [templated(shop.plain.tokenizer, item) for item in self._items]
+        self._plain = question.setup.engine(target)
+        self._items = [templated(target.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()
         self._sampling = question.sampling
         costs = self._target_costs()
@@ -140,19 +144,19 @@ class _Examiner:
         self._measure_all(wanted)
         if question.check:
             self._check_default_pacing()
-        verdict = decide(self._judged)
+        verdict, ours = decide(self._ranked), target.checkpoint
         if verdict.best is not None:
-            shop.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
+            self._engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
             question=question,
             provenance=self._provenance,
-            described=described(shop),
-            memory=shop.memory,
+            described=described(self._plain, self._memory),
+            memory=self._memory,
             costs=self._with_overhead(costs),
-            read=bytes_read(shop.ours.config, shop.ours.weight_bytes, shop.ours.dtype, question.setup.quantize),
+            read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
-            looked=tuple(self._looked),
-            judged=tuple(self._judged),
+            inspected=tuple(self._inspected),
+            ranked=tuple(self._ranked),
             verdict=verdict,
             seconds=time.monotonic() - self._begin,
             passed_over=dict(found.passed_over),
@@ -164,12 +168,11 @@ class _Examiner:
 
     def _target_costs(self) -> StepCosts:
         self._tell("measuring the target")
-        shop, question = self._shop, self._question
+        plain, question = self._plain, self._question
         seconds = min(_COSTS, question.seconds / 10)
-        plain = shop.plain
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(shop.target.runner, plain.cache, (), batch=batch, seconds=seconds)
-        token = seconds_of_token(shop, self._items[0], question.sampling)
+        costs = measure(plain.target, plain.cache, (), batch=batch, seconds=seconds)
+        token = seconds_of_token(plain, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)
         self._sampling = replace(
@@ -193,7 +196,7 @@ class _Examiner:
         for item in self._items:
             if item.chat is not None and item.chat.later and time.monotonic() < until:
                 self._tell("asking first turns")
-                later += every_turn(self._shop.plain, [item], self._sampling)[1:]
+                later += every_turn(self._plain, [item], self._sampling)[1:]
         self._items += spread(later)
 
     def _measure_all(self, wanted: Sequence[Candidate]) -> None:
@@ -201,38 +204,39 @@ class _Examiner:
         usable = sum(one.result is None for one in looks)
         for one in looks:
             usable -= one.result is None
-            self._looked.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
-        for left, (candidate, budget) in zip((1, 0), worth_trying(self._judged)[:_LISTS], strict=False):
-            if all(candidate.drafters != one.candidate.drafters for one in self._looked):
+            self._inspected.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
+        for left, (candidate, budget) in zip((1, 0), promising(self._ranked)[:_LISTS], strict=False):
+            if all(candidate.drafters != one.candidate.drafters for one in self._inspected):
                 one = self._look(candidate)
                 known = one if one.result is not None else self._measured(one, later=left, budget=budget)
-                self._looked.append(known)
+                self._inspected.append(known)
 
-    def _look(self, candidate: Candidate) -> Looked:
+    def _look(self, candidate: Candidate) -> Inspected:
         compatibility: Compatibility | None = None
         memory: Memory | None = None
         try:
-            compatibility, memory = self._shop.look(candidate)
+            compatibility, memory = inspect(self._target, self._memory, candidate)
         except HeadstartError as error:
-            return Looked(candidate, compatibility, memory, Failure(error))
-        return Looked(candidate, compatibility, memory, None)
+            return Inspected(candidate, compatibility, memory, Failure(error))
+        return Inspected(candidate, compatibility, memory, None)
 
-    def _measured(self, one: Looked, *, later: int, budget: int | None = None) -> Looked:
+    def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
         """With what its share of the time showed; as it is, if time ran out before and another was measured."""
         left = self._left
-        if left <= 0 and self._judged:  # an answer about one is better than none about all
+        if left <= 0 and self._ranked:  # an answer about one is better than none about all
             return one
         self._tell(f"trying {one.candidate.name}")
         items = self._items[0::2] if self._splits else self._items
         # With a check, each candidate's follows at once, as long as the machine is what it was; and one at the end
         share = max(_LEAST, left / (later + self._passes)) / self._passes
         try:
-            sample = measure_candidate(
-                self._shop, one.candidate, items, self._sampling, share, budget=budget or _listed_budget(one.candidate)
-            )
-            judged = self._judge(sample)
-            if judged is not None:
-                self._judged.append(self._checked(judged, share) if self._question.check else judged)
+            begin, budget = time.monotonic(), budget or _listed_budget(one.candidate)
+            engine = self._engine(one.candidate, budget=budget)
+            rest = max(_LEAST, share - (time.monotonic() - begin))
+            sample = measure_candidate(one.candidate, engine, self._plain, items, self._sampling, rest, budget=budget)
+            ranked = self._rank(sample)
+            if ranked is not None:
+                self._ranked.append(self._checked(ranked, share) if self._question.check else ranked)
         except HeadstartError as error:
             return replace(one, result=Failure(error))
         except torch.OutOfMemoryError as error:
@@ -240,7 +244,7 @@ class _Examiner:
             return replace(one, result=Failure(NotEnoughMemory(str(error).splitlines()[0], hint=hint)))
         return replace(one, result=sample)
 
-    def _judge(self, sample: Sample) -> Judged | None:
+    def _rank(self, sample: Sample) -> Ranked | None:
         flat = [one for setting in sample.settings for prompt in setting.rounds for one in prompt]
         plain = [one for prompt in sample.plain for one in prompt]
         if not flat or not plain:
@@ -251,7 +255,7 @@ class _Examiner:
             for setting in sample.settings
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
-        return Judged(sample.candidate, sample.settings[0].tree, tuple(predictions))
+        return Ranked(sample.candidate, sample.settings[0].tree, tuple(predictions))
 
     # -- check, advice ------------------------------------------------------------------------------------------------
 
@@ -260,29 +264,33 @@ class _Examiner:
         """Whether the check has prompts of its own: every other one."""
         return self._question.check and len(self._items) > 1
 
-    def _checked(self, one: Judged, seconds: float, *, adaptive: bool = False) -> Judged:
+    def _checked(self, one: Ranked, seconds: float, *, adaptive: bool = False) -> Ranked:
         self._tell(f"checking {one.candidate.name}")
         items = self._items[1::2] if self._splits else self._items
+        k = one.best.k
+        budget = k if len(one.candidate.drafters) > 1 else None
+        engines = {"plain": self._plain, "fixed": self._engine(one.candidate, FixedPacing(k), budget=budget)}
+        if adaptive:
+            engines["adaptive"] = self._engine(one.candidate, "adaptive")
         checked = check_candidate(
-            self._shop, one.candidate, one.best, self._timings[one.candidate], items, self._sampling, seconds,
-            tree=one.tree, adaptive=adaptive, same=not self._splits,
+            engines, one.best, self._timings[one.candidate], items, self._sampling, seconds,
+            tree=one.tree, same=not self._splits,
         )  # fmt: skip
         return replace(one, checked=checked)
 
     def _check_default_pacing(self) -> None:
         """What the recommended drafter brings as `load` runs it. Its check with fixed drafts stands."""
-        first = preferred(self._judged)
+        first = preferred(self._ranked)
         if first is None or first.checked is None:
             return
         again = self._checked(first, max(_LEAST, self._left), adaptive=True).checked
         if again is not None:
             found = replace(first, checked=replace(first.checked, adaptive=again.adaptive))
-            self._judged[self._judged.index(first)] = found
+            self._ranked[self._ranked.index(first)] = found
 
-    def _keep(self, verdict: Verdict) -> Path | None:
-        shop = self._shop
+    def _keep(self, verdict: Recommendation) -> Path | None:
         best = verdict.best
-        shown = best if best is not None else preferred(self._judged)
+        shown = best if best is not None else preferred(self._ranked)
         if shown is None:
             return None
         members = sorted(shown.best.members.values(), key=lambda member: -member.share)
@@ -295,12 +303,15 @@ class _Examiner:
             acceptance=members[0].acceptance if members else (),
             date=date.today().isoformat(),
         )
-        ours = shop.ours
+        ours = self._target.checkpoint
         if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
             return None  # these have their recommendation
         return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, shop.target.device, self._question.setup.quantize, found
+            ours.source, ours.config.to_dict(), ours.dtype, self._target.device, self._question.setup.quantize, found
         )
+
+    def _engine(self, candidate: Candidate, pacing: str | Pacing = "fixed", *, budget: int | None = None) -> Engine:
+        return self._question.setup.engine(self._target, candidate, pacing, budget=budget)
 
     # -- around -------------------------------------------------------------------------------------------------------
 
@@ -317,10 +328,9 @@ class _Examiner:
 
     def _refuse_bad_prompts(self) -> None:
         """Before anything is measured with them."""
-        engine = self._shop.plain
         for item in self._items:
             try:
-                engine.encode(item.prompt)
+                self._plain.encode(item.prompt)
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise

@@ -11,12 +11,10 @@ from statistics import median
 from headstart.drafters import Drafter
 from headstart.engine.engine import Engine
 from headstart.errors import HeadstartError
-from headstart.insight.doctor.acceptance import Round, rounds_of
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.compatibility import Compatibility
 from headstart.insight.doctor.memory import Memory
-from headstart.insight.doctor.workshop import Workshop
-from headstart.insight.measure import Run, in_turn, run_once
+from headstart.insight.measure import Round, Run, in_turn, run_once
 from headstart.pacing import FixedPacing
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, by_category
@@ -70,7 +68,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Inspected:
     """All that is known of a candidate; memory: None for one without weights. result: None if time ran out first."""
 
     candidate: Candidate
@@ -90,17 +88,18 @@ def affordable(seconds: float, token: float, asked: int) -> int:
     return min(asked, max(SHORT, int(seconds / (2 * _PROMPTS * token))))
 
 
-def seconds_of_token(workshop: Workshop, item: PromptItem, sampling: Sampling) -> float:
+def seconds_of_token(plain: Engine, item: PromptItem, sampling: Sampling) -> float:
     """Of a plain step, after a first run that warms everything up."""
     short = replace(sampling, max_tokens=_WARM, min_tokens=0)
-    run_once("plain", workshop.plain, item.prompt, short)
-    rounds = rounds_of(run_once("plain", workshop.plain, item.prompt, short))
+    run_once("plain", plain, item.prompt, short)
+    rounds = run_once("plain", plain, item.prompt, short).rounds
     return median(one.seconds for one in rounds) if rounds else _QUICK
 
 
 def measure_candidate(
-    workshop: Workshop,
     candidate: Candidate,
+    engine: Engine,
+    plain: Engine,
     items: Sequence[PromptItem],
     sampling: Sampling,
     seconds: float,
@@ -109,13 +108,12 @@ def measure_candidate(
 ) -> Sample:
     """Costs and rounds of a candidate, in about this time; at least one prompt for each setting.
 
-    budget: of each member of a list.
+    engine: with its drafters. plain: the target alone. budget: of each member of a list.
 
     Raises:
-        HeadstartError: it cannot be loaded, or gave up.
-    """  # fmt: skip
+        HeadstartError: it gave up.
+    """
     begin = time.monotonic()
-    engine = workshop.engine(candidate, budget=budget)
     drafter = engine.drafter
     share, most = _COSTS
     batch = measured_batch(len(engine.cache.lengths))
@@ -123,17 +121,17 @@ def measure_candidate(
     warm_up(engine, items[0], sampling)
     wanted = _settings(drafter, budget)
     settings: list[Setting] = []
-    plain: list[tuple[Round, ...]] = []
+    between: list[tuple[Round, ...]] = []
     for number, (k, tree) in enumerate(wanted, start=1):
         if settings and time.monotonic() > begin + seconds:
             break
-        engines = {"plain": workshop.plain, "drafted": engine}
+        engines = {"plain": plain, "drafted": engine}
         with engine.paced(FixedPacing(k)):
             found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
-        plain += found["plain"]
+        between += found["plain"]
         settings.append(Setting(k, tree, tuple(found["drafted"])))
     names = tuple(part.name for part in drafter.parts)
-    return Sample(candidate, costs, names, tuple(plain), tuple(settings))
+    return Sample(candidate, costs, names, tuple(between), tuple(settings))
 
 
 def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
@@ -141,7 +139,7 @@ def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
     run_once("warm-up", engine, item.prompt, replace(sampling, max_tokens=_WARM, min_tokens=0, cache_salt=_APART))
 
 
-def check_speaking(run: Run) -> None:
+def raise_failure(run: Run) -> None:
     """Raise the drafter's failure, if it had one: what ran on without it is no measurement of it."""
     state = run.output.stats.speculation
     if not state.on and state.error is not None:
@@ -162,9 +160,9 @@ def by_prompt(
         apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {number}")
         for index, item in enumerate(items):
             for run in in_turn(engines, item.prompt, apart, turn=number + index):
-                check_speaking(run)
+                raise_failure(run)
                 mine = found[run.name]
-                rounds = rounds_of(run)
+                rounds = run.rounds
                 if index < len(mine):
                     mine[index] += rounds
                 else:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import theory
-from headstart.insight.doctor.acceptance import Round, conditional, recut, shares, whole_goes_on
+from headstart.insight.doctor.acceptance import conditional, recut, shares, whole_goes_on
+from headstart.insight.measure import Round
 from headstart.insight.statistics import Interval, bootstrap
 from headstart.theory import DraftCost, StepCosts
 
@@ -58,20 +59,22 @@ def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> T
     """
     if not plain:
         raise ValueError("there is no plain round to compare with")
-    rest = median(one.seconds - one.draft - one.verify for one in plain)
-    level = median(one.verify for one in plain) / costs.forward(1)
-    in_vain = [one.draft for one in drafted if not one.drafted]
+    rest = median(map(_outside, plain))
+    level = median(one.parts.verify for one in plain) / costs.forward(1)
+    in_vain = [one.parts.draft for one in drafted if not one.nodes]
     asked = DraftCost(start=median(in_vain) if in_vain else 0.0)
     of_plain = _levelled(costs, level, {"": asked}, rest)
     sources = {}
-    for source in dict.fromkeys(one.source for one in drafted if one.drafted):
+    for source in dict.fromkeys(one.source for one in drafted if one.nodes):
         mine = [one for one in drafted if one.source == source]
-        expected = [level * costs.forward(1 + one.drafted) for one in mine]
-        found = median(one.verify / seconds for one, seconds in zip(mine, expected, strict=True))
+        expected = [level * costs.forward(1 + one.nodes) for one in mine]
+        found = median(one.parts.verify / seconds for one, seconds in zip(mine, expected, strict=True))
         # More rows than one never take less than a plain step; where they seem to, the plain ones were held up
         least = level * costs.forward(1) / median(expected)
-        width = 1 + round(median(one.drafted for one in mine))
-        further = max(0.0, median(one.seconds - one.draft - one.verify for one in mine) - rest) / max(1, width - 1)
+        width = 1 + round(median(one.nodes for one in mine))
+        further = max(0.0, median(one.seconds - one.parts.draft - one.parts.verify for one in mine) - rest) / max(
+            1, width - 1
+        )
         drafts = {source: _cost(costs.drafts.get(source, DraftCost()), mine)}
         sources[source] = _levelled(
             costs, level, drafts, rest, factor=max(least, found), width=width, row_overhead=further
@@ -98,9 +101,14 @@ def _levelled(
     return StepCosts(tuple(rows), level * costs.request, drafts, max(0.0, overhead), row_overhead)
 
 
+def _outside(one: Round) -> float:
+    """Seconds outside draft and forward."""
+    return one.seconds - one.parts.draft - one.parts.verify
+
+
 def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
     """The costs, scaled so that drafts take what they took in rounds."""
-    seconds = median(one.draft for one in rounds)
+    seconds = median(one.parts.draft for one in rounds)
     expected = median(found.seconds(one.depth) for one in rounds)
     if expected <= 0:
         return DraftCost(start=seconds, growth=found.growth, hidden=found.hidden)
@@ -135,7 +143,7 @@ class Prediction:
     batches: Mapping[int, float]
 
     @property
-    def speaks(self) -> float:
+    def drafting(self) -> float:
         """Share of the rounds with a draft."""
         return sum(member.share for member in self.members.values())
 
@@ -154,7 +162,7 @@ def predict(timing: Timing, rounds: Rounds, k: int, *, tree: bool = False) -> Pr
     weighted = [(w, one) for w, cut in ways for prompt in cut for one in prompt]
     whole = sum(w for w, _ in weighted)
     members = {}
-    for source in dict.fromkeys(one.source for _, one in weighted if one.speaks):
+    for source in dict.fromkeys(one.source for _, one in weighted if one.nodes):
         mine = [(w, one) for w, one in weighted if one.source == source]
         members[source] = _member(timing, source, mine, whole)
     depth = max((one.depth for one in flat), default=0) if tree else k
@@ -176,7 +184,7 @@ def _recut(rounds: Rounds, k: int, *, joined: bool) -> list[list[Round]]:
 def _prompt_totals(timing: Timing, ways: Sequence[tuple[float, Sequence[Round]]]) -> tuple[float, float, float]:
     """Of one prompt: tokens, predicted seconds, rounds."""
     tokens = sum(w * one.tokens for w, rounds in ways for one in rounds)
-    seconds = sum(w * timing.step(one.source, 1 + one.drafted, one.depth) for w, rounds in ways for one in rounds)
+    seconds = sum(w * timing.step(one.source, 1 + one.nodes, one.depth) for w, rounds in ways for one in rounds)
     return tokens, seconds, sum(w * len(rounds) for w, rounds in ways)
 
 
@@ -193,7 +201,7 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
     depth = sum(w * one.depth for w, one in mine) / weight
     levels = max(1, round(depth))
     c = timing.of(source).c(source, depth)
-    rows = 1 + sum(w * one.drafted for w, one in mine) / weight
+    rows = 1 + sum(w * one.nodes for w, one in mine) / weight
     return Member(
         share=weight / whole,
         alpha=alike(emitted, levels),
@@ -226,7 +234,7 @@ def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: in
     if whole <= 0:
         return 1.0
     tokens = sum(w * one.tokens for w, one in weighted) / whole
-    drafted = sum(w * one.drafted for w, one in weighted) / whole
+    drafted = sum(w * one.nodes for w, one in weighted) / whole
     before, hidden = 0.0, 0.0
     widest, most = "", 0.0
     for source in dict.fromkeys(one.source for _, one in weighted):

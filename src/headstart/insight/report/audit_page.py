@@ -92,14 +92,6 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
     if curve:
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
-    beginnings = [each for each in tv["beginnings"] if each["depth"] == 1]
-    if beginnings:
-        _distances(
-            page,
-            [f"prompt {each['ask']}" for each in beginnings],
-            [each["measured"] for each in beginnings],
-            [each["floor_95"] for each in beginnings],
-        )
     page.text(
         f"By the bets, the law of a token is off by at least {tv['at_least']:.4f} in total variation on average "
         f"(confidence {1 - part['settings']['level']:.0%}); 0 says nothing was found."

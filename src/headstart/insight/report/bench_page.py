@@ -11,7 +11,7 @@ import numpy as np
 from headstart import theory
 from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.summary import Figures, LaneFigures, paired
+from headstart.insight.bench.summary import ArmFigures, Figures, paired
 from headstart.insight.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude, times
 from headstart.insight.provenance import Provenance
@@ -166,21 +166,20 @@ def _add_map(page: Page, place: Here | None) -> None:
 
 def _add_latency(page: Page, result: BenchResult, overall: Figures) -> None:
     page.heading("Waiting")
-    lanes = {PLAIN: overall.plain, FAST: overall.fast}
+    arms = {PLAIN: overall.plain, FAST: overall.fast}
     rows: list[list[str | float | None]] = []
     for what, name in (("first token", "first"), ("per output token", "token"), ("gap between chunks", "gap")):
-        for lane, found in lanes.items():
+        for arm, found in arms.items():
             quantiles: Mapping[str, float] = getattr(found, name)
-            rows.append([f"{what}, {lane}", *(_known(1000 * value) for value in quantiles.values())])
+            rows.append([f"{what}, {arm}", *(_known(1000 * value) for value in quantiles.values())])
     columns = ["milliseconds", "P50", "P90", "P99"]
     page.table(columns, rows, formats=dict.fromkeys(columns[1:], ".2f"))
     runs = {
-        lane: [run for each in paired(result.rounds) if each.lane == lane for run in each.runs]
-        for lane in (PLAIN, FAST)
+        arm: [run for each in paired(result.trials) if each.arm == arm for run in each.runs] for arm in (PLAIN, FAST)
     }
     for title, samples in {
-        "gap between two chunks, ms": {lane: [1000 * g for run in of for g in run.gaps] for lane, of in runs.items()},
-        "time to the first token, ms": {lane: [1000 * run.first for run in of] for lane, of in runs.items()},
+        "gap between two chunks, ms": {arm: [1000 * g for run in of for g in run.gaps] for arm, of in runs.items()},
+        "time to the first token, ms": {arm: [1000 * run.first for run in of] for arm, of in runs.items()},
     }.items():
         page.figure(
             charts.distributions(samples, x=title, log=True),
@@ -192,15 +191,15 @@ def _add_latency(page: Page, result: BenchResult, overall: Figures) -> None:
 
 def _add_prompts(page: Page, result: BenchResult) -> None:
     page.heading("Prompt by prompt")
-    rounds = paired(result.rounds)
+    trials = paired(result.trials)
     rates: dict[int, dict[str, list[float]]] = {}
-    for each in rounds:
-        rates.setdefault(each.unit, {}).setdefault(each.lane, []).append(each.tokens / each.seconds)
+    for each in trials:
+        rates.setdefault(each.unit, {}).setdefault(each.arm, []).append(each.tokens / each.seconds)
     series: dict[str, tuple[list[float], list[float], list[str]]] = {}
-    for unit, lanes in sorted(rates.items()):
+    for unit, arms in sorted(rates.items()):
         xs, ys, names = series.setdefault(result.category(unit), ([], [], []))
-        xs.append(float(np.median(lanes[PLAIN])))
-        ys.append(float(np.median(lanes[FAST])))
+        xs.append(float(np.median(arms[PLAIN])))
+        ys.append(float(np.median(arms[FAST])))
         names.append(", ".join(result.prompts[index].name or f"prompt {index + 1}" for index in result.units[unit]))
     page.figure(
         charts.scatter(series, x="plain, tokens/s", y="speculative, tokens/s", diagonal=True),
@@ -213,18 +212,18 @@ def _add_prompts(page: Page, result: BenchResult) -> None:
 def _add_split(page: Page, overall: Figures) -> None:
     page.heading("Where the time goes")
 
-    def milliseconds(lane: LaneFigures, part: str) -> float:
-        return 1000 * lane.parts.get(part, 0.0) * lane.seconds / lane.tokens
+    def milliseconds(arm: ArmFigures, part: str) -> float:
+        return 1000 * arm.parts.get(part, 0.0) * arm.seconds / arm.tokens
 
-    lanes = {PLAIN: overall.plain, FAST: overall.fast}
+    arms = {PLAIN: overall.plain, FAST: overall.fast}
     page.figure(
         charts.stacked(
-            list(lanes),
-            {words: [milliseconds(lane, part) for lane in lanes.values()] for part, words in _PARTS.items()},
+            list(arms),
+            {words: [milliseconds(arm, part) for arm in arms.values()] for part, words in _PARTS.items()},
             y="milliseconds per token",
         ),
         caption="Time per token by part.",
-        alt="; ".join(f"{name}: {1000 * lane.seconds / lane.tokens:.2f} ms per token" for name, lane in lanes.items()),
+        alt="; ".join(f"{name}: {1000 * arm.seconds / arm.tokens:.2f} ms per token" for name, arm in arms.items()),
     )
 
 
@@ -248,9 +247,9 @@ def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
             formats={"levels per draft": ".1f", "c, per level": ".3f"},
         )  # fmt: skip
     facts = {f"{name.replace('_', ' ')}, MiB": f"{v / _MIB:.0f}" for name, v in result.memory.items() if v is not None}
-    for name, lane in ((PLAIN, overall.plain), (FAST, overall.fast)):
-        if lane.joules is not None:
-            facts[f"energy, {name}"] = f"{lane.joules:.3g} J per token"
+    for name, arm in ((PLAIN, overall.plain), (FAST, overall.fast)):
+        if arm.joules is not None:
+            facts[f"energy, {name}"] = f"{arm.joules:.3g} J per token"
     if result.no_energy:
         facts["energy"] = f"not known: {result.no_energy}"
     page.facts(facts)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart import theory
+from headstart.insight.what_if.options import MOST
 from headstart.options import check_number
 from headstart.theory import BestK, StepCosts
 
@@ -20,8 +21,6 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 """What the maps show, beside what was asked."""
 LONGEST = 1000
 """The longest draft one may ask about."""
-MOST = 16
-"""The longest draft considered, by default."""
 
 _WORTH_IT = 1.05
 _AS_GOOD = 0.98  # of the best K's speedup: not worth changing K for

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.errors import InvalidOption
-from headstart.insight.what_if.answers import MOST, Answer, Maps, answer, maps
+from headstart.insight.what_if.answers import Answer, Maps, answer, maps
 from headstart.insight.what_if.machines import Batches, Deployment, batches
+from headstart.insight.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question
 from headstart.insight.what_if.temperature import Temperatures, temperatures
-from headstart.theory import StepCosts
+from headstart.theory import Machine, Model, StepCosts
+
+_MACHINE = ("bandwidth", "flops", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +77,69 @@ def what_if(
         compared,
         tuple(temperatures(alpha, heat, here, most) for alpha, _ in alphas) if heat else (),
     )
+
+
+def ask(question: Question) -> WhatIf:
+    """`what_if`, for a question made of options.
+
+    Raises:
+        InvalidOption: options contradict each other or lack their companions; or as `what_if`.
+    """
+    most = MOST if question.most is None else question.most
+    return what_if(
+        _acceptances(question),
+        _costs(question),
+        k=question.k,
+        most=most,
+        sizes=question.batch,
+        heat=question.temperature,
+    )
+
+
+def _acceptances(question: Question) -> list[tuple[float, ...]]:
+    if not question.by_position:
+        return [(alpha,) for alpha in question.alpha or (DEFAULT_ALPHA,)]
+    if question.alpha:
+        raise InvalidOption("--alpha and --by-position exclude each other", hint="give one of them")
+    if question.temperature or question.batch:
+        raise InvalidOption(
+            "--temperature and --batch ask about one alpha, not about positions", hint="give --alpha instead"
+        )
+    return [tuple(question.by_position)]
+
+
+def _costs(question: Question) -> StepCosts | Deployment:
+    c = DEFAULT_C if question.c is None else question.c
+    extra = ("draft_parameters", "bytes_per_weight", "kv_bytes_per_token", "context", "batch")
+    given = [name for name in (*_MACHINE, *extra) if name in question.given]
+    if not given:
+        return StepCosts.in_plain_steps(c, question.verify_cost)
+    missing = [_flag(name) for name in _MACHINE if name not in given]
+    if missing:
+        raise InvalidOption(
+            f"{_flag(given[0])} needs {' and '.join(missing)} too",
+            hint="a machine's figures give c and v(n) at each batch size",
+        )
+    if question.verify_cost is not None:
+        raise InvalidOption(
+            "--verify-cost and a machine exclude each other", hint="the machine's figures say what more rows cost"
+        )
+    if question.draft_parameters is not None and question.c is not None:
+        raise InvalidOption("--c and --draft-parameters exclude each other", hint="the draft's size gives c")
+    return _deployment(question, c)
+
+
+def _deployment(question: Question, c: float) -> Deployment:
+    """A machine and its models, in bytes, FLOP/s and parameters."""
+    weight = 2.0 if question.bytes_per_weight is None else question.bytes_per_weight
+    small = question.draft_parameters
+    return Deployment(
+        Machine((question.bandwidth or 0.0) * 1e9, (question.flops or 0.0) * 1e12),
+        Model(question.parameters or 0.0, weight, question.kv_bytes_per_token or 0.0),
+        c if small is None else Model(small, weight),
+        question.context or 0.0,
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headstart import theory
-from headstart.insight.what_if.answers import MOST
+from headstart.insight.what_if.options import MOST
 from headstart.simulate import dial_logits
 from headstart.theory import BestK, StepCosts
 

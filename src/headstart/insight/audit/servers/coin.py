@@ -21,11 +21,11 @@ _DEEPEST = 16
 
 
 class Coin:
-    """The bets. `see` takes one pair; `capital` is what a stake of 1 has become, `best` the most it ever was.
+    """The bets. `add` takes one pair; `capital` is what a stake of 1 has become, `best` the most it ever was.
 
-    Three ways of giving odds, a third of the stake each: by what came next after this very beginning, by which symbols
-    each side says more often anywhere, and by whether one side says the commoner of two more often. The first two
-    with little and with much trust in few counts.
+    Odds are given in three ways, with a third of the stake each: by what came next after this very beginning, by which
+    symbols each side writes more often anywhere, and by whether one side writes the commoner of two more often. The
+    first two are given with little and with much trust in few counts.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Coin:
     def capital(self) -> float:
         return float(np.exp(np.minimum(self._logs, 700)).mean())
 
-    def see(self, prompt: Hashable, a: Symbols, b: Symbols) -> None:
+    def add(self, prompt: Hashable, a: Symbols, b: Symbols) -> None:
         """One pair: A's text and B's, after the same prompt."""
         at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
         if at is None:
@@ -55,7 +55,7 @@ class Coin:
         self._learn(prompt, a, b)
 
     def _bet(self, place: Hashable, x: Hashable, y: Hashable) -> None:
-        """A said x, B said y."""
+        """A wrote x, B wrote y."""
         local = self._after[place]
         given = [_chance(counts, x, y, prior) for prior in _PRIORS for counts in (local, self._anywhere)]
         common = [sum(counts[symbol] for counts in local) for symbol in (x, y)]
@@ -79,7 +79,7 @@ def symbol_at(text: Symbols, i: int) -> Hashable:
 
 
 def _chance(counts: tuple[Counter[Hashable], Counter[Hashable]], x: Hashable, y: Hashable, prior: float) -> float:
-    """The probability that A said x and B said y, rather than the other way about, by what was counted."""
+    """The probability that A wrote x and B wrote y, rather than the other way about, by what was counted."""
     odds = (counts[0][x] + prior) * (counts[1][y] + prior)
     other = (counts[0][y] + prior) * (counts[1][x] + prior)
     return odds / (odds + other)

@@ -1,268 +1,138 @@
 """Do two servers write by the same law? No reference: one has speculation, the other has not, and texts are paired.
 
-Sampled texts: bets on which server wrote which (`coin`). Greedy texts are compared directly. Texts are token ids, or
-characters where a server tells no tokens; how a text ended counts as one more symbol.
+The audit bets on which server wrote which sampled text (`coin`); greedy texts are compared directly. Texts are token
+ids, or characters where a server gives no tokens; how a text ended counts as one more symbol.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headstart.errors import InvalidPrompt
-from headstart.insight.audit.sampled import Verdict
+from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.servers.coin import Coin, Symbols, symbol_at
-from headstart.insight.audit.subject import Ask, Completion, Subject, sample_all
-from headstart.options import check_number, strict
-from headstart.types import Sampling
+from headstart.insight.audit.servers.pair_result import PairResult, TextDifference
+from headstart.insight.audit.subject import Ask, Completion, Progress, Subject, no_progress
 
-CLEAR = 1.0
-"""Nats: a greedy difference with a larger margin (by A's own log-probabilities) is no near-tie in any number format."""
 _SIMULATED = 60
-_MOST_PRETENDED = 20_000
+_MOST_SIMULATED = 20_000
 _SHUFFLES = 200
 
 
-@strict
-@dataclass(frozen=True, slots=True)
-class PairSettings:
-    """As `SampledSettings`; max_samples: completions of each side. effect: total variation of the law of the first
-    token."""
-
-    level: float = 0.01
-    effect: float = 0.1
-    power: float = 0.9
-    max_samples: int = 2000
-    batch: int = 64
-    max_tokens: int = 12
-    seed: int = 0
-    sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0))
-
-    def __post_init__(self) -> None:
-        check_number("level", self.level, above=0, high=0.5)
-        check_number("effect", self.effect, above=0, high=0.9)
-        check_number("power", self.power, low=0, high=0.999)
-        check_number("max_samples", self.max_samples, low=1, integer=True)
-        check_number("batch", self.batch, low=1, integer=True)
-        check_number("max_tokens", self.max_tokens, low=1, integer=True)
-
-
-@dataclass(frozen=True, slots=True)
-class TextDifference:
-    """Greedy texts that are not equal. position: of the first differing token (character). margin: how much likelier
-    A's token is than B's, in nats by A's log-probabilities; None where they do not say."""
-
-    prompt: int
-    position: int
-    a: str
-    b: str
-    margin: float | None
-
-
-@dataclass(frozen=True)
-class PairResult:
-    """What two subjects had in common. distances: per prompt, the total variation between the first symbols of both,
-    and what shuffling the sides gives (95th percentile)."""
-
-    settings: PairSettings
-    pairs: int
-    differing: int
-    evidence: float
-    most_evidence: float
-    power: float | None
-    needed: int | None
-    distances: tuple[tuple[int, float, float], ...]
-    curve: tuple[tuple[int, float], ...]
-    greedy_texts: int
-    greedy: tuple[TextDifference, ...]
-    a: dict[str, Any]
-    b: dict[str, Any]
-
-    @property
-    def verdict(self) -> Verdict:
-        bug = any(each.margin is not None and abs(each.margin) > CLEAR for each in self.greedy)
-        if bug or self.most_evidence >= 1 / self.settings.level:
-            return "not lossless"
-        enough = self.power is not None and self.power >= self.settings.power
-        decided = (self.pairs == 0 or enough) and (self.pairs > 0 or self.greedy_texts > 0)
-        return "lossless" if decided and not self.greedy else "undecided"
-
-    @property
-    def reasons(self) -> list[str]:
-        settings = self.settings
-        found = []
-        if self.most_evidence >= 1 / settings.level:
-            found.append(
-                f"bets on which server wrote which text won {self.most_evidence:.3g} times their stake in {self.pairs} "
-                f"pairs; with one law that has a probability of {settings.level:g} at most"
-            )
-        elif self.pairs and self.power is not None:
-            found.append(
-                f"no bet on which server wrote which of {self.pairs} pairs won more than {self.most_evidence:.3g} "
-                f"times its stake; of laws {settings.effect:g} apart at the first token, {self.power:.0%} are told by "
-                "then (differences that begin later take more pairs)"
-            )
-            if self.power < settings.power:
-                more = "more than can be told" if self.needed is None else f"about {self.needed}"
-                found.append(f"a power of {settings.power:g} takes {more} pairs")
-        elif self.pairs:
-            found.append("first tokens leave nothing to chance, so power is not known: compare at a higher temperature")
-        if self.greedy:
-            margins = [each.margin for each in self.greedy if each.margin is not None]
-            said = f", with margins up to {max(map(abs, margins)):.3g} nats" if margins else ""
-            found.append(f"{len(self.greedy)} of {self.greedy_texts} greedy texts differ{said}")
-            if not any(abs(margin) > CLEAR for margin in margins):
-                found.append("without reference weights a near-tie cannot be told from a bug there")
-        elif self.greedy_texts:
-            found.append(f"all {self.greedy_texts} greedy texts are equal")
-        return found
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
-            "settings": asdict(self.settings),
-            "a": self.a,
-            "b": self.b,
-            "pairs": self.pairs,
-            "differing_pairs": self.differing,
-            "e_value": float(f"{self.evidence:.4g}"),
-            "e_value_most": float(f"{self.most_evidence:.4g}"),
-            "e_value_by_pairs": [[pairs, float(f"{value:.4g}")] for pairs, value in self.curve],
-            "power": self.power,
-            "pairs_needed": self.needed,
-            "total_variation": [
-                {"prompt": prompt, "first_token": round(tv, 4), "noise_floor": round(floor, 4)}
-                for prompt, tv, floor in self.distances
-            ],
-            "greedy_texts": self.greedy_texts,
-            "greedy_differences": [asdict(each) for each in self.greedy],
-        }
-
-
-def compare_endpoints(
+def compare_subjects(
     a: Subject,
     b: Subject,
     prompts: Sequence[Sequence[int]],
-    settings: PairSettings | None = None,
+    plan: AuditPlan,
+    progress: Progress = no_progress,
     *,
     greedy: bool = True,
     sampled: bool = True,
     by_text: bool = False,
-    on_progress: Callable[[int, int, float], None] | None = None,
 ) -> PairResult:
     """Pair texts of A and B after the same prompts until sure of either answer; compare greedy texts directly.
 
-    by_text: compare characters, where one of them tells no tokens. on_progress: (pairs, at most, capital).
+    by_text: compare characters, where one of them gives no tokens.
 
     Raises:
         InvalidPrompt: there is none, or one is empty.
     """
-    if not prompts or not all(prompts):
-        raise InvalidPrompt("an audit needs prompts", hint="give at least one, of at least one token")
-    settings = PairSettings() if settings is None else settings
-    game = _Game(a, b, prompts, settings, by_text=by_text)
+    comparison = _Comparison(a, b, plan.asks(prompts), plan, by_text=by_text)
     if sampled:
-        game.play(on_progress)
-    differences = _greedy(a, b, prompts, settings, by_text=by_text) if greedy else ()
-    return game.result(len(prompts) if greedy else 0, differences)
+        comparison.run(progress)
+    differences = _greedy(a, b, prompts, plan, by_text=by_text) if greedy else ()
+    return comparison.result(len(prompts) if greedy else 0, differences)
 
 
-class _Game:
+class _Comparison:
     """The sampled part while it runs."""
 
-    def __init__(
-        self, a: Subject, b: Subject, prompts: Sequence[Sequence[int]], settings: PairSettings, *, by_text: bool
-    ) -> None:
-        self._a, self._b, self._settings, self._by_text = a, b, settings, by_text
-        self._asks = [
-            Ask(tuple(prompt), replace(settings.sampling, max_tokens=settings.max_tokens, seed=None))
-            for prompt in prompts
-        ]
+    def __init__(self, a: Subject, b: Subject, asks: Sequence[Ask], plan: AuditPlan, *, by_text: bool) -> None:
+        self._a, self._b, self._asks, self._plan, self._by_text = a, b, asks, plan, by_text
         self._coin = Coin()
-        self._texts: list[tuple[list[Symbols], list[Symbols]]] = [([], []) for _ in prompts]
+        self._texts: list[tuple[list[Symbols], list[Symbols]]] = [([], []) for _ in asks]
         self._pairs = 0
         self._curve: list[tuple[int, float]] = []
         self._power: float | None = None
         self._needed: int | None = None
 
-    def play(self, on_progress: Callable[[int, int, float], None] | None) -> None:
-        settings = self._settings
-        look = 4 * settings.batch
-        while self._pairs < settings.max_samples:
-            count = min(settings.batch, settings.max_samples - self._pairs)
+    def run(self, progress: Progress) -> None:
+        """Draw pairs and bet until one of the verdicts is due."""
+        plan = self._plan
+        look = 4 * plan.batch
+        while self._pairs < plan.max_samples:
+            count = min(plan.batch, plan.max_samples - self._pairs)
             turn = [(self._pairs + i) % len(self._asks) for i in range(count)]
             asks = [self._asks[i] for i in turn]
-            for i, x, y in zip(turn, sample_all(self._a, asks), sample_all(self._b, asks), strict=True):
+            for i, x, y in zip(turn, self._a.sample(asks), self._b.sample(asks), strict=True):
                 left, right = symbols(x, by_text=self._by_text), symbols(y, by_text=self._by_text)
-                self._coin.see(i, left, right)
+                self._coin.add(i, left, right)
                 self._texts[i][0].append(left)
                 self._texts[i][1].append(right)
             self._pairs += count
             self._curve.append((self._pairs, self._coin.capital))
-            if on_progress is not None:
-                on_progress(self._pairs, settings.max_samples, self._coin.capital)
-            if self._coin.best >= 1 / settings.level:
+            progress("comparison", self._pairs, plan.max_samples, f"e-value {self._coin.capital:.3g}")
+            if self._coin.best >= 1 / plan.level:
                 return
             if self._pairs >= look:
                 look *= 2
                 self._power = self._simulate(self._pairs)
-                if self._power is not None and self._power >= settings.power:
+                if self._power is not None and self._power >= plan.power:
                     return
         self._power = self._simulate(self._pairs)
-        if self._power is not None and self._power < settings.power:
+        if self._power is not None and self._power < plan.power:
             self._needed = self._reach()
 
     def _simulate(self, pairs: int, audits: int = _SIMULATED) -> float | None:
-        """The share of pretended audits of so many pairs that tell two laws `effect` apart; None if texts never differ.
+        """The share of simulated comparisons of so many pairs that tell two laws `effect` apart.
 
         A's first symbols are drawn again from all that were seen after a prompt; B's likewise, but so many become the
-        commonest one that the total variation is `effect`.
+        commonest one that the total variation is `effect`. None if texts never differ.
         """
         pooled = [left + right for left, right in self._texts if left]
         if all(len({text[:1] for text in texts}) < 2 for texts in pooled):
             return None
-        generator = np.random.default_rng(self._settings.seed)
-        return sum(self._pretend(pooled, pairs, generator) for _ in range(audits)) / audits
+        generator = np.random.default_rng(self._plan.seed)
+        return sum(self._accuses(pooled, pairs, generator) for _ in range(audits)) / audits
 
-    def _pretend(self, pooled: list[list[Symbols]], pairs: int, generator: np.random.Generator) -> bool:
-        """Whether one pretended audit tells the laws apart."""
+    def _accuses(self, pooled: list[list[Symbols]], pairs: int, generator: np.random.Generator) -> bool:
+        """Whether one simulated comparison tells the laws apart."""
         coin = Coin()
-        moved = [_shifted(texts, self._settings.effect) for texts in pooled]
+        moved = [_shifted(texts, self._plan.effect) for texts in pooled]
         for i in range(pairs):
             texts, (share, usual) = pooled[i % len(pooled)], moved[i % len(pooled)]
             x, y = (texts[j][:1] for j in generator.integers(len(texts), size=2))
             if y != usual and generator.random() < share:
                 y = usual
-            coin.see(i % len(pooled), x, y)
-            if coin.best >= 1 / self._settings.level:
+            coin.add(i % len(pooled), x, y)
+            if coin.best >= 1 / self._plan.level:
                 return True
         return False
 
     def _reach(self) -> int | None:
-        """About how many pairs the power asked for takes; None if more than can be pretended in a few seconds."""
+        """About how many pairs the power asked for takes; None if more than can be simulated in a few seconds."""
         pairs = 2 * self._pairs
-        while pairs <= _MOST_PRETENDED:
+        while pairs <= _MOST_SIMULATED:
             power = self._simulate(pairs, audits=20)
-            if power is not None and power >= self._settings.power:
+            if power is not None and power >= self._plan.power:
                 return pairs
             pairs *= 2
         return None
 
     def result(self, greedy_texts: int, differences: tuple[TextDifference, ...]) -> PairResult:
-        generator = np.random.default_rng(self._settings.seed)
+        generator = np.random.default_rng(self._plan.seed)
         distances = [
             (i, *_distance([t[:1] for t in left], [t[:1] for t in right], generator))
             for i, (left, right) in enumerate(self._texts)
             if left
         ]
         return PairResult(
-            settings=self._settings,
+            plan=self._plan,
             pairs=self._pairs,
             differing=self._coin.differing,
             evidence=self._coin.capital,
@@ -281,8 +151,8 @@ class _Game:
 def symbols(completion: Completion, *, by_text: bool) -> Symbols:
     """A completion as what is compared: its tokens or characters, and how it ended."""
     # half a character at the end is a replacement character to some servers and nothing to others
-    said = completion.text.rstrip("\ufffd") if by_text else completion.tokens
-    return (*said, completion.finish_reason)
+    written = completion.text.rstrip("\ufffd") if by_text else completion.tokens
+    return (*written, completion.finish_reason)
 
 
 def _shifted(texts: Sequence[Symbols], effect: float) -> tuple[float, Symbols]:
@@ -305,14 +175,14 @@ def _distance(a: Sequence[Symbols], b: Sequence[Symbols], generator: np.random.G
 
 
 def _greedy(
-    a: Subject, b: Subject, prompts: Sequence[Sequence[int]], settings: PairSettings, *, by_text: bool
+    a: Subject, b: Subject, prompts: Sequence[Sequence[int]], plan: AuditPlan, *, by_text: bool
 ) -> tuple[TextDifference, ...]:
-    cold = replace(settings.sampling, temperature=0.0, max_tokens=max(48, settings.max_tokens), seed=None, logprobs=5)
+    cold = replace(plan.sampling, temperature=0.0, max_tokens=max(48, plan.sample_tokens), seed=None, logprobs=5)
     asks = [Ask(tuple(prompt), cold) for prompt in prompts]
     edited = cold.logit_bias or cold.min_tokens or cold.presence_penalty or cold.frequency_penalty
     blind = by_text or bool(edited) or cold.repetition_penalty != 1  # most servers' log-probabilities are raw
     found = []
-    for number, (x, y) in enumerate(zip(sample_all(a, asks), sample_all(b, asks), strict=True)):
+    for number, (x, y) in enumerate(zip(a.sample(asks), b.sample(asks), strict=True)):
         left, right = symbols(x, by_text=by_text), symbols(y, by_text=by_text)
         if left == right:
             continue
@@ -323,11 +193,11 @@ def _greedy(
     return tuple(found)
 
 
-def _margin(x: Completion, at: int, said: Hashable) -> float | None:
+def _margin(x: Completion, at: int, other: Hashable) -> float | None:
     """How much likelier A's token is than B's, if A's alternatives name it; at least as much as than the last one."""
-    if x.logprobs is None or at >= len(x.logprobs) or not isinstance(said, int):
+    if x.logprobs is None or at >= len(x.logprobs) or not isinstance(other, int):
         return None
     entry = x.logprobs[at]
-    known = entry.top.get(said, min(entry.top.values(), default=math.nan))
+    known = entry.top.get(other, min(entry.top.values(), default=math.nan))
     margin = entry.logprob - known
     return margin if math.isfinite(margin) else None

@@ -26,8 +26,8 @@ _NUMBERED = re.compile(r"token_id:(\d+)")
 class Spelling:
     """The tokens of a reference as servers write them.
 
-    Two ways are known: the text a token writes (special tokens as nothing or as their name), and the tokenizer's own
-    spelling ("Ġadd", "▁add"). The first in which all that is seen has a meaning is taken, and kept.
+    Two conventions are known: the text a token writes (special tokens as nothing or as their name), and the tokenizer's
+    own spelling ("Ġadd", "▁add"). The first in which all that is seen has a meaning is taken, and kept.
 
     Args:
         tokenizer: of transformers.
@@ -42,8 +42,8 @@ class Spelling:
         self.texts: tuple[str, ...] = tuple(texts)
         """What each token writes; special tokens write nothing."""
         written = _inverse(texts, self.ends)
-        silent = {names[i]: written[texts[i]] for i in range(vocab_size) if not texts[i] and names[i] not in written}
-        self._ways = [written | silent, _inverse(pieces, self.ends)]
+        named = {names[i]: written[texts[i]] for i in range(vocab_size) if not texts[i] and names[i] not in written}
+        self._conventions = [written | named, _inverse(pieces, self.ends)]
 
     def tokens(self, strings: Sequence[str]) -> tuple[tuple[int, ...], bool]:
         """The ids of a completion, and whether they are all of it: a token that could be several is the last.
@@ -52,11 +52,11 @@ class Spelling:
             IncompatibleTokenizer: a string that no token of the reference writes.
         """
         unknown: list[str] = []
-        for way in self._ways:
-            missing = [string for string in strings if _plain(string) not in way and not _NUMBERED.fullmatch(string)]
+        for convention in self._conventions:
+            missing = [s for s in strings if _plain(s) not in convention and not _NUMBERED.fullmatch(s)]
             if not missing:
-                self._ways = [way]
-                return self._read(strings, way)
+                self._conventions = [convention]
+                return self._read(strings, convention)
             unknown = unknown or missing
         raise IncompatibleTokenizer(
             f"the server wrote {unknown[0]!r}, which is no token of the reference",
@@ -64,30 +64,30 @@ class Spelling:
             differences=tuple(f"{string!r} is no token of the reference" for string in unknown[:5]),
         )
 
-    def merge(self) -> NDArray[np.int64]:
+    def token_class(self) -> NDArray[np.int64]:
         """[V]: the id that each token counts as."""
-        standing = np.arange(self.vocab_size)
-        for ids in self._ways[0].values():
-            standing[list(ids)] = ids[0]
-        return standing
+        token_class = np.arange(self.vocab_size)
+        for ids in self._conventions[0].values():
+            token_class[list(ids)] = ids[0]
+        return token_class
 
-    def _read(self, strings: Sequence[str], way: dict[str, tuple[int, ...]]) -> tuple[tuple[int, ...], bool]:
+    def _read(self, strings: Sequence[str], convention: dict[str, tuple[int, ...]]) -> tuple[tuple[int, ...], bool]:
         found: list[int] = []
         for string in strings:
             if (numbered := _NUMBERED.fullmatch(string)) is not None:
                 found.append(int(numbered[1]))
                 continue
-            ids = way[_plain(string)]
+            ids = convention[_plain(string)]
             found.append(ids[0])
             if len(ids) > 1:
                 return tuple(found), False
         return tuple(found), True
 
 
-def merged(laws: NDArray[np.floating[Any]], standing: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """laws [n, V] with the mass of every token moved to the one it counts as (`Spelling.merge`)."""
+def merged(laws: NDArray[np.floating[Any]], token_class: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """laws [n, V] with the mass of every token moved to the one it counts as (`Spelling.token_class`)."""
     out = np.zeros_like(laws)
-    np.add.at(out.T, standing, laws.T)
+    np.add.at(out.T, token_class, laws.T)
     return out
 
 

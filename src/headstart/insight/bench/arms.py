@@ -1,4 +1,4 @@
-"""Lanes: the same prompts through several ways of decoding, in turn, so that a changing machine is fair to all.
+"""Arms: the same prompts through several ways of decoding, in turn, so that a changing machine is fair to all.
 
 A step's event is counted and let go at once: kept to the end of a run, as `insight.measure` keeps steps for who wants
 to look at them, events would be part of the memory that is measured.
@@ -15,7 +15,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from headstart.insight.bench.energy import Meter
-from headstart.insight.bench.records import PLAIN, Round, RunRecord, SourceRecord
+from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial
+from headstart.insight.measure import Round
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _DIGITS = 7  # of seconds: finer than the clock is steady, and it keeps the file
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Arm:
     """A way of decoding: an engine, and the K that it drafts in every step, or None for its own pacing."""
 
     name: str
@@ -46,10 +47,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Workload:
     """What to run: units of prompts (one, or a batch that runs at once), and how often.
 
-    compared: whether texts of lanes must be the same as the plain lane's (greedy, or rule "coupled" with a seed).
+    compared: whether texts of arms must be the same as the plain arm's (greedy, or rule "coupled" with a seed).
     """
 
     prompts: Sequence[Any]
@@ -60,55 +61,55 @@ class Plan:
     keep_texts: bool = False
 
 
-def in_turn(lanes: Sequence[Lane], plan: Plan, meter: Meter, label: str = "main") -> Iterator[Round]:
-    """Every unit through every lane, `repetitions` times; a unit's rounds come next to each other, and who goes first
+def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = "main") -> Iterator[Trial]:
+    """Every unit through every arm, `repetitions` times; a unit's trials come next to each other, and who goes first
     changes from unit to unit and repetition to repetition.
 
-    What drafters learn from outputs is kept apart by lane and repetition (`Sampling.cache_salt`): a drafter that
+    What drafters learn from outputs is kept apart by arm and repetition (`Sampling.cache_salt`): a drafter that
     remembers texts would else be shown the answer, and repetitions would measure its memory.
     """
-    for repetition in range(plan.repetitions):
-        for number, unit in enumerate(plan.units):
-            begin = (number + repetition) % len(lanes)
+    for repetition in range(workload.repetitions):
+        for number, unit in enumerate(workload.units):
+            begin = (number + repetition) % len(arms)
             done = []
-            for lane in (*lanes[begin:], *lanes[:begin]):
-                sampling = replace(plan.sampling, cache_salt=f"bench {label} {lane.name} {repetition}")
-                done.append(run_round(lane, plan, number, unit, sampling, meter))
-            texts = {each.lane: outputs for each, outputs in done}
+            for arm in (*arms[begin:], *arms[:begin]):
+                sampling = replace(workload.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
+                done.append(run_trial(arm, workload, number, unit, sampling, meter))
+            texts = {each.arm: outputs for each, outputs in done}
             for each, outputs in done:
-                compared = plan.compared and PLAIN in texts
+                compared = workload.compared and PLAIN in texts
                 each = replace(each, repetition=repetition)
                 yield _with_differences(each, outputs, texts[PLAIN]) if compared else each
 
 
-def warm_up(lanes: Sequence[Lane], plan: Plan, rounds: int, on_round: Callable[[], None]) -> None:
+def warm_up(arms: Sequence[Arm], workload: Workload, trials: int, on_trial: Callable[[], None]) -> None:
     """Rounds that do not count: the first calls pay for allocations, and pacing learns the machine."""
-    for number in range(rounds):
-        unit = plan.units[number % len(plan.units)]
-        for lane in lanes:
-            sampling = replace(plan.sampling, cache_salt=f"bench warm-up {number}")
-            run_round(lane, plan, number, unit, sampling, Meter())
-            on_round()
+    for number in range(trials):
+        unit = workload.units[number % len(workload.units)]
+        for arm in arms:
+            sampling = replace(workload.sampling, cache_salt=f"bench warm-up {number}")
+            run_trial(arm, workload, number, unit, sampling, Meter())
+            on_trial()
 
 
-def run_round(
-    lane: Lane, plan: Plan, number: int, unit: Sequence[int], sampling: Sampling, meter: Meter
-) -> tuple[Round, list[Output]]:
-    """One unit through one lane, at full speed; all that is added is a clock reading and some sums per step.
+def run_trial(
+    arm: Arm, workload: Workload, number: int, unit: Sequence[int], sampling: Sampling, meter: Meter
+) -> tuple[Trial, list[Output]]:
+    """One unit through one arm, at full speed; all that is added is a clock reading and some sums per step.
 
     Raises:
         NonFiniteLogits: a request ended with an error; there is nothing to measure.
         InvalidPrompt, naming the prompt by number.
     """
-    engine, watches = lane.engine, defaultdict[int, _Watch](_Watch)
-    with lane.paced():
+    engine, watches = arm.engine, defaultdict[int, _Watch](_Watch)
+    with arm.paced():
         before = meter.read()
         start = time.perf_counter()
         unsubscribe = engine.subscribe(lambda step: watches[step.request].see(step, time.perf_counter() - start))
         requests = []
         try:
             for index in unit:
-                requests.append(engine.submit(plan.prompts[index], sampling))
+                requests.append(engine.submit(workload.prompts[index], sampling))
             while any(request.finish_reason is None for request in requests):
                 engine.step()
             seconds = time.perf_counter() - start
@@ -122,37 +123,28 @@ def run_round(
         if output.error is not None:
             raise output.error
     runs = tuple(
-        watches[request.number].record(index, output, keep_text=plan.keep_texts)
+        watches[request.number].record(index, output, keep_text=workload.keep_texts)
         for index, request, output in zip(unit, requests, outputs, strict=True)
     )
-    return Round(lane.name, number, 0, seconds, runs, joules), outputs
+    return Trial(arm.name, number, 0, seconds, runs, joules), outputs
 
 
 @dataclass
 class _Watch:
     """One request's events, added up as they come."""
 
+    rounds: list[Round] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PARTS, 0.0))
-    sources: dict[str, SourceRecord] = field(default_factory=dict)
-    chains: bool = True
     last: float = 0.0
 
     def see(self, step: Step, at: float) -> None:
         self.last = at
         if step.tokens:
             self.arrivals.append(at)
-            self.counts.append(len(step.tokens))
+            self.rounds.append(Round.of(step))
         for part in _PARTS:  # a step's seconds are those of all its requests
             self.parts[part] += getattr(step.seconds, part) / max(1, step.batch)
-        draft = step.draft
-        if len(draft):
-            self.chains = self.chains and draft.is_chain
-            old = self.sources.get(draft.source, SourceRecord(0, 0, 0, 0))
-            self.sources[draft.source] = SourceRecord(
-                old.drafts + 1, old.nodes + len(draft), old.depth + max(draft.depths), old.accepted + step.accepted
-            )
 
     def record(self, prompt: int, output: Output, *, keep_text: bool) -> RunRecord:
         stats, state = output.stats, output.stats.speculation
@@ -160,7 +152,7 @@ class _Watch:
             prompt=prompt,
             seconds=round(self.last, _DIGITS),
             arrivals=tuple(round(at, _DIGITS) for at in self.arrivals),
-            counts=tuple(self.counts),
+            counts=tuple(one.tokens for one in self.rounds),
             forwards=stats.target_forwards,
             prefills=stats.prefill_forwards,
             drafted=stats.drafted,
@@ -168,8 +160,8 @@ class _Watch:
             tested=stats.drafted_per_position,
             kept=stats.accepted_per_position,
             parts={name: round(seconds, _DIGITS) for name, seconds in self.parts.items()},
-            sources=self.sources,
-            chains=self.chains,
+            sources=_by_source(self.rounds),
+            chains=all(one.chain for one in self.rounds),
             finish_reason=output.finish_reason,
             on=state.on,
             drafter=state.drafter,
@@ -178,7 +170,18 @@ class _Watch:
         )
 
 
-def _with_differences(each: Round, outputs: Sequence[Output], plain: Sequence[Output]) -> Round:
+def _by_source(rounds: Sequence[Round]) -> dict[str, SourceRecord]:
+    """What each source did in a run."""
+    found: dict[str, SourceRecord] = {}
+    for one in rounds:
+        if one.nodes:
+            # A stop may have cut the accepted path short
+            mine = SourceRecord(1, one.nodes, one.depth, min(one.accepted, one.tokens))
+            found[one.source] = found[one.source] + mine if one.source in found else mine
+    return found
+
+
+def _with_differences(each: Trial, outputs: Sequence[Output], plain: Sequence[Output]) -> Trial:
     runs = tuple(
         replace(run, differs_at=first_difference(ours.tokens, theirs.tokens))
         for run, ours, theirs in zip(each.runs, outputs, plain, strict=True)

@@ -1,4 +1,4 @@
-"""The endpoint subject: every way in which servers tell tokens, and a typed error for everything that goes wrong."""
+"""The endpoint subject: every way in which servers tokens tokens, and a typed error for everything that goes wrong."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.byte_models import save_model
-from support.serving import MODEL, Ways, serving
+from support.serving import MODEL, Replies, serving
 
 import headstart as hs
 from headstart.errors import EndpointFailed, IncompatibleTokenizer, InvalidOption, InvalidPrompt
 from headstart.insight.audit.engines import EngineReference
+from headstart.insight.audit.servers.client import completions_url
 from headstart.insight.audit.servers.endpoint import EndpointSubject
 from headstart.insight.audit.servers.spelling import Spelling, merged
-from headstart.insight.audit.servers.wire import completions_url
 from headstart.insight.audit.subject import Ask
 
 Make = Callable[..., EndpointSubject]
@@ -52,38 +52,38 @@ def subject() -> Iterator[Callable[..., EndpointSubject]]:
 
 
 @pytest.mark.parametrize(
-    ("ways", "told"),
+    ("replies", "source"),
     [
-        (Ways(), "ids"),
-        (Ways(tell="numbered"), "ids in the log-probabilities"),
-        (Ways(tell="content"), "ids in the log-probabilities"),
-        (Ways(tell="strings"), "token strings"),
-        (Ways(tell="strings", extras_accepted=False), "token strings"),
-        (Ways(ids_accepted=False), "ids"),
-        (Ways(tell="strings", ids_accepted=False, least_top_k=0), "token strings"),
-        (Ways(tell="strings", ids_accepted=False, most_logprobs=1), "token strings"),
+        (Replies(), "ids"),
+        (Replies(tokens="numbered"), "ids in the log-probabilities"),
+        (Replies(tokens="content"), "ids in the log-probabilities"),
+        (Replies(tokens="strings"), "token strings"),
+        (Replies(tokens="strings", extras_accepted=False), "token strings"),
+        (Replies(ids_accepted=False), "ids"),
+        (Replies(tokens="strings", ids_accepted=False, least_top_k=0), "token strings"),
+        (Replies(tokens="strings", ids_accepted=False, most_logprobs=1), "token strings"),
     ],
     ids=["vLLM", "token_id:", "llama.cpp", "strings", "OpenAI only", "text prompts", "llama-cpp-python", "OpenVINO"],
 )
-def test_tokens_come_in_many_ways(writer: hs.Engine, ways: Ways, told: str, subject: Make) -> None:
+def test_tokens_come_in_many_ways(writer: hs.Engine, replies: Replies, source: str, subject: Make) -> None:
     prompt = writer.tokenizer("class Stack:\n    def push")["input_ids"]
     expected = writer.generate(prompt, GREEDY)
-    with serving(writer, ways) as url:
+    with serving(writer, replies) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, hs.Sampling(max_tokens=12, logprobs=1), 1)
+        (found,) = server.sample([Ask(tuple(prompt), hs.Sampling(max_tokens=12, logprobs=1))])
         assert (found.tokens, found.text, found.finish_reason) == (expected.tokens, expected.text, "length")
-        assert server.describe()["tokens_from"] == told
-        assert bool(server.notes) is not ways.extras_accepted
+        assert server.describe()["tokens_from"] == source
+        assert bool(server.notes) is not replies.extras_accepted
         assert found.logprobs is not None
         assert [entry.token for entry in found.logprobs] == list(expected.tokens)
 
 
 def test_text_alone_is_said_to_be_text_alone(writer: hs.Engine, subject: Make) -> None:
     prompt = writer.tokenizer("class Stack:")["input_ids"]
-    with serving(writer, Ways(tell="text")) as url:
+    with serving(writer, Replies(tokens="text")) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, GREEDY, 1)
-    assert not server.tells_tokens
+        (found,) = server.sample([Ask(tuple(prompt), GREEDY)])
+    assert not server.gives_tokens
     assert found.tokens == ()
     assert found.text == writer.generate(prompt, GREEDY).text
     assert any("only text" in note for note in server.notes)
@@ -92,24 +92,24 @@ def test_text_alone_is_said_to_be_text_alone(writer: hs.Engine, subject: Make) -
 
 def test_ids_without_logprobs_go_on_and_say_so(writer: hs.Engine, subject: Make) -> None:
     prompt = writer.tokenizer("class Stack:")["input_ids"]
-    with serving(writer, Ways(logprobs=False)) as url:
+    with serving(writer, Replies(logprobs=False)) as url:
         server = subject(url, writer)
-        (found,) = server.sample(prompt, hs.Sampling(max_tokens=12, logprobs=1), 1)
+        (found,) = server.sample([Ask(tuple(prompt), hs.Sampling(max_tokens=12, logprobs=1))])
     assert found.tokens == writer.generate(prompt, GREEDY).tokens
     assert found.logprobs is None
     assert any("no log-probabilities" in note for note in server.notes)
 
 
 def test_what_is_asked_is_what_was_meant(writer: hs.Engine, subject: Make) -> None:
-    ways = Ways()
+    replies = Replies()
     prompt = writer.tokenizer("class Stack:")["input_ids"]
     sampling = hs.Sampling(
         max_tokens=7, temperature=0.7, top_p=0.9, top_k=40, min_p=0.01, repetition_penalty=1.1, presence_penalty=0.2,
         frequency_penalty=0.3, stop=["\n\n"], stop_token_ids=[5], ignore_eos=True, min_tokens=2, logit_bias={3: 1.5},
     )  # fmt: skip
-    with serving(writer, ways) as url:
-        subject(url, writer).sample(prompt, sampling, 3)
-    sent = ways.requests[-3:]
+    with serving(writer, replies) as url:
+        subject(url, writer).sample([Ask(tuple(prompt), sampling)] * 3)
+    sent = replies.requests[-3:]
     for name in ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
                  "frequency_penalty", "stop_token_ids", "ignore_eos", "min_tokens"):  # fmt: skip
         value = getattr(sampling, name)
@@ -124,10 +124,10 @@ def test_strings_that_could_be_several_tokens_are_merged_exactly(engine: hs.Engi
     """Bytes above 127 all read as a replacement character: a text is cut there, and the law adds them up."""
     prompt = engine.tokenizer("ab")["input_ids"]
     warm = hs.Sampling(max_tokens=6, temperature=1.0)
-    with serving(engine, Ways(tell="strings")) as url:
+    with serving(engine, Replies(tokens="strings")) as url:
         server = subject(url, engine)
-        found = server.sample(prompt, warm, 60)
-        reference = server.seen_by(EngineReference.of(engine))
+        found = server.sample([Ask(tuple(prompt), warm)] * 60)
+        reference = server.tokens.merge(EngineReference.of(engine))
     assert any("were cut" in note for note in server.notes)
     exact = EngineReference.of(engine)
     counts = np.zeros(engine.target.vocab_size)
@@ -159,23 +159,23 @@ def test_spellings(writer: hs.Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ways", "message", "hint"),
+    ("replies", "message", "hint"),
     [
-        (Ways(raw=b"<html>hello</html>"), "not JSON", "v1"),
-        (Ways(raw=b"[1, 2]"), "no object", "v1"),
-        (Ways(raw=b'{"choices": []}'), "shape of a completion", "chat"),
-        (Ways(raw=b'{"choices": [{"message": {"content": "hi"}}]}'), "shape of a completion", "chat"),
-        (Ways(status=500), "500: out of memory", "log"),
-        (Ways(status=401), "401", "--api-key-env"),
-        (Ways(delay=0.6), "did not answer within 0.2 s", "--timeout"),
-        (Ways(drop_connections=99), "broke the connection", "log"),
+        (Replies(raw=b"<html>hello</html>"), "not JSON", "v1"),
+        (Replies(raw=b"[1, 2]"), "no object", "v1"),
+        (Replies(raw=b'{"choices": []}'), "shape of a completion", "chat"),
+        (Replies(raw=b'{"choices": [{"message": {"content": "hi"}}]}'), "shape of a completion", "chat"),
+        (Replies(status=500), "500: out of memory", "log"),
+        (Replies(status=401), "401", "--api-key-env"),
+        (Replies(delay=0.6), "did not answer within 0.2 s", "--timeout"),
+        (Replies(drop_connections=99), "broke the connection", "log"),
     ],
     ids=["html", "list", "no-choices", "chat", "500", "401", "slow", "dropped"],
 )
-def test_a_typed_error(writer: hs.Engine, ways: Ways, message: str, hint: str, subject: Make) -> None:
-    timeout = 0.2 if ways.delay else 20.0
-    with serving(writer, ways) as url, pytest.raises(EndpointFailed, match=message) as error:
-        subject(url, writer, timeout=timeout, retries=1).sample([5, 6], GREEDY, 1)
+def test_a_typed_error(writer: hs.Engine, replies: Replies, message: str, hint: str, subject: Make) -> None:
+    timeout = 0.2 if replies.delay else 20.0
+    with serving(writer, replies) as url, pytest.raises(EndpointFailed, match=message) as error:
+        subject(url, writer, timeout=timeout, retries=1).sample([Ask((5, 6), GREEDY)])
     assert hint in error.value.hint
 
 
@@ -184,30 +184,30 @@ def test_nobody_there(writer: hs.Engine, subject: Make) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         with pytest.raises(EndpointFailed, match="no connection") as error:
-            subject(url, writer).sample([5, 6], GREEDY, 1)
+            subject(url, writer).sample([Ask((5, 6), GREEDY)])
     assert "running" in error.value.hint
 
 
 def test_a_later_prompt_of_other_tokens_is_refused(writer: hs.Engine, subject: Make) -> None:
     """Tokenizers can agree on one prompt and not on the next."""
     short, long = (writer.tokenizer(text)["input_ids"] for text in ("import os", "class Stack:\n    def push"))
-    ways = Ways(ids_accepted=False, count_prompt=lambda count: count + (count == len(long)))
-    with serving(writer, ways) as url:
+    replies = Replies(ids_accepted=False, count_prompt=lambda count: count + (count == len(long)))
+    with serving(writer, replies) as url:
         server = subject(url, writer)
-        server.sample(short, hs.Sampling(max_tokens=2), 1)
+        server.sample([Ask(tuple(short), hs.Sampling(max_tokens=2))])
         with pytest.raises(IncompatibleTokenizer, match=f"{len(long)} tokens here has {len(long) + 1} there"):
-            server.sample(long, hs.Sampling(max_tokens=2), 1)
+            server.sample([Ask(tuple(long), hs.Sampling(max_tokens=2))])
 
 
 def test_a_broken_connection_is_tried_again(writer: hs.Engine, subject: Make) -> None:
-    with serving(writer, Ways(drop_connections=2)) as url:
-        assert len(subject(url, writer).sample([5, 6], GREEDY, 1)) == 1
+    with serving(writer, Replies(drop_connections=2)) as url:
+        assert len(subject(url, writer).sample([Ask((5, 6), GREEDY)])) == 1
 
 
 def test_a_model_the_server_does_not_have(writer: hs.Engine, subject: Make) -> None:
     with serving(writer) as url:
         with pytest.raises(EndpointFailed, match="no-such") as error:
-            subject(url, writer, model="no-such").sample([5, 6], GREEDY, 1)
+            subject(url, writer, model="no-such").sample([Ask((5, 6), GREEDY)])
         assert MODEL in error.value.hint
         assert subject(url, writer, model=None).model == MODEL
 
@@ -216,22 +216,22 @@ def test_a_server_that_knows_no_max_tokens(writer: hs.Engine, subject: Make) -> 
     def endless(engine: hs.Engine, ids: list[int], out: hs.Output, sampling: hs.Sampling) -> tuple[Any, str]:
         return (*out.tokens, *[5] * 100), "length"
 
-    with serving(writer, Ways(after=endless)) as url, pytest.raises(EndpointFailed, match="max_tokens"):
-        subject(url, writer).sample([5, 6], GREEDY, 1)
+    with serving(writer, Replies(after=endless)) as url, pytest.raises(EndpointFailed, match="max_tokens"):
+        subject(url, writer).sample([Ask((5, 6), GREEDY)])
 
 
 def test_another_tokenizer_is_refused(engine: hs.Engine, writer: hs.Engine, tmp_path: Path, subject: Make) -> None:
     with serving(engine) as url, pytest.raises(IncompatibleTokenizer, match="another tokenizer"):
-        subject(url, writer).sample(engine.tokenizer("ab")["input_ids"], GREEDY, 1)
-    counted = Ways(ids_accepted=False, count_prompt=lambda count: count + 1)
+        subject(url, writer).sample([Ask(tuple(engine.tokenizer("ab")["input_ids"]), GREEDY)])
+    counted = Replies(ids_accepted=False, count_prompt=lambda count: count + 1)
     with serving(writer, counted) as url, pytest.raises(IncompatibleTokenizer, match="tokens here and"):
-        subject(url, writer).sample(writer.tokenizer("class A:")["input_ids"], GREEDY, 1)
+        subject(url, writer).sample([Ask(tuple(writer.tokenizer("class A:")["input_ids"]), GREEDY)])
 
 
 def test_a_prompt_that_is_no_text(engine: hs.Engine, subject: Make) -> None:
     half = engine.tokenizer("é")["input_ids"][:1]
-    with serving(engine, Ways(ids_accepted=False)) as url, pytest.raises(InvalidPrompt, match="same tokens"):
-        subject(url, engine).sample(half, GREEDY, 1)
+    with serving(engine, Replies(ids_accepted=False)) as url, pytest.raises(InvalidPrompt, match="same tokens"):
+        subject(url, engine).sample([Ask(tuple(half), GREEDY)])
 
 
 @pytest.mark.parametrize(
@@ -257,6 +257,6 @@ def test_the_threads_do_not_mix_answers_up(writer: hs.Engine, subject: Make) -> 
     prompts = [writer.tokenizer(text)["input_ids"] for text in ("class A:", "import os", "def f(x):")]
     asks = [Ask(tuple(prompts[i % 3]), GREEDY) for i in range(12)]
     with serving(writer) as url:
-        found = subject(url, writer, concurrency=6).sample_batch(asks)
+        found = subject(url, writer, concurrency=6).sample(asks)
     expected = [writer.generate(list(ask.prompt), GREEDY).tokens for ask in asks]
     assert [completion.tokens for completion in found] == expected

@@ -1,7 +1,7 @@
 """Two bench results: what became slower or faster beyond noise, and what was different about the runs.
 
 Compared are the prompts that both have, recognised by category and hash, paired. Speedup and tokens per target forward
-are ratios within one result: a machine that was busier for one of them slowed down its plain lane too. Tokens per
+are ratios within one result: a machine that was busier for one of them slowed down its plain arm too. Tokens per
 second are the machine's as well; they are shown, with plain's beside them, and decide nothing.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import InvalidFile
-from headstart.insight.bench.records import FAST, PLAIN, Round
+from headstart.insight.bench.records import FAST, PLAIN, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import OVERALL, paired, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
@@ -128,7 +128,7 @@ Unit = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """times: by unit, seconds its text takes on both lanes; counts: its tokens and forwards; tokens: plain's."""
+    """times: by unit, seconds its text takes on both arms; counts: its tokens and forwards; tokens: plain's."""
 
     times: Mapping[Unit, NDArray[Any]]
     counts: Mapping[Unit, NDArray[Any]]
@@ -137,12 +137,12 @@ class _Side:
     @classmethod
     def of(cls, result: BenchResult) -> _Side:
         names = _names(result)
-        rounds = paired(result.rounds)
-        plain = unit_forwards(rounds, PLAIN)
-        repetitions = _repetitions(rounds)
+        trials = paired(result.trials)
+        plain = unit_forwards(trials, PLAIN)
+        repetitions = _repetitions(trials)
         return cls(
-            {names[unit]: times for unit, times in unit_times(rounds, (PLAIN, FAST)).items()},
-            {names[unit]: counts for unit, counts in unit_forwards(rounds, FAST).items()},
+            {names[unit]: times for unit, times in unit_times(trials, (PLAIN, FAST)).items()},
+            {names[unit]: counts for unit, counts in unit_forwards(trials, FAST).items()},
             {names[unit]: float(counts[0]) / repetitions[unit] for unit, counts in plain.items()},
         )
 
@@ -165,8 +165,8 @@ def _names(result: BenchResult) -> list[Unit]:
     return found
 
 
-def _repetitions(rounds: Sequence[Round]) -> dict[int, int]:
-    return {unit: len({r.repetition for r in rounds if r.unit == unit}) for unit in {r.unit for r in rounds}}
+def _repetitions(trials: Sequence[Trial]) -> dict[int, int]:
+    return {unit: len({r.repetition for r in trials if r.unit == unit}) for unit in {r.unit for r in trials}}
 
 
 def _changes(name: str, units: Sequence[Unit], one: _Side, two: _Side, level: float, resamples: int) -> Changes:

@@ -1,11 +1,11 @@
-"""The places that sampled texts pass through, each with its exact law: what bets are made on.
+"""The prefixes that sampled texts pass through, each with its exact law: what bets are made on.
 
-A place is one prefix of one ask. Its law is kept over C = M + 2 classes: the M likeliest tokens, likeliest first, all
-others together, and those of probability 0. With up to `WHOLE` tokens in the vocabulary nothing is lumped together;
-else lumping hides differences among tokens that are all unlikely, and makes nothing look different that is not.
+A law is kept over C = M + 2 classes: the M likeliest tokens, likeliest first, all others together, and those of
+probability 0. With up to `WHOLE` tokens in the vocabulary nothing is lumped together; else lumping hides differences
+among tokens that are all unlikely, and makes nothing look different that is not.
 
-Beside p a place has scores: for each class, how strongly it has a property that some known bug favours or shuns. All
-of them are known before the place's token is drawn. Shapes: J scores, n positions of a block.
+Beside its law p a prefix has scores: for each class, how strongly it has a property that some known bug favours or
+shuns. All of them are known before the next token is drawn. Shapes: J scores, n positions of a block.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from headstart.errors import ContextExceeded, NonFiniteLogits
 from headstart.insight.audit.subject import Ask, Law, Reference
-from headstart.types import Sampling
 
 WHOLE = 512
-"""Vocabularies up to this size are kept token by token."""
+"""Vocabularies of up to this many tokens are kept token by token."""
 KEPT = 128
 """The likeliest tokens that are kept of a larger one."""
 RECENT = 2
@@ -42,32 +41,37 @@ SCORES = (
     ("lag", "likelier one row after"),
 )
 """(strategy, property) of each score."""
-_AFTER = len(SCORES) - 1
-OUTPUT_SCORE = 2
-DRAFT_SCORE = 5
+LIKELIER_SCORE, LIKELIEST_SCORE, OUTPUT_SCORE, RECENT_SCORE, END_SCORE, DRAFT_SCORE, BEFORE_SCORE, AFTER_SCORE = range(
+    8
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(eq=False, slots=True)
-class Place:
-    """One prefix: `ask` and the `tokens` after its prompt. mass: the probability that a text begins like this.
+class Prefix:
+    """The tokens emitted so far after the prompt of one ask, and the law of the next.
 
-    ids: [M] tokens by falling probability. p: [C]. scores: [J, C]. possible: bits of the tokens with p > 0, where
-    neither all have that nor only kept ones do.
+    number: counts the prefixes of an audit
+    mass: the probability that a text begins like this
+    ids: [M] tokens by falling probability
+    p: [C] the law
+    scores: [J, C]
+    possible: bits of the tokens with p > 0, where neither all tokens have that nor only kept ones
     """
 
     number: int
-    ask: int
-    tokens: tuple[int, ...]
     mass: float
     ids: Ints
     p: Floats
     scores: NDArray[np.float32]
     possible: NDArray[np.uint8] | None
-    _class: dict[int, int]
+    _class: dict[int, int] = field(init=False)
     _after: Floats | None = None
+
+    def __post_init__(self) -> None:
+        self._class = {int(token): i for i, token in enumerate(self.ids)}
 
     @property
     def rest(self) -> int:
@@ -76,6 +80,7 @@ class Place:
 
     @property
     def impossible(self) -> int:
+        """The class of all tokens of probability 0."""
         return len(self.ids) + 1
 
     def class_of(self, token: int) -> int:
@@ -91,7 +96,7 @@ class Place:
         return self.rest if inside else self.impossible
 
     def add_after(self, law: Law, weight: float) -> None:
-        """Take in the law after one of this place's tokens, of probability `weight`."""
+        """Take in the law after one of the next tokens, which has the probability `weight`."""
         seen = weight * _lumped(law, self.ids)
         self._after = seen if self._after is None else self._after + seen
 
@@ -100,7 +105,7 @@ class Place:
         if self._after is None:
             return self.scores
         found = self.scores.copy()
-        found[_AFTER] = _preference(self._after / self._after.sum(), self.p)
+        found[AFTER_SCORE] = _preference(self._after / self._after.sum(), self.p)
         return found
 
 
@@ -108,54 +113,58 @@ class Place:
 class Block:
     """Positions that are bet on together, in the order of drawing: n of them, none knowing another's token.
 
-    places: [n] numbers of the places. p: [n, C]. scores: [n, J, C]. buckets: [n, C] of token ids, the last two
-    classes having one of their own. drawn: [n] classes.
+    prefixes: [n] those the tokens were drawn after
+    p: [n, C] their laws
+    scores: [n, J, C]
+    buckets: [n, C] of token ids, the last two classes having one of their own
+    drawn: [n] the classes of the tokens
     """
 
-    places: Sequence[Place]
+    prefixes: Sequence[Prefix]
     p: Floats
     scores: NDArray[np.float32]
     buckets: Ints
     drawn: Ints
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.prefixes)
 
     @classmethod
-    def of(cls, places: Sequence[Place], tokens: Sequence[int]) -> Block:
-        ids = np.stack([place.ids for place in places])
-        lumped = np.full((len(places), 2), BUCKETS)
+    def of(cls, prefixes: Sequence[Prefix], tokens: Sequence[int]) -> Block:
+        ids = np.stack([prefix.ids for prefix in prefixes])
+        lumped = np.full((len(prefixes), 2), BUCKETS)
         return cls(
-            places,
-            np.stack([place.p for place in places]),
-            np.stack([place.scores_now() for place in places]),
+            prefixes,
+            np.stack([prefix.p for prefix in prefixes]),
+            np.stack([prefix.scores_now() for prefix in prefixes]),
             np.concatenate([ids % BUCKETS, lumped], axis=1),
-            np.array([place.class_of(token) for place, token in zip(places, tokens, strict=True)]),
+            np.array([prefix.class_of(token) for prefix, token in zip(prefixes, tokens, strict=True)]),
         )
 
 
 @dataclass(eq=False)
-class Places:
-    """Every prefix met so far. Each is asked of the reference once.
+class Prefixes:
+    """Every prefix met so far. The reference is asked for the law of each once.
 
-    suspect: a law that the subject may lean towards, such as its draft's; one that has none for a prefix gives None.
+    draft: a law that the subject may lean towards, such as its draft model's.
     """
 
     reference: Reference
     asks: Sequence[Ask]
-    suspect: Reference | None = None
-    all: list[Place] = field(default_factory=list)
-    _found: list[dict[tuple[int, ...], Place]] = field(init=False)
-    _new: list[tuple[Place, Law, float]] = field(default_factory=list)
+    draft: Reference | None = None
+    count: int = 0
+    _found: list[dict[tuple[int, ...], Prefix]] = field(init=False)
+    _new: list[tuple[Prefix, Law, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._found = [{} for _ in self.asks]
 
-    def find(self, ask: int, tokens: tuple[int, ...]) -> Place | None:
-        return self._found[ask].get(tokens)
+    def along(self, ask: int, tokens: tuple[int, ...]) -> list[Prefix]:
+        """The prefixes of these tokens: [i] is what tokens[i] was drawn after.
 
-    def along(self, ask: int, tokens: tuple[int, ...]) -> list[Place]:
-        """The places of these tokens: [i] is where tokens[i] was drawn."""
+        Raises:
+            NonFiniteLogits: the reference has no law there.
+        """
         known = self._found[ask]
         missing = [i for i in range(len(tokens)) if tokens[:i] not in known]
         if missing:
@@ -169,78 +178,64 @@ class Places:
                 parent.add_after(law, weight)
         self._new.clear()
 
-    def _guessed(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law | None:
-        """The suspect's laws; None where it has none: a draft's context may be shorter than the target's."""
-        if self.suspect is None:
+    def _draft_laws(self, prompt: Sequence[int], tokens: Sequence[int], ask: Ask) -> Law | None:
+        """None where the draft has no law: its context may be shorter than the target's."""
+        if self.draft is None:
             return None
         try:
-            return self.suspect.laws(prompt, tokens, sampling)
+            return self.draft.laws(prompt, tokens, ask.sampling)
         except ContextExceeded:
             return None
 
-    def _read(self, ask: int, tokens: tuple[int, ...], begin: int) -> None:
-        prompt, sampling = self.asks[ask].prompt, self.asks[ask].sampling
-        read = tokens[:-1]
-        laws = self.reference.laws(prompt, read, sampling)
-        guesses = self._guessed(prompt, read, sampling)
-        ends = np.array(sorted(self.reference.stop_ids(sampling)), dtype=np.int64)
+    def _read(self, number: int, tokens: tuple[int, ...], begin: int) -> None:
+        ask, known = self.asks[number], self._found[number]
+        laws = np.asarray(self.reference.laws(ask.prompt, tokens[:-1], ask.sampling), dtype=np.float64)
+        drafted = self._draft_laws(ask.prompt, tokens[:-1], ask)
+        ends = np.array(sorted(self.reference.stop_ids(ask.sampling)), dtype=np.int64)
         for i in range(begin, len(tokens)):
-            parent = self._found[ask][tokens[: i - 1]] if i else None
-            law = np.asarray(laws[i], dtype=np.float64)
-            if not np.isfinite(law).all():
+            if not np.isfinite(laws[i]).all():
                 raise NonFiniteLogits(
-                    f"the reference has no law after {len(prompt) + i} tokens: its logits are not finite",
+                    f"the reference has no law after {len(ask.prompt) + i} tokens: its logits are not finite",
                     hint="check the checkpoint, or use a dtype with more range (float32)",
                 )
-            law = law / law.sum()
-            before = None if parent is None else np.asarray(laws[i - 1], dtype=np.float64)
-            drawn = 1.0 if parent is None or before is None else parent.mass * float(before[tokens[i - 1]])
-            guess = None if guesses is None else np.asarray(guesses[i], dtype=np.float64)
-            place = _place(len(self.all), ask, tokens[:i], drawn, law, before, guess, ends)
-            self.all.append(place)
-            self._found[ask][tokens[:i]] = place
-            if parent is not None and before is not None:
-                self._new.append((parent, law, float(before[tokens[i - 1]])))
+            law = laws[i] / laws[i].sum()
+            mass, before = 1.0, laws[i - 1] if i else None
+            if before is not None:
+                parent, weight = known[tokens[: i - 1]], float(before[tokens[i - 1]])
+                mass = parent.mass * weight
+                self._new.append((parent, law, weight))
+            draft = None if drafted is None else np.asarray(drafted[i], dtype=np.float64)
+            known[tokens[:i]] = _prefix(self.count, mass, tokens[:i], law, before, draft, ends)
+            self.count += 1
 
 
-def _place(
+def _prefix(
     number: int,
-    ask: int,
-    tokens: tuple[int, ...],
     mass: float,
+    tokens: tuple[int, ...],
     law: Floats,
     before: Floats | None,
-    guess: Floats | None,
+    draft: Floats | None,
     ends: Ints,
-) -> Place:
+) -> Prefix:
+    """A prefix with the law [V] after it, the law one row before and the draft's, where they are known."""
     ids = _kept(law, np.concatenate([ends, np.array(tokens, dtype=np.int64)]))
     p = _lumped(law, ids)
-    some, enough = bool((law == 0).any()), len(ids) == len(law)
     scores = np.zeros((len(SCORES), len(p)), dtype=np.float32)
-    scores[0] = np.maximum(each_log(p[None])[0] - np.log(p[: len(ids)].max()), -COLDEST)
-    scores[1, 0] = 1
-    scores[2, : len(ids)] = np.isin(ids, tokens)
-    scores[3, : len(ids)] = np.isin(ids, tokens[-RECENT:])
-    scores[4, : len(ids)] = np.isin(ids, ends)
-    if guess is not None:
-        scores[DRAFT_SCORE] = _preference(_lumped(guess, ids), p)
-    if before is not None:
-        scores[6] = _preference(_lumped(before, ids), p)
-    return Place(
-        number,
-        ask,
-        tokens,
-        mass,
-        ids,
-        p,
-        scores,
-        np.packbits(law > 0) if some and not enough and p[len(ids)] > 0 else None,
-        {int(token): i for i, token in enumerate(ids)},
-    )
+    scores[LIKELIER_SCORE] = np.maximum(each_log(p[None])[0] - np.log(p[: len(ids)].max()), -COLDEST)
+    scores[LIKELIEST_SCORE, 0] = 1
+    scores[OUTPUT_SCORE, : len(ids)] = np.isin(ids, tokens)
+    scores[RECENT_SCORE, : len(ids)] = np.isin(ids, tokens[-RECENT:])
+    scores[END_SCORE, : len(ids)] = np.isin(ids, ends)
+    for score, other in ((DRAFT_SCORE, draft), (BEFORE_SCORE, before)):
+        if other is not None:
+            scores[score] = _preference(_lumped(other, ids), p)
+    some_are_not = bool((law == 0).any()) and len(ids) < len(law) and p[len(ids)] > 0
+    return Prefix(number, mass, ids, p, scores, np.packbits(law > 0) if some_are_not else None)
 
 
 def each_log(p: Floats) -> Floats:
-    """log p [n, C] of a single token of each class; those lumped together count as the least likely one kept."""
+    """Log p [n, C] of a single token of each class; those lumped together count as the least likely one kept."""
     with np.errstate(divide="ignore"):
         logs = np.log(p)
     least = np.where(p[:, :-2] > 0, logs[:, :-2], np.inf).min(1)
@@ -263,7 +258,7 @@ def _kept(law: Floats, wanted: Ints) -> Ints:
 
 
 def _lumped(law: Law, ids: Ints) -> Floats:
-    """A law [V] over the classes [C] of a place."""
+    """A law [V] over the classes [C] of a prefix that keeps these tokens."""
     kept = np.asarray(law, dtype=np.float64)[ids]
     rest = max(1.0 - float(kept.sum()), 0.0) if len(ids) < len(law) and kept.sum() < float(law.sum()) else 0.0
     found: Floats = np.concatenate([kept, [rest, 0.0]])

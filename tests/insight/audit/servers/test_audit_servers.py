@@ -1,4 +1,4 @@
-"""Whole audits of servers: correct ones are cleared however they tell their tokens, planted bugs are found."""
+"""Whole audits of servers: correct ones are cleared however they tokens their tokens, planted bugs are found."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.serving import MODEL, Ways, ignores_temperature, serving
+from support.serving import MODEL, Replies, ignores_temperature, serving
 
 import headstart as hs
 from headstart.drafters.ngram import NgramDrafter
 from headstart.insight.audit.certificate import Certificate
 from headstart.insight.audit.engines import EngineReference
+from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.rounding import Logits, transformers_logits
-from headstart.insight.audit.run import AuditPlan, audit_against, audit_endpoint, audit_engine
 from headstart.insight.audit.servers.endpoint import EndpointSubject
+from headstart.insight.audit.servers.run import audit_against, audit_endpoint
 from headstart.model import loading
 from headstart.model.runner import ModelRunner
 
@@ -46,36 +47,36 @@ def reference() -> hs.Engine:
 
 
 def audit(
-    server: hs.Engine, reference: hs.Engine, ways: Ways, *, other: Logits | None = None, **options: Any
+    server: hs.Engine, reference: hs.Engine, replies: Replies, *, other: Logits | None = None, **options: Any
 ) -> Certificate:
     prompts = [reference.tokenizer(text)["input_ids"] for text in TEXTS]
     facts: dict[str, Any] = {"vocab_size": reference.target.vocab_size, "ends": reference.eos_token_ids}
     plan = replace(PLAN, **options)
     with (
-        serving(server, ways) as url,
+        serving(server, replies) as url,
         EndpointSubject(url, tokenizer=reference.tokenizer, model=MODEL, **facts) as subject,
     ):
         return audit_endpoint(subject, reference, prompts, plan, other=other)
 
 
-@pytest.mark.parametrize("tell", ["ids", "strings", "text"])
-def test_a_correct_server_is_cleared(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
-    made = audit(server_engine, reference, Ways(tell=tell))
+@pytest.mark.parametrize("tokens", ["ids", "strings", "text"])
+def test_a_correct_server_is_cleared(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    made = audit(server_engine, reference, Replies(tokens=tokens))
     assert made.verdict == "lossless", made.reasons
-    sampled = "comparison" if tell == "text" else "sampling"
+    sampled = "comparison" if tokens == "text" else "sampling"
     assert set(made.parts) == {sampled, "greedy", "behaviour"}
     assert made.exit_code == 0
-    assert bool(made.notes) == (tell == "text"), made.notes
+    assert bool(made.notes) == (tokens == "text"), made.notes
     record = made.record()
     assert record["parts"]["greedy"]["bugs"] == 0
     checks = {check["name"]: check["status"] for check in record["parts"]["behaviour"]["checks"]}
     assert checks["stop strings"] == checks["max_tokens"] == "passed"
     assert "failed" not in checks.values()
-    assert checks["logprobs"] == ("not tested" if tell == "text" else "passed")
+    assert checks["logprobs"] == ("not tested" if tokens == "text" else "passed")
 
 
 def test_no_logprobs_is_said_and_does_no_harm(server_engine: hs.Engine, reference: hs.Engine) -> None:
-    made = audit(server_engine, reference, Ways(logprobs=False), sampled=False)
+    made = audit(server_engine, reference, Replies(logprobs=False), sampled=False)
     assert made.verdict == "lossless", made.reasons
     assert any("no log-probabilities" in note for note in made.notes)
     checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
@@ -83,7 +84,7 @@ def test_no_logprobs_is_said_and_does_no_harm(server_engine: hs.Engine, referenc
 
 
 def test_a_field_that_is_refused_is_not_tested_and_the_rest_is(server_engine: hs.Engine, reference: hs.Engine) -> None:
-    made = audit(server_engine, reference, Ways(refused=frozenset({"logit_bias", "stop"})), sampled=False)
+    made = audit(server_engine, reference, Replies(refused=frozenset({"logit_bias", "stop"})), sampled=False)
     checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
     for name in ("end of text", "min_tokens", "stop strings"):
         assert checks[name]["status"] == "not tested"
@@ -91,11 +92,11 @@ def test_a_field_that_is_refused_is_not_tested_and_the_rest_is(server_engine: hs
     assert checks["max_tokens"]["status"] == checks["stop tokens"]["status"] == "passed"
 
 
-@pytest.mark.parametrize("tell", ["ids", "text"])
-def test_a_server_that_ignores_the_temperature(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+@pytest.mark.parametrize("tokens", ["ids", "text"])
+def test_a_server_that_ignores_the_temperature(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
     cold = hs.Sampling(temperature=0.4)
-    ways = Ways(tell=tell, sampling=ignores_temperature)
-    made = audit(server_engine, reference, ways, sampling=cold, greedy=False, behaviour=False, max_samples=900)
+    replies = Replies(tokens=tokens, sampling=ignores_temperature)
+    made = audit(server_engine, reference, replies, sampling=cold, greedy=False, behaviour=False, max_samples=900)
     assert made.verdict == "not lossless"
     assert made.exit_code == 1
 
@@ -117,10 +118,10 @@ def swaps_a_token(reference: hs.Engine) -> Callable[..., tuple[tuple[int, ...], 
     return after
 
 
-@pytest.mark.parametrize("tell", ["ids", "strings", "text"])
-def test_one_greedy_token_that_is_not_the_likeliest(tell: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
-    ways = Ways(tell=tell, after=swaps_a_token(reference))
-    made = audit(server_engine, reference, ways, sampled=False, behaviour=False)
+@pytest.mark.parametrize("tokens", ["ids", "strings", "text"])
+def test_a_greedy_token_that_is_not_the_likeliest(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    replies = Replies(tokens=tokens, after=swaps_a_token(reference))
+    made = audit(server_engine, reference, replies, sampled=False, behaviour=False)
     assert made.verdict == "not lossless", made.reasons
     where = made.record()["parts"]["greedy"]["where"]
     assert {(d["position"], d["verdict"]) for d in where} == {(4, "bug")}
@@ -135,7 +136,7 @@ def test_past_the_end_of_a_text(server_engine: hs.Engine, reference: hs.Engine) 
             return (*out.tokens, 17, 18), "length"
         return out.tokens, out.finish_reason
 
-    made = audit(server_engine, reference, Ways(after=after), sampled=False)
+    made = audit(server_engine, reference, Replies(after=after), sampled=False)
     assert made.verdict == "not lossless"
     checks = {check["name"]: check for check in made.record()["parts"]["behaviour"]["checks"]}
     assert checks["end of text"]["status"] == "failed"
@@ -152,7 +153,7 @@ def test_other_kernels_in_bf16_are_not_accused() -> None:
     ends, k = reference.eos_token_ids, PLAN.k
     theirs = hs.Engine(runner, reference.tokenizer, NgramDrafter(), num_speculative_tokens=k, eos_token_ids=ends)
     other = transformers_logits("bundled", torch.bfloat16, reference.target.device)
-    made = audit(theirs, reference, Ways(), other=other)
+    made = audit(theirs, reference, Replies(), other=other)
     assert made.verdict == "lossless", made.reasons
     rounding = made.record()["parts"]["greedy"]["rounding"]
     assert 0 < rounding["variation"] < 0.03
@@ -160,14 +161,14 @@ def test_other_kernels_in_bf16_are_not_accused() -> None:
     assert made.record()["parts"]["sampling"]["settings"]["tolerance"] == rounding["variation"]
 
 
-# -- two servers, and our own engine ---------------------------------------------------------------------------------
+# -- two servers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def pair() -> Callable[..., Certificate]:
-    """pair(engine, ways, engine, ways, plan): one server against the other."""
+    """pair(engine, replies, engine, replies, plan): one server against the other."""
 
-    def make(a: hs.Engine, a_ways: Ways, b: hs.Engine, b_ways: Ways, plan: AuditPlan) -> Certificate:
+    def make(a: hs.Engine, a_ways: Replies, b: hs.Engine, b_ways: Replies, plan: AuditPlan) -> Certificate:
         prompts = [[ord(char) for char in text] for text in TEXTS]
         with (
             serving(a, a_ways) as first,
@@ -180,26 +181,14 @@ def pair() -> Callable[..., Certificate]:
     return make
 
 
-@pytest.mark.parametrize("tell", ["ids", "text"])
-def test_two_servers(tell: str, pair: Any, server_engine: hs.Engine, reference: hs.Engine) -> None:
-    ways = Ways(tell=tell)
+@pytest.mark.parametrize("tokens", ["ids", "text"])
+def test_two_servers(tokens: str, pair: Any, server_engine: hs.Engine, reference: hs.Engine) -> None:
+    replies = Replies(tokens=tokens)
     plan = replace(PLAN, max_samples=400, effect=0.5, behaviour=False)
-    made = pair(server_engine, ways, reference, ways, plan)
+    made = pair(server_engine, replies, reference, replies, plan)
     assert made.verdict == "lossless", made.reasons
     warmer = pair(
-        server_engine, Ways(tell=tell, sampling=ignores_temperature), reference, ways,
+        server_engine, Replies(tokens=tokens, sampling=ignores_temperature), reference, replies,
         replace(plan, sampling=hs.Sampling(temperature=0.3), greedy=False, behaviour=False, max_samples=1200),
     )  # fmt: skip
     assert warmer.verdict == "not lossless", warmer.reasons
-
-
-def test_our_own_engine(server_engine: hs.Engine) -> None:
-    prompts = [server_engine.tokenizer(text)["input_ids"] for text in TEXTS]
-    told: list[str] = []
-    made = audit_engine(server_engine, prompts, PLAN, lambda part, done, most, words="": told.append(part))
-    assert made.verdict == "lossless", made.reasons
-    assert {"rounding", "sampling", "greedy", "behaviour"} <= set(told)
-    record = made.record()
-    assert record["parts"]["greedy"]["plain"]["equal"] == len(TEXTS)
-    assert record["parts"]["sampling"]["e_value_by_completions"]
-    assert record["subject"]["drafter"] == "ngram"

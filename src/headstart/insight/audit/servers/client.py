@@ -15,25 +15,20 @@ from urllib.parse import urlsplit
 import httpx2
 
 from headstart.errors import EndpointFailed, InvalidOption
+from headstart.insight.audit.subject import Refused
 
 _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.CloseError, httpx2.RemoteProtocolError)
 _SHOWN = 300
 """Characters of an answer that are quoted in a message."""
 
 
-class Refused(EndpointFailed):
-    """The server answered with an HTTP error. status: its number."""
+class Client:
+    """The connection to a server, safe to use from several threads.
 
-    def __init__(self, message: str, *, hint: str, status: int) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-
-class Wire:
-    """A server. url: of the server, of its API ("http://host:8000/v1") or of the completions themselves.
-
-    timeout: seconds to wait for an answer. retries: how often a request is sent again when the connection breaks.
-    Safe to use from several threads.
+    Args:
+        url: of the server, of its API ("http://host:8000/v1") or of the completions themselves.
+        timeout: seconds to wait for an answer.
+        retries: how often a request is sent again when the connection breaks.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 120.0, retries: int = 3) -> None:
@@ -51,7 +46,7 @@ class Wire:
         """POST a completion request; the answer as a JSON object.
 
         Raises:
-            Refused: an HTTP error, with what the server says.
+            Refused: an HTTP error, with the server's own message.
             EndpointFailed: no connection, no answer in time, or an answer that is not a JSON object.
         """
         answer = self._read(self._send(lambda: self._client.post(self.url, json=body)), self.url)
@@ -122,7 +117,7 @@ _HINTS = {
 
 
 def completions_url(url: str) -> str:
-    """Where completions are asked for: `url` itself if it says so, else below its version, which is /v1 by default."""
+    """The URL of completions: `url` itself if it is one, else below its version, which is /v1 by default."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidOption(f"{url!r} is not the URL of a server", hint="for example http://localhost:8000/v1")
@@ -134,7 +129,7 @@ def completions_url(url: str) -> str:
 
 
 def _reason(response: httpx2.Response) -> str:
-    """What the server says is wrong, in whichever of the usual places it says it."""
+    """The server's own message, from whichever of the usual places it is in."""
     try:
         found: Any = response.json()
     except ValueError:

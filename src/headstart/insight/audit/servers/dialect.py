@@ -1,6 +1,6 @@
 """What is written into a completion request, and how much of it a server takes.
 
-Beyond OpenAI's own fields, every server is asked in the words it knows; a server ignores the others':
+Beyond OpenAI's own fields, every server is asked in the fields that it knows; a server ignores the others':
 
 - vLLM: `top_k`, `min_p`, `repetition_penalty`, `min_tokens`, `ignore_eos`, `stop_token_ids`, `return_token_ids`,
   `return_tokens_as_token_ids`, `skip_special_tokens`
@@ -22,45 +22,47 @@ from typing import Any
 
 from headstart.types import Sampling
 
-TOP = 5
+ALTERNATIVES = 5
 """Alternatives asked for with each token: what most servers give."""
-
 _LLAMA_CPP_ORDER = ["penalties", "temperature", "top_k", "top_p", "min_p"]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a server likes to be asked. ids: prompts as token ids, not text; extras: with fields that OpenAI has not;
-    logprobs: how many alternatives, or None if it does not take the field; no_top_k: what it takes for top_k off."""
+class Dialect:
+    """The requests that a server takes.
+
+    ids: prompts as token ids, not text
+    extras: fields that OpenAI does not have
+    logprobs: alternatives to ask for with each token; None where it does not take the field
+    no_top_k: the value of top_k that switches it off
+    """
 
     ids: bool
     extras: bool
     logprobs: int | None
     no_top_k: int = -1
 
-    @property
-    def words(self) -> str:
-        """For a certificate."""
+    def __str__(self) -> str:
         prompts = "prompts as token ids" if self.ids else "prompts as text"
         fields = "with the fields of vLLM, SGLang and llama.cpp" if self.extras else "with OpenAI's fields only"
         return f"{prompts}, {fields}, " + ("no logprobs" if self.logprobs is None else f"logprobs={self.logprobs}")
 
 
-MANNERS = tuple(
-    Manner(ids=ids, extras=extras, logprobs=logprobs, no_top_k=no_top_k)
-    for logprobs in (TOP, 1, None)
+DIALECTS = tuple(
+    Dialect(ids=ids, extras=extras, logprobs=logprobs, no_top_k=no_top_k)
+    for logprobs in (ALTERNATIVES, 1, None)
     for extras, no_top_k in ((True, -1), (True, 0), (False, -1))
     for ids in (True, False)
 )
-"""From the most telling down to what every server takes."""
+"""From the most informative down to what every server takes."""
 
 
 def request_body(
-    model: str, prompt: str | Sequence[int], sampling: Sampling, manner: Manner, *, seed: int | None
+    model: str, prompt: str | Sequence[int], sampling: Sampling, dialect: Dialect, *, seed: int | None
 ) -> dict[str, Any]:
     """The JSON of one request. Every field that shapes the law is written out: servers' defaults differ.
 
-    What `sampling` leaves off is not sent where only some servers know it and `manner` says no extras.
+    What `sampling` leaves off is not sent where only some servers know it and `dialect` has no extras.
     """
     body: dict[str, Any] = {
         "model": model,
@@ -78,17 +80,18 @@ def request_body(
         body["stop"] = list(sampling.stop)
     if sampling.logit_bias:
         body["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
-    if manner.logprobs is not None:
-        body["logprobs"] = manner.logprobs
-    extras = _extras(sampling, manner)
-    if not manner.extras:  # only what this very request cannot do without
-        extras = {name: value for name, value in extras.items() if name in _needed(sampling)}
-    return body | extras
+    if dialect.logprobs is not None:
+        body["logprobs"] = dialect.logprobs
+    fields = _extras(sampling, dialect)
+    if not dialect.extras:  # only what this very request cannot do without
+        off = Sampling()
+        fields = {name: v for name, v in fields.items() if getattr(sampling, name, None) != getattr(off, name, None)}
+    return body | fields
 
 
-def _extras(sampling: Sampling, manner: Manner) -> dict[str, Any]:
+def _extras(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
     extras: dict[str, Any] = {
-        "top_k": sampling.top_k or manner.no_top_k,  # each is an error in some: 0 in vLLM, -1 in llama-cpp-python
+        "top_k": sampling.top_k or dialect.no_top_k,  # each is an error in some: 0 in vLLM, -1 in llama-cpp-python
         "min_p": sampling.min_p,
         "repetition_penalty": sampling.repetition_penalty,
         "repeat_penalty": sampling.repetition_penalty,
@@ -102,18 +105,6 @@ def _extras(sampling: Sampling, manner: Manner) -> dict[str, Any]:
         extras["min_tokens"] = sampling.min_tokens
     if sampling.stop_token_ids:
         extras["stop_token_ids"] = list(sampling.stop_token_ids)
-    if manner.logprobs is not None:
-        extras |= {"return_tokens_as_token_ids": True, "n_probs": manner.logprobs}
+    if dialect.logprobs is not None:
+        extras |= {"return_tokens_as_token_ids": True, "n_probs": dialect.logprobs}
     return extras
-
-
-def _needed(sampling: Sampling) -> set[str]:
-    asked = {
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty != 1,
-        "ignore_eos": sampling.ignore_eos,
-        "min_tokens": sampling.min_tokens,
-        "stop_token_ids": sampling.stop_token_ids,
-    }
-    return {name for name, wanted in asked.items() if wanted}

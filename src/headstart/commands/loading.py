@@ -1,0 +1,88 @@
+"""Loading an engine for a command: the options that name models and files, and what is printed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from headstart.commands.terminal import note
+from headstart.errors import InvalidOption
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
+from headstart.types import Sampling
+
+if TYPE_CHECKING:
+    from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart.engine.engine import Engine
+
+BUNDLED_PENALTY = 1.07
+_SPECULATION = "Speculation"
+
+TARGET = option(
+    "bundled",
+    "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+    "-t",
+    metavar="MODEL",
+    panel="Model",
+)
+DRAFTER = option(
+    ["auto"],
+    "What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', the "
+    "path or hub id of a small model or of Medusa or EAGLE heads; with the bundled target also 'medusa' and 'eagle3'. "
+    "Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "-d",
+    panel=_SPECULATION,
+)
+SPLIT = option(False, "Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.")
+SUFFIX_STORE = option(
+    None,
+    "Past outputs for --drafter suffix: read from FILE if it exists, and written back with the new ones.",
+    panel=_SPECULATION,
+)
+REPETITION_PENALTY = option(
+    None,
+    f"Above 1, tokens become less likely to come again. Default: {BUNDLED_PENALTY:g} for the bundled target, which is "
+    "small and repeats itself; else 1.",
+    panel="Sampling",
+)
+
+
+def penalty_for(target: str, asked: float | None) -> float:
+    """The repetition penalty that was asked for, or this target's default."""
+    if asked is not None:
+        return asked
+    return BUNDLED_PENALTY if target == "bundled" else Sampling().repetition_penalty
+
+
+def load_engine(
+    console: Console, target: str, drafter: Sequence[str], loading: TargetOptions, options: EngineOptions
+) -> Engine:
+    """`headstart.load`, with a note on a terminal meanwhile: importing torch alone takes seconds."""
+    with note(console, f"loading {target} …"):
+        from transformers.utils import logging
+
+        import headstart
+
+        logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
+        drafters = drafter[0] if len(drafter) == 1 else list(drafter)
+        return headstart.load(target, drafters, **as_keywords(loading), **as_keywords(options))
+
+
+def as_keywords(options: TargetOptions | EngineOptions) -> dict[str, Any]:
+    """The fields by name; `dataclasses.asdict` would copy a suffix store."""
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def open_store(path: Path | None, drafter: Sequence[str]) -> SuffixStore | None:
+    """The past outputs in this file; an empty store where there is no file yet."""
+    if path is None:
+        return None
+    if "suffix" not in drafter:
+        raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
+    from headstart.drafters.matching.suffix_store import SuffixStore
+
+    return SuffixStore.load(path) if path.exists() else SuffixStore()

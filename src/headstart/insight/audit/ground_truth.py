@@ -1,0 +1,62 @@
+"""What a subject is held against: everything that an audit needs of an engine that holds the reference weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headstart.engine.engine import Engine
+from headstart.insight.audit.engines import EngineReference, EngineSubject
+from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.rounding import Logits, Rounding, measure_rounding
+from headstart.insight.audit.subject import Ask, Progress, Reference, Subject
+
+ROUNDING_TEXTS = 4
+"""Prompts after which rounding is measured."""
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """The exact laws of the weights, and what goes with them.
+
+    reference: the laws
+    draft: the law of draft tokens, where the engine has a draft model
+    plain: the engine without speculation
+    spell: a token as text
+    rounding: how far the same weights differ from themselves
+    """
+
+    reference: Reference
+    draft: Reference | None
+    plain: Subject
+    spell: Callable[[int], str]
+    rounding: Rounding
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        prompts: Sequence[Sequence[int]],
+        plan: AuditPlan,
+        progress: Progress,
+        other: Logits | None = None,
+    ) -> GroundTruth:
+        """other: the same weights in another implementation, to measure rounding with."""
+        reference, tokenizer = EngineReference.of(engine), engine.tokenizer
+        plain = EngineSubject(engine.plain(), name=f"plain decoding of {engine.target_name}", seed=plan.seed)
+        progress("rounding", 0, 1, "computing rows again, to see how far rounding moves them")
+        greedy = plan.greedy_sampling()
+        asks = [Ask(tuple(prompt), greedy) for prompt in prompts[:ROUNDING_TEXTS]]
+        texts = [(ask.prompt, text.tokens) for ask, text in zip(asks, plain.sample(asks), strict=True)]
+        name = f"transformers' own modules in {str(engine.target.dtype).removeprefix('torch.')}"
+        rounding = measure_rounding(reference, texts, plan.sampling, other=other, other_name=name)
+        if plan.near_tie is not None:
+            how = f"given: near-tied are tokens up to {plan.near_tie:g} apart"
+            rounding = replace(rounding, margin=plan.near_tie, how=how)
+        return cls(
+            reference=reference,
+            draft=EngineReference.of_draft(engine),
+            plain=plain,
+            spell=str if tokenizer is None else lambda token: str(tokenizer.decode([token])),
+            rounding=rounding,
+        )

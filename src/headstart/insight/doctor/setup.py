@@ -1,0 +1,121 @@
+"""The target under examination: how it is loaded, whether it fits, and what each candidate would need beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.engine.engine import Engine
+from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.compatibility import HEAD, WEIGHTLESS, Compatibility, compare
+from headstart.insight.doctor.memory import LEAST, Memory, check
+from headstart.loading.choice import HEADS, DrafterSpec, choose
+from headstart.loading.load import Target
+from headstart.model import loading
+from headstart.model.memory import MemoryNeed, free_bytes
+from headstart.pacing import Pacing
+from headstart.types import Rule
+
+SLOTS = 4
+"""Requests at once for which costs are measured; profiles of costs are the same for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How the target is loaded; names and meanings are those of `headstart.load`."""
+
+    target: str = loading.BUNDLED
+    device: str = "auto"
+    dtype: str = "auto"
+    quantize: str | None = None
+    rule: Rule = "exact"
+    draft_tree: str = "auto"
+    max_batch_size: int = 8
+    max_length: int | None = None
+    trust_remote_code: bool = False
+
+    def open(self) -> tuple[Target, Memory]:
+        """The target, and whether it fits as it was asked for; if it does not, its context is shorter.
+
+        Raises what `headstart.Target` raises, and `NotEnoughMemory` where no useful context is left.
+        """
+        target = self._target(self.max_length)
+        asked, slots = target.checkpoint, self.max_batch_size
+        memory = Memory(free_bytes(target.device), (asked.need(slots),), slots, asked.length)
+        if memory.fits:
+            return target, memory
+        if memory.most_length < min(LEAST, asked.length):
+            check(memory)
+        return self._target(min(asked.length, memory.most_length)), memory
+
+    def engine(
+        self,
+        target: Target,
+        candidate: Candidate | None = None,
+        pacing: str | Pacing = "fixed",
+        *,
+        budget: int | None = None,
+    ) -> Engine:
+        """With these drafters, or with none. budget: nodes of each member of a list, where it matters.
+
+        With pacing "adaptive", costs that were never measured are, and are kept: the next load takes them.
+
+        Raises what `headstart.Target.engine` raises for a drafter.
+        """
+        return target.engine(
+            None if candidate is None else candidate.drafters,
+            pacing=pacing,
+            rule=self.rule,
+            draft_tree=self.draft_tree,
+            max_batch_size=min(SLOTS, self.max_batch_size),
+            num_speculative_tokens=budget,
+        )
+
+    def _target(self, max_length: int | None) -> Target:
+        return Target(
+            self.target,
+            device=self.device,
+            dtype=self.dtype,
+            quantize=self.quantize,
+            max_length=max_length,
+            trust_remote_code=self.trust_remote_code,
+        )
+
+
+def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compatibility, Memory | None]:
+    """Tokens and memory of a candidate, its weights still on disk; no memory for one without weights.
+
+    memory: the target's.
+
+    Raises:
+        HeadstartError: it cannot draft for this target, or does not fit.
+    """
+    compatibility, needs = WEIGHTLESS, []
+    for wanted in choose(target.source, list(candidate.drafters)).drafters:
+        if wanted.kind == "draft":
+            draft = target.draft(wanted.name)
+            compatibility = compare(target.checkpoint, draft)
+            needs.append(draft.need(memory.slots))
+        elif wanted.kind in HEADS:
+            compatibility = HEAD
+            needs.append(_head(target, memory.slots, wanted))
+    if not needs:
+        return compatibility, None
+    length = target.checkpoint.length if memory.fits else LEAST
+    found = Memory(free_bytes(target.device), tuple(needs), memory.slots, length)
+    check(found)
+    return compatibility, found
+
+
+def described(engine: Engine, memory: Memory) -> dict[str, Any]:
+    """What the target runs as, for records."""
+    names = ("target", "rule", "dtype", "quantize", "decoder", "device", "threads", "vocab_size")
+    return {name: engine.describe()[name] for name in names} | {"max_length": memory.length}
+
+
+def _head(target: Target, slots: int, wanted: DrafterSpec) -> MemoryNeed:
+    """Its file; an EAGLE head also has the cache of one layer of the target's shape."""
+    size = sum(file.stat().st_size for file in loading.fetch(str(wanted.source)).glob("*.safetensors"))
+    layers = max(1, target.runner.layers)
+    cache = target.checkpoint.need(slots).cache // layers if wanted.kind == "eagle" else 0
+    return MemoryNeed(wanted.name, size, cache)

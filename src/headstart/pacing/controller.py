@@ -1,0 +1,106 @@
+"""Adaptive pacing: in each step, every row drafts as much as should make the whole step bring most tokens per second.
+
+Rows are decided on in groups. All ordinary rows of the engine are one group: they share costs that follow the
+machine, what past requests taught about each source, and an allowance for probing. A reproducible row is a group of its
+own, with the costs of the profile and an experience that starts from nothing: its draft lengths, and so its text, are a
+function of its seed and prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.pacing import Pacing
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.group import Group, RowState
+from headstart.pacing.source import Source
+from headstart.row import Row
+from headstart.theory.costs import StepCosts
+from headstart.types import Budget, Step
+
+MAX_UNREAD_TOKENS = 8
+"""Tokens that a draft may have had to read first, for its time to count as that of a draft."""
+
+
+class AdaptivePacing(Pacing):
+    """Budgets from measured costs and observed acceptance.
+
+    Args:
+        sources: in the order in which they are asked.
+        costs: of the target's forward and of each source's drafts.
+    """
+
+    name = "adaptive"
+
+    def __init__(self, sources: Sequence[Source], costs: StepCosts) -> None:
+        self._sources = tuple(sources)
+        names = [source.name for source in self._sources]
+        self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
+        self._shared = Group(self._sources, CurrentCosts(costs, names))
+        self._states: dict[int, RowState] = {}
+        self._sampled: frozenset[int] = frozenset()
+        self._steps: list[Step] = []
+
+    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+        self._steps.clear()
+        budgets: dict[int, Budget] = {}
+        shared: list[tuple[Row, RowState]] = []
+        for row in rows:
+            state = self._states.get(row.request)
+            if state is None:
+                group = Group(self._sources, self._profile) if row.reproducible else self._shared
+                state = self._states[row.request] = RowState(group)
+            if row.room <= 0 or not self._sources:
+                budgets[row.request] = Budget()
+            elif row.reproducible:
+                budgets[row.request] = state.group.plan([(row, state)])[0]
+            else:
+                shared.append((row, state))
+        extra = sum(budget.nodes for budget in budgets.values())
+        for (row, _), budget in zip(shared, self._shared.plan(shared, len(rows), extra), strict=True):
+            budgets[row.request] = budget
+        if self._shared.decided:
+            self._sampled = frozenset(row.request for row in rows if not row.sampling.greedy)
+        return [budgets[row.request] for row in rows]
+
+    def observe(self, step: Step) -> None:
+        state = self._states.get(step.request)
+        if state is None:  # it ended before it ran
+            return
+        state.learn(step, self._sources)
+        if self._shared.decided and step.rows:  # steps alike teach no more, and learning takes time
+            self._steps.append(step)
+            if len(self._steps) == step.batch:
+                self._learn_costs(self._steps)
+
+    def _learn_costs(self, steps: Sequence[Step]) -> None:
+        """What the whole step cost, once all of its rows are known."""
+        rows = sum(step.rows for step in steps)
+        if rows != len(steps) + sum(len(step.draft) for step in steps):
+            return  # prompts were read
+        seconds = steps[0].seconds
+        costs = self._shared.costs
+        sampled = sum(step.rows for step in steps if step.request in self._sampled)
+        costs.observe(len(steps), rows, sampled, seconds.verify + seconds.law, seconds.commit)
+        asked: dict[int, tuple[int, int]] = {}
+        unread = 0
+        for step in steps:
+            state = self._states.get(step.request)
+            if state is None:
+                continue
+            unread = max(unread, state.unread if state.asked else 0)
+            for place in state.asked:
+                depth, requests = asked.get(place, (0, 0))
+                asked[place] = max(depth, self._depth(self._sources[place], step)), requests + 1
+        if asked and unread <= MAX_UNREAD_TOKENS:  # else the time went into reading
+            costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0)
+
+    @staticmethod
+    def _depth(source: Source, step: Step) -> int:
+        """Levels that were drafted: of a tree, those that its budget buys, however deep what was kept of it goes."""
+        if step.draft.source != source.name:
+            return 0
+        return source.levels(step.budget.max_nodes.get(source.name, 0)) if source.drafts_trees else len(step.draft)
+
+    def release(self, request: int) -> None:
+        self._states.pop(request, None)

@@ -1,0 +1,91 @@
+"""The allowance for trying sources that do not seem to pay: the text changes, and nothing is learnt of the unasked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headstart.pacing.acceptance import SourcePrior
+from headstart.pacing.costs import CurrentCosts
+from headstart.pacing.decision import Choice, DraftOption, can_pay, net_gain
+from headstart.pacing.source import Source
+
+MIN_TIME_SHARE, MAX_TIME_SHARE = 0.005, 0.02
+"""Share of plain decoding's time that probing may take: for a source that never paid, and for one that did."""
+RECHECK_STEPS = 64
+"""Decisions for which it is believed that a source could pay, or could not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether to try a source now."""
+
+    place: int | None
+    """The source to try, or None."""
+    interval_steps: float = 0.0
+    """Steps between two probes."""
+    due_steps: float = math.inf
+    """Steps until the next one may be paid for; infinite where no source could pay if every guess were right."""
+
+
+class Probe:
+    """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest."""
+
+    def __init__(self, sources: Sequence[Source], costs: CurrentCosts, priors: Sequence[SourcePrior]) -> None:
+        self._sources, self._costs, self._priors = sources, costs, priors
+        self._saved_seconds = 0.0
+        self._useful: dict[tuple[int, int, bool], bool] = {}
+        self._age = 0
+
+    def decide(
+        self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
+    ) -> Verdict:
+        """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
+        idle = {place for mine in choice.nodes for place, nodes in enumerate(mine) if nodes == 0}
+        if not idle:
+            return Verdict(None)
+        losses = {p: self._loss(p, options, choice, batch, sampled) for p in idle if self.can_pay(p, batch, sampled)}
+        if not losses:
+            return Verdict(None)
+        place = min(losses, key=lambda each: losses[each])
+        share = MIN_TIME_SHARE + (MAX_TIME_SHARE - MIN_TIME_SHARE) * self._priors[place].promise
+        allowance = self._costs.step(batch, batch, batch * sampled) * share
+        self._saved_seconds += allowance * passed_steps
+        interval = losses[place] / allowance
+        if self._saved_seconds < losses[place]:
+            return Verdict(None, interval, (losses[place] - self._saved_seconds) / allowance)
+        self._saved_seconds -= losses[place]
+        return Verdict(place, interval)
+
+    def _loss(
+        self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool
+    ) -> float:
+        """Seconds that trying its smallest draft costs at most: draft, rows, and the drafts that it displaces."""
+        costs = self._costs
+        tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0]
+        nodes = batch + sum(sum(mine) for mine in choice.nodes)
+        least, depth = self._sources[place].smallest
+        more = least * len(tried)
+        seconds = costs.draft(place, depth, len(tried), sampled)
+        seconds += costs.step(batch, nodes + more, more * sampled) - costs.step(batch, nodes)
+        for row in tried:
+            option = options[row][place]
+            seconds += option.backlog
+            for later in options[row][place + 1 :]:
+                if choice.nodes[row][later.source]:
+                    lost = net_gain(later, costs, batch, choice.rate, sampled)
+                    seconds += option.coverage * lost / choice.rate
+        return seconds
+
+    def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
+        """Whether a source would pay if it were always right."""
+        self._age += 1
+        if self._age >= RECHECK_STEPS:
+            self._useful.clear()
+            self._age = 0
+        key = place, batch, sampled
+        if key not in self._useful:
+            source = self._sources[place]
+            self._useful[key] = can_pay(place, self._costs, batch, source.nodes, source.depths, sampled)
+        return self._useful[key]

@@ -1,0 +1,41 @@
+"""A drafter as pacing sees it: what it can draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headstart.pacing.acceptance import MAX_DEPTH
+
+
+class Source:
+    """A drafter that can be turned up and down by itself.
+
+    Args:
+        name: the drafter's.
+        limit: the most nodes that it may be asked for.
+        sizes: (nodes, depth) of the trees that it can draft, fewest nodes first; empty for chains, which have any
+            length.
+
+    Raises:
+        ValueError: a limit below 1.
+    """
+
+    def __init__(self, name: str, limit: int, sizes: Sequence[tuple[int, int]] = ()) -> None:
+        if limit < 1:
+            raise ValueError("a source that may draft nothing is none")
+        self.name = name
+        self.drafts_trees = bool(sizes)
+        self.sizes = tuple(sizes) or tuple((k, k) for k in range(1, min(limit, MAX_DEPTH) + 1))
+        self.nodes, self.depths = (np.array(column) for column in zip(*self.sizes, strict=True))
+        self.limit = int(self.nodes[-1])
+
+    @property
+    def smallest(self) -> tuple[int, int]:
+        """Nodes and depth of its smallest draft."""
+        return self.sizes[0]
+
+    def levels(self, nodes: int) -> int:
+        """Depth of a draft for which so many nodes were asked: what drafting it costs grows with that."""
+        return max((size for size in self.sizes if size[0] <= nodes), default=(0, 0))[1]
