@@ -80,7 +80,9 @@ class FusedDecoder:
         if layers is not None:
             model = structs.Model.from_buffer_copy(model)
             model.layer_count = layers
-        if not 0 < model.layer_count <= len(self._layers) or not all(0 <= tap <= model.layer_count for tap in taps):
+        if not 0 < model.layer_count <= len(self._layers) or (
+            taps and not 0 <= min(taps) <= max(taps) <= model.layer_count
+        ):
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
