@@ -21,9 +21,9 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="headstart",
-    help="Make a language model talk faster without changing what it says.\n\n"
-    "A small drafter guesses the next tokens, the model checks all guesses in one forward pass, and an exact rule "
-    "keeps what comes out: the same text (greedy), the same law (sampled).",
+    help="Make a language model write faster without changing what it writes.\n\n"
+    "A small drafter proposes the next tokens, the model checks them all in one forward pass, and an exact rule "
+    "decides which are kept: the text stays the same (greedy), or its distribution does (sampled).",
     epilog="Start with **headstart demo**. Each command explains itself: **headstart generate --help**.",
     rich_markup_mode="markdown",
     no_args_is_help=True,

@@ -208,6 +208,7 @@ def check_flag(name: str, value: object) -> None:
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Check that `value` is one of these words (usually `typing.get_args` of a Literal), or raise."""
-    known = tuple(choices)
-    if value not in known:
-        raise InvalidOption(f"{name}={value!r} does not exist", hint=f"{name} is one of {', '.join(map(repr, known))}")
+    known = [repr(choice) for choice in choices]
+    if repr(value) not in known:
+        words = f"{', '.join(known[:-1])} or {known[-1]}" if known[1:] else known[0]
+        raise InvalidOption(f"{name}={value!r} does not exist", hint=f"{name} is {words}")

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     import torch
 
 Rule = Literal["exact", "coupled"]
+TreeKind = Literal["none", "mixed", "top-k", "sampled"]
+"""What models and heads draft: chains ("none"); dynamic trees of the likeliest nodes ("top-k"); static trees drawn
+without replacement ("sampled"); or the first for greedy requests and the second for others ("mixed"). At temperature 0
+both trees do about as well; above it point masses are accepted less often than drawn nodes, and a tree of them may
+bring less than a drawn chain."""
+LogprobsMode = Literal["raw", "processed"]
 FinishReason = Literal["stop", "length", "error", "cancelled"]
 
 
@@ -77,7 +83,7 @@ class Sampling:
     logprobs: int | None = option(
         None, "Also return the log-probability of each token, and of the N likeliest.", panel="Output", low=0
     )
-    logprobs_mode: Literal["raw", "processed"] = option(
+    logprobs_mode: LogprobsMode = option(
         "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"
     )
     cache_salt: str = ""

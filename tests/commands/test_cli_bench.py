@@ -107,17 +107,17 @@ def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(headstart, "load", load, raising=False)
     monkeypatch.setattr("headstart.insight.bench.session.Session", make)
-    words = f"-t T -d D --prompts {prompts} --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k --device cuda:1"
+    words = f"-t T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
     assert isinstance(invoke(*words.split(), "--top-k", "5", "--repetition-penalty", "1.2").exception, Stop)
-    given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3, "device": "cuda:1"}
+    given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3}
     defaults = as_keywords(TargetOptions()) | as_keywords(EngineOptions())
     assert seen["load"] == {"target": "T", "drafter": "D"} | defaults | given
     sampling = Sampling(max_tokens=128, top_k=5, repetition_penalty=1.2)
     assert seen["settings"] == BenchSettings(sampling, limit=2, batch_size=3, ks=(1, 2))
     assert seen["asked"] == {
         "target": "T", "drafter": ["D"], "prompts": str(prompts), "k": 3, "pacing": "adaptive", "tree": "top-k",
-        "rule": "exact", "device": "cuda:1", "dtype": "auto", "quantize": None, "max_length": None,
-        "suffix_store": None,
+        "rule": "exact", "device": "auto", "dtype": "auto", "quantize": None, "max_length": None,
+        "suffix_store": None, "split": True,
     }  # fmt: skip
     assert len(seen["items"]) == 3
 

@@ -89,4 +89,4 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(training, "train_draft", interrupted)
     result = run("a.txt", "--target", "T", "--output", "O", "--steps", "1")
     assert result.exit_code == 130
-    assert "the same command goes on" in result.stderr
+    assert "the same command continues" in result.stderr

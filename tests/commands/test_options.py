@@ -196,7 +196,7 @@ class Toast(Bread):
     [
         ({"slices": 0}, "at least 1"),
         ({"slices": 1.5}, "a whole number"),
-        ({"kind": "oat"}, "'rye', 'wheat'"),
+        ({"kind": "oat"}, "kind is 'rye' or 'wheat'"),
         ({"weights": [3, 0]}, "above 0"),
         ({"weights": "3"}, "a list of numbers"),
         ({"slice": 3}, "did you mean 'slices'?"),

@@ -384,7 +384,7 @@ REFUSALS = (
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
-COMMAND = "python -m pytest -n 2 tests/test_matrix.py"
+COMMAND = "python -m pytest -n 2 tests/engine/test_matrix.py"
 WRITER = "python tools/exactness_matrix.py"
 
 _PAGE = """\
@@ -395,7 +395,7 @@ alone would have said. Each cell is a test, run in float32 with
 
     {command}
 
-This page is written by `{writer}` from what `tests/matrix_cells.py` declares; a test fails if it
+This page is written by `{writer}` from what `tests/support/matrix_cells.py` declares; a test fails if it
 is not up to date.
 
 - **identity**: greedy texts equal those of transformers' `generate`, token for token: plain, and with penalties, bias,

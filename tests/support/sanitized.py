@@ -53,7 +53,7 @@ def main(sources: Path, directory: Path) -> None:
     flags = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     build.STRICT = ("-O1", *build.STRICT[1:], *flags)
     build.SOURCES = tuple(sources / source.name for source in build.SOURCES)
-    build.cache_directory = lambda: directory
+    build.cache_directory = lambda _: directory
     assert native.available(), native.reason()
     torch.set_num_threads(2)
     for dtype in (torch.float32, torch.bfloat16):

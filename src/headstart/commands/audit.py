@@ -84,33 +84,20 @@ class Servers:
 @command
 def audit(
     *,
-    target: cli.Target = "bundled",
+    target: str = cli.TARGET,
     loading: TargetOptions,
-    drafter: cli.Drafter = cli.AUTO,
+    drafter: list[str] = cli.DRAFTER,
     options: EngineOptions,
     sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
     servers: Servers,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            rich_help_panel=_AUDIT,
-            help="JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", rich_help_panel=_AUDIT, help="Use the first N prompts.")
-    ] = 8,
+    prompts: Path | None = option(
+        None, "JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.", panel=_AUDIT
+    ),
+    split: bool = cli.SPLIT,
+    limit: int = option(8, "Use the first N prompts.", panel=_AUDIT),
     plan: AuditPlan,
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", rich_help_panel=_OUT, help="Write the certificate as JSON."),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write it as a page.")
-    ] = None,
+    out: Path | None = option(None, "Write the certificate as JSON.", "--output", "-o", panel=_OUT),
+    html: Path | None = option(None, "Write the certificate as a page.", panel=_OUT),
 ) -> None:
     """Does this engine write what the model would write? Tests sampled and greedy text, stops, ends and limits.
 

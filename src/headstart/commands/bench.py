@@ -19,6 +19,7 @@ from headstart.commands.terminal import INTERRUPTED, messages, output
 from headstart.errors import InvalidOption
 from headstart.insight.bench.options import BenchSettings
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -40,39 +41,30 @@ bench = typer.Typer()
 def run(
     *,
     context: typer.Context,
-    target: cli.Target = "bundled",
+    target: str = cli.TARGET,
     loading: TargetOptions,
-    drafter: cli.Drafter = cli.AUTO,
+    drafter: list[str] = cli.DRAFTER,
     options: Annotated[EngineOptions, Fields.but("max_batch_size")],
-    suffix_store: cli.SuffixStoreFile = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="PATH",
-            rich_help_panel="What to run",
-            help='JSONL with "turns" (Spec-Bench), "prompt" or "text", and "category"; a text file; or a directory '
-            "of these. The bundled target has prompts of its own.",
-        ),
-    ] = None,
-    split: cli.Split = False,
+    suffix_store: Path | None = cli.SUFFIX_STORE,
+    prompts: Path | None = option(
+        None,
+        'JSONL with "turns" (Spec-Bench), "prompt" or "text", and "category"; a text file; or a directory '
+        "of these. The bundled target has prompts of its own.",
+        metavar="PATH",
+        panel="What to run",
+    ),
+    split: bool = cli.SPLIT,
     sampling: Annotated[Sampling, Fields.but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
-    repetition_penalty: cli.RepetitionPenalty = None,
+    repetition_penalty: float | None = cli.REPETITION_PENALTY,
     settings: BenchSettings,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            "-o",
-            metavar="FILE",
-            rich_help_panel=_OUT,
-            help="The result, with every run and where it came from; for `headstart bench compare`.",
-        ),
-    ] = None,
-    html_file: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="A page with plots, in one file."),
-    ] = None,
+    json_file: Path | None = option(
+        None,
+        "The result, with every run and where it came from; for `headstart bench compare`.",
+        "--json",
+        "-o",
+        panel=_OUT,
+    ),
+    html_file: Path | None = option(None, "A page with plots, in one file.", "--html", panel=_OUT),
 ) -> None:
     """Measure how much faster speculation is, on your prompts, on this machine.
 
@@ -116,17 +108,13 @@ def run(
 def compare(
     before: Annotated[Path, typer.Argument(metavar="BEFORE.json", help="A result of `headstart bench --json`.")],
     after: Annotated[Path, typer.Argument(metavar="AFTER.json", help="Another, of the same prompts.")],
-    fail_below: Annotated[
-        float | None,
-        typer.Option(
-            "--fail-below",
-            metavar="PERCENT",
-            help="Exit with 1 if the speedup, overall or in a category, is beyond noise below so many percent of what "
-            "it was.",
-        ),
-    ] = None,
+    fail_below: float | None = option(
+        None,
+        "Exit with 1 if the speedup, overall or in a category, fell beyond noise below this percentage of what it was.",
+        metavar="PERCENT",
+    ),
 ) -> None:
-    """Tell what became slower or faster from one result to the next, beyond noise, and what was different.
+    """Compare two results: what became slower or faster beyond noise, and which settings differ.
 
     Prompts that both have are compared, paired. The 95% holds for all categories together.
     """

@@ -58,7 +58,7 @@ def print_result(console: Console, result: BenchResult, figures: Sequence[Figure
 
 
 def print_comparison(console: Console, found: Comparison, fail_below: float | None) -> bool:
-    """Also says, and returns, whether `fail_below` percent is undercut."""
+    """Print the comparison; return whether a speedup is below `fail_below` percent of what it was."""
     colour = "bold" if found.verdict == "no difference" else f"bold {_JUDGEMENTS[found.verdict]}"
     console.print(Text(f"The second result: {found.words}.", style=colour))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -20,6 +19,7 @@ from headstart.commands.replay import coloured, legend, pace, replay
 from headstart.commands.terminal import note, output
 from headstart.errors import InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -52,21 +52,19 @@ _NEXT = (
 @command
 def demo(
     *,
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", "-p", metavar="TEXT", help="Your own prompt; repeat for more.")
-    ] = None,
-    target: cli.Target = "bundled",
+    prompt: list[str] | None = option(None, "Your own prompt.", "-p", metavar="TEXT"),
+    target: str = cli.TARGET,
     loading: Annotated[TargetOptions, Fields.only("device", "dtype")],
-    drafter: cli.Drafter = cli.AUTO,
+    drafter: list[str] = cli.DRAFTER,
     options: Annotated[EngineOptions, Fields.only("num_speculative_tokens", "pacing", "rule")] = _ENGINE,
     sampling: Annotated[Sampling, Fields.only("max_tokens", "temperature", "seed")] = _SAMPLING,
-    repetition_penalty: cli.RepetitionPenalty = None,
-    no_live: Annotated[bool, typer.Option("--no-live", help="Print the texts; do not replay the runs.")] = False,
+    repetition_penalty: float | None = cli.REPETITION_PENALTY,
+    no_live: bool = option(False, "Print the texts; do not replay the runs."),
 ) -> None:
     """Watch a model write faster, with the same text as without speculation.
 
     Each prompt runs twice on the same weights: plain, and with the drafter; who goes first alternates. Nothing is
-    drawn while a run is measured. Both runs are then replayed side by side, and a table counts at the end.
+    drawn while a run is measured. Both runs are then replayed side by side, and a table sums up at the end.
 
     **Examples**
 

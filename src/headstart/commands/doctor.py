@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -23,7 +22,7 @@ from headstart.commands.terminal import harmless, messages, output
 from headstart.errors import InvalidOption
 from headstart.insight.samples import sample_prompts
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import check_number
+from headstart.options import check_number, option
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headstart.insight.doctor.examination import Examination
-    from headstart.insight.doctor.verdict import Judged
+    from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
 _SAMPLING = Sampling(max_tokens=128)
@@ -43,72 +42,42 @@ _SAMPLING_FIELDS = (
 @command
 def doctor(
     *,
-    target: cli.Target = "bundled",
+    target: str = cli.TARGET,
     loading: TargetOptions,
     options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
-    drafter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drafter",
-            "-d",
-            metavar="NAME",
-            rich_help_panel=_WHAT,
-            help="A drafter to look at, as in 'generate'; with commas, a list of them. Repeat for more. n-gram, suffix "
-            "and early exit are looked at anyway, and with the bundled target what comes with it.",
-        ),
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            rich_help_panel=_WHAT,
-            help="Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
-            "Without it, a dozen beginnings of Python.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    scan: Annotated[
-        Path | None,
-        typer.Option("--scan", metavar="DIR", rich_help_panel=_WHAT, help="Look for drafters in the models below DIR."),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="X", rich_help_panel=_WHAT, help="Time for all of it, about.")
-    ] = 60.0,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            rich_help_panel=_WHAT,
-            help="Also measure every predicted speedup, on other prompts, in as much time again.",
-        ),
-    ] = False,
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep/--no-keep", rich_help_panel=_WHAT, help="Keep the answer for drafter 'auto' of this target."
-        ),
-    ] = True,
+    drafter: list[str] | None = option(
+        None,
+        "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
+        "and early exit are always examined, and so are the drafters that come with the bundled target.",
+        "-d",
+        panel=_WHAT,
+    ),
+    prompts: Path | None = option(
+        None,
+        "Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
+        "Without it, a dozen beginnings of Python.",
+        panel=_WHAT,
+    ),
+    split: bool = cli.SPLIT,
+    scan: Path | None = option(None, "Look for drafters in the models below DIR.", metavar="DIR", panel=_WHAT),
+    seconds: float = option(60.0, "About how long the examination may take.", panel=_WHAT),
+    check: bool = option(
+        False, "Also measure every predicted speedup, on other prompts, in as much time again.", panel=_WHAT
+    ),
+    keep: bool = option(
+        True, "Remember the answer: '--drafter auto' then follows it for this target.", "--keep/--no-keep", panel=_WHAT
+    ),
     sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", rich_help_panel=_OUT, help="Write all figures to FILE.")
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Write a page with plots.")
-    ] = None,
-    markdown: Annotated[
-        bool,
-        typer.Option(
-            "--markdown",
-            rich_help_panel=_OUT,
-            help="With --check: print predicted against measured as a Markdown table instead of the summary.",
-        ),
-    ] = False,
+    as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
+    html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
+    markdown: bool = option(
+        False, "With --check: print predicted against measured as a Markdown table instead of the summary.", panel=_OUT
+    ),
 ) -> None:
     """Will speculation help here, with which drafter, and how long should drafts be?
 
-    Measures the target, every candidate and what of its guesses is accepted on your prompts; predicts the speedup of
-    each; says which one to take, or to take none, and why.
+    Measures the target, every candidate drafter, and how many of its tokens are accepted on your prompts; predicts the
+    speedup of each; names the one to take, or none, and says why.
 
     **Examples**
 
@@ -201,15 +170,15 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
     for name, value in target_facts(examination).items():
         grid.add_row(harmless(name), Text(harmless(value)))
     console.print(grid)
-    if examination.judged:
-        console.print(_table(sorted(examination.judged, key=lambda one: -one.gain)))
+    if examination.ranked:
+        console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain)))
     for reason in verdict.reasons:
         console.print(Text(f"- {harmless(reason)}"))
     for name, why in not_measured(examination):
         console.print(Text(f"- {harmless(name)}: not measured: {harmless(why)}", style="yellow"))
     style = {"good": "bold green", "unsure": "bold yellow", "bad": "bold red"}[verdict.kind]
     console.print(Text(f"\n{harmless(verdict.headline)}", style=style))
-    for line in (verdict.batch, f"{adaptive_words(examination.judged)}." if verdict.best is not None else ""):
+    for line in (verdict.batch, f"{adaptive_words(examination.ranked)}." if verdict.best is not None else ""):
         if line:
             console.print(Text(harmless(line)))
     if doubts := warning(examination):
@@ -222,7 +191,7 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
         console.print(Text("\nKept: drafter 'auto' takes this for this target from now on.", style="dim"))
 
 
-def _table(ranked: list[Judged]) -> Table:
+def _table(ranked: list[Ranked]) -> Table:
     checked = any(one.checked is not None for one in ranked)
     columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
     table = Table(box=None, padding=(0, 1), pad_edge=False)

@@ -21,6 +21,7 @@ from headstart.commands.prompts import read_prompts
 from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error
 from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.prompt_sets import Prompt, PromptItem
 from headstart.types import Output, Sampling
 
@@ -38,36 +39,24 @@ def generate(
         str | None,
         typer.Argument(metavar="[PROMPT]", help="The text to continue; '-' or nothing reads standard input."),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            "--prompts",
-            metavar="FILE",
-            help='Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one '
-            "prompt.",
-        ),
-    ] = None,
-    split: cli.Split = False,
-    chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat",
-            help="Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
-            "where the model has one.",
-        ),
-    ] = False,
-    target: cli.Target = "bundled",
-    drafter: cli.Drafter = cli.AUTO,
-    suffix_store: cli.SuffixStoreFile = None,
+    prompts: Path | None = option(
+        None,
+        'Many prompts: JSONL with "turns" (Spec-Bench), "messages", "prompt" or "text"; any other file is one prompt.',
+    ),
+    split: bool = cli.SPLIT,
+    chat: bool = option(
+        False,
+        "Ask the model: prompts go through its chat template. Turns and messages of a file do in any case, "
+        "where the model has one.",
+    ),
+    target: str = cli.TARGET,
+    drafter: list[str] = cli.DRAFTER,
+    suffix_store: Path | None = cli.SUFFIX_STORE,
     loading: TargetOptions,
     options: EngineOptions,
     sampling: Sampling,
-    as_json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=_OUT, help="One JSON object per prompt, one per line.")
-    ] = False,
-    stats: Annotated[
-        bool, typer.Option("--stats", rich_help_panel=_OUT, help="Print speed and acceptance to standard error.")
-    ] = False,
+    as_json: bool = option(False, "One JSON object per prompt, one per line.", "--json", panel=_OUT),
+    stats: bool = option(False, "Print speed and acceptance to standard error.", panel=_OUT),
 ) -> None:
     """Continue a prompt. Streams the text, and nothing but the text, to standard output.
 

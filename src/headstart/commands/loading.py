@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
 from headstart.commands.terminal import note
 from headstart.errors import InvalidOption
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -20,58 +20,35 @@ if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
 BUNDLED_PENALTY = 1.07
-_MODEL, _SPECULATION = "Model", "Speculation"
+_SPECULATION = "Speculation"
 
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="MODEL",
-        rich_help_panel=_MODEL,
-        help="The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
-    ),
-]
-Drafter = Annotated[
-    list[str],
-    typer.Option(
-        "--drafter",
-        "-d",
-        metavar="NAME",
-        rich_help_panel=_SPECULATION,
-        help="What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', "
-        "'lookahead', the path or hub id of a small model or of Medusa or EAGLE heads; with the bundled target also "
-        "'medusa' and 'eagle3'. Repeat for more: in each step the first with a proposal drafts, unless a later one "
-        "should do better.",
-    ),
-]
-AUTO = ["auto"]
-Split = Annotated[
-    bool,
-    typer.Option(
-        "--split",
-        help="Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.",
-    ),
-]
-SuffixStoreFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--suffix-store",
-        metavar="FILE",
-        rich_help_panel=_SPECULATION,
-        help="Past outputs for --drafter suffix: read from FILE if it exists, and written back with the new ones.",
-    ),
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--repetition-penalty",
-        metavar="X",
-        rich_help_panel="Sampling",
-        help=f"Above 1, tokens become less likely to come again. Default: {BUNDLED_PENALTY:g} for the bundled target, "
-        "which is small and repeats itself; else 1.",
-    ),
-]
+TARGET = option(
+    "bundled",
+    "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+    "-t",
+    metavar="MODEL",
+    panel="Model",
+)
+DRAFTER = option(
+    ["auto"],
+    "What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', the "
+    "path or hub id of a small model or of Medusa or EAGLE heads; with the bundled target also 'medusa' and 'eagle3'. "
+    "Of several, in each step the first with a proposal drafts, unless a later one should do better.",
+    "-d",
+    panel=_SPECULATION,
+)
+SPLIT = option(False, "Make a prompt of each part of a text file between blank lines. Without it a file is one prompt.")
+SUFFIX_STORE = option(
+    None,
+    "Past outputs for --drafter suffix: read from FILE if it exists, and written back with the new ones.",
+    panel=_SPECULATION,
+)
+REPETITION_PENALTY = option(
+    None,
+    f"Above 1, tokens become less likely to come again. Default: {BUNDLED_PENALTY:g} for the bundled target, which is "
+    "small and repeats itself; else 1.",
+    panel="Sampling",
+)
 
 
 def penalty_for(target: str, asked: float | None) -> float:

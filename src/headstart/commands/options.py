@@ -42,7 +42,8 @@ def command(body: Callable[..., None]) -> Callable[..., None]:
     """A function as a command, for `typer.Typer.command`.
 
     A parameter annotated with a dataclass becomes the options of its fields, with the defaults of the parameter's own
-    default if it has one; the body receives an instance. Every command gets --traceback, and its errors are reported.
+    default if it has one; the body receives an instance. A parameter whose default is an `option(...)` is declared as a
+    field is. Every command gets --traceback, and its errors are reported.
     """
     hints = get_type_hints(body, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -52,6 +53,9 @@ def command(body: Callable[..., None]) -> Callable[..., None]:
         if dataclasses.is_dataclass(cls) and isinstance(cls, type):
             groups[name] = _Group(name, cls, parameter.default, next(iter(extras), Fields.but()))
             parameters += groups[name].parameters()
+        elif isinstance(parameter.default, dataclasses.Field):
+            declared = parameter.default
+            parameters.append(_declared(name, name, hints[name], declared.default, declared.metadata["option"]))
         else:
             parameters.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
     parameters.append(_parameter("traceback", Annotated[bool, _TRACEBACK], False))
@@ -91,17 +95,11 @@ class _Group:
         return self.cls(**values) if self.default is None else dataclasses.replace(self.default, **values)
 
     def _parameter(self, field: dataclasses.Field[Any], option: Option) -> inspect.Parameter:
-        kind, many = _kind(self.kinds[field.name])
-        words: dict[str, Any] = {
-            "help": f"{option.help} Repeat for more." if many and not option.positional else option.help,
-            "metavar": option.metavar or _METAVARS.get(kind),
-            "rich_help_panel": option.panel or None,
-        }
-        info = typer.Argument(**words) if option.positional else typer.Option(*_flags(field.name, option), **words)
-        annotation: Any = Annotated[(list[kind] if many else kind, info)]  # type: ignore[valid-type]
-        return _parameter(f"{self.name}_{field.name}", annotation, self._shown(field, option, many))
+        kind = self.kinds[field.name]
+        shown = self._shown(field, option, many=_kind(kind)[1])
+        return _declared(f"{self.name}_{field.name}", field.name, kind, shown, option)
 
-    def _shown(self, field: dataclasses.Field[Any], option: Option, many: bool) -> Any:
+    def _shown(self, field: dataclasses.Field[Any], option: Option, *, many: bool) -> Any:
         """The default of the command line; None where it is not shown, and `make` leaves it to the dataclass."""
         default = field.default if self.default is None else getattr(self.default, field.name)
         if default is dataclasses.MISSING:
@@ -109,6 +107,19 @@ class _Group:
         if many:
             return list(default or ()) or None
         return None if option.parse is not None and not isinstance(default, str) else default
+
+
+def _declared(key: str, name: str, hint: Any, default: Any, option: Option) -> inspect.Parameter:
+    """The parameter `key` of a command: an option with the flag of `name`."""
+    kind, many = _kind(hint)
+    words: dict[str, Any] = {
+        "help": f"{option.help} Repeat for more." if many and not option.positional else option.help,
+        "metavar": option.metavar or _METAVARS.get(kind),
+        "rich_help_panel": option.panel or None,
+    }
+    info = typer.Argument(**words) if option.positional else typer.Option(*_flags(name, option), **words)
+    annotation: Any = Annotated[(list[kind] if many else kind, info)]  # type: ignore[valid-type]
+    return _parameter(key, annotation, default)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

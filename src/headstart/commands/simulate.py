@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output
 from headstart.errors import InvalidOption
 from headstart.insight.what_if.options import Question
+from headstart.options import option
 
 if TYPE_CHECKING:
     from headstart.insight.report.page import Page
@@ -21,23 +20,12 @@ _OUT, _SCENARIOS = "Output", "Scenarios (simulated, with figures of their own)"
 
 @command
 def simulate(
+    *,
     question: Question,
-    all_scenarios: Annotated[
-        bool, typer.Option("--scenarios", rich_help_panel=_SCENARIOS, help="Compare typical situations side by side.")
-    ] = False,
-    scenario: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scenario",
-            metavar="NAME",
-            rich_help_panel=_SCENARIOS,
-            help="Simulate this one, by its name or a part of it. Repeat for more.",
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", rich_help_panel=_OUT, help="Also write a page with plots.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=_OUT, help="Print the numbers as JSON.")] = False,
+    all_scenarios: bool = option(False, "Compare typical situations side by side.", "--scenarios", panel=_SCENARIOS),
+    scenario: list[str] | None = option(None, "Simulate this one, by its name or a part of it.", panel=_SCENARIOS),
+    html: Path | None = option(None, "Also write a page with plots.", panel=_OUT),
+    as_json: bool = option(False, "Print the numbers as JSON.", "--json", panel=_OUT),
 ) -> None:
     """Predict what speculation would bring, before there is a draft model or a machine. No model is run.
 

@@ -81,7 +81,7 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
         with training.TrainingProgress(messages()) as progress:
             result = make(options, observe=progress)
     except KeyboardInterrupt:
-        messages().print("stopped; the same command goes on from the last checkpoint")
+        messages().print("stopped; the same command continues from the last checkpoint")
         raise
     console = output()
     console.print(sentence(result.acceptance), soft_wrap=True)

@@ -6,7 +6,7 @@ or raise: the rule keeps the law, and the engine goes on alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +93,10 @@ class Drafter(Protocol):
     def parts(self) -> tuple[Drafter, ...]:
         """The drafters this one is made of, in the order in which it asks them; each can be paced by itself."""
         return (self,)
+
+    def weights(self) -> Iterable[Tensor]:
+        """The tensors of its weights; some may be the target's."""
+        return ()
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         """Told once, before anything else, whom it drafts for. A drafter may read the keys and values of a request's

@@ -8,7 +8,7 @@ rest is fed. After a full acceptance that is two tokens, x_K and the bonus; afte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,12 +16,12 @@ from torch import Tensor
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.own_cache import CachedText, OwnCache
-from headstart.drafters.growing.policy import MOST, ChainPolicy, Tree, policy_of
+from headstart.drafters.growing.policy import MOST, ChainPolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.theory.trees import Shape
-from headstart.types import Draft
+from headstart.types import Draft, TreeKind
 
 WEIGHTS: Weights = "model"
 
@@ -52,7 +52,7 @@ class DraftModel(Drafter):
         slots: int,
         budget: int | None = None,
         chunk: int = 512,
-        tree: Tree = "none",
+        tree: TreeKind = "none",
         width: int = 8,
         depth: int | None = None,
     ) -> None:
@@ -68,6 +68,9 @@ class DraftModel(Drafter):
     @property
     def cache(self) -> Slots:
         return self._own.slots
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.runner.weights()
 
     @property
     def limit(self) -> int:

@@ -15,7 +15,7 @@ Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.policy import Tree, TreePolicy, policy_of
+from headstart.drafters.growing.policy import TreePolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
 from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
@@ -35,11 +35,11 @@ from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.theory.trees import Shape
-from headstart.types import Draft
+from headstart.types import Draft, TreeKind
 
 WEIGHTS: Weights = "head"
 
-__all__ = ["WEIGHTS", "EagleDrafter", "Tree", "build", "recognises"]
+__all__ = ["WEIGHTS", "EagleDrafter", "build", "recognises"]
 
 NO_DRAFT = Draft()
 
@@ -75,7 +75,7 @@ class EagleDrafter(Drafter):
         slots: int,
         max_length: int,
         budget: int | None = None,
-        tree: Tree = "mixed",
+        tree: TreeKind = "mixed",
         name: str = "eagle",
         chunk: int = 512,
     ) -> None:
@@ -101,7 +101,7 @@ class EagleDrafter(Drafter):
         target_folder: str | Path,
         slots: int,
         budget: int | None = None,
-        tree: Tree | Literal["auto"] = "auto",
+        tree: TreeKind | Literal["auto"] = "auto",
         quantize: str | None = "auto",
         name: str = "eagle",
     ) -> EagleDrafter:
@@ -143,6 +143,9 @@ class EagleDrafter(Drafter):
         return self._policy.sizes
 
     # -- proposing ----------------------------------------------------------------------------------------------------
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.head.weights()
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         ready = [row for row in rows if self._room(row) > 0]
@@ -388,7 +391,7 @@ class _Growing(GrowingTree):
 _Live = Sequence[_Chain | _Growing]
 
 
-def _usual_tree(config: Any) -> Tree:
+def _usual_tree(config: Any) -> TreeKind:
     text = config.get_text_config()
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 

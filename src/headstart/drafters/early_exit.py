@@ -16,14 +16,14 @@ from torch import Tensor
 
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.policy import MOST, ChainPolicy, Tree, TreePolicy, policy_of
+from headstart.drafters.growing.policy import MOST, ChainPolicy, TreePolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, grow_trees
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
-from headstart.types import Draft
+from headstart.types import Draft, TreeKind
 
 WEIGHTS: Weights = "none"
 
@@ -50,7 +50,7 @@ class EarlyExitDrafter(Drafter):
         layer: int | None = None,
         text: Sequence[int] = (1,),
         budget: int | None = None,
-        tree: Tree = "none",
+        tree: TreeKind = "none",
         width: int = 8,
         depth: int | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ Source: Medusa (arXiv:2401.10774).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,9 @@ class MedusaDrafter(Drafter):
     def sizes(self) -> Sequence[tuple[int, int]]:
         """Prefixes of one greedy order."""
         return sizes(self._fixed)
+
+    def weights(self) -> Iterable[Tensor]:
+        return self._heads.weights()
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]

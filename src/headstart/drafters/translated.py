@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,9 @@ class TranslatedDraft(Drafter):
     @property
     def cache(self) -> Slots:
         return self._own.slots
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.runner.weights()
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         guesses: list[_Drawn | _Written] = [self._guess(row, self._memory(row)) for row in rows]

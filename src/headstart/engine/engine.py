@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.options import check_number
+from headstart.options import check_choice, check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
 from headstart.types import Chunk, Draft, FinishReason, Output, Rule, Sampling, Seconds, Speculation, Step
@@ -67,8 +67,7 @@ class Engine:
         target_name: str = "target",
         reason: str = "",
     ) -> None:
-        if rule not in ("exact", "coupled"):
-            raise InvalidOption(f"rule={rule!r} does not exist", hint="it is 'exact' or 'coupled'")
+        check_choice("rule", rule, get_args(Rule))
         check_number("max_batch_size", max_batch_size, low=1, integer=True)
         check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
         self.target = target

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from headstart.options import check_choice, check_fields, option, strict
-from headstart.types import Rule
+from headstart.types import Rule, TreeKind
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.pacing import Pacing
 
-DraftTree = Literal["auto", "none", "mixed", "top-k", "sampled"]
+DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Quantize = Literal["int8"]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.model.memory import bytes_of
+
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
@@ -29,6 +31,10 @@ class Slots(ABC):
     What lies beyond a slot's length is scratch: a forward writes its rows there, `keep` decides what stays.
     """
 
+    keys: dict[int, Tensor]
+    values: dict[int, Tensor]
+    """By layer, laid out as the decoder wants them."""
+
     def __init__(self, slots: int, capacity: int) -> None:
         self.capacity = capacity
         self.lengths = [0] * slots
@@ -37,6 +43,10 @@ class Slots(ABC):
     @property
     def free_slots(self) -> int:
         return len(self._free)
+
+    def memory(self) -> int:
+        """Bytes that keys and values take."""
+        return bytes_of((*self.keys.values(), *self.values.values()))
 
     def acquire(self, tokens: Sequence[int] = (), salt: str = "") -> int:  # noqa: ARG002 -- for caches that share
         """Take a slot for a text that begins with `tokens`. The caller has seen that there is a free one.
@@ -93,8 +103,7 @@ class KVCache(Slots):
         device: torch.device,
     ) -> None:
         super().__init__(slots, capacity)
-        self.keys: dict[int, Tensor] = {}
-        self.values: dict[int, Tensor] = {}
+        self.keys, self.values = {}, {}
         for layer, shape in layers.items():
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(slots, shape.heads, capacity, shape.key_dim, dtype=dtype, device=device)

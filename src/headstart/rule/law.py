@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from headstart.errors import InvalidOption
 from headstart.rule.processors import Processor, processors_of
-from headstart.types import Sampling, TokenLogprob
+from headstart.types import LogprobsMode, Sampling, TokenLogprob
 
 # Logits divided by this stay inside float32, and no two that differ are likely at once: lower temperatures count as it.
 COLDEST = 1e-30
@@ -141,7 +140,7 @@ def process(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
 
 
 def token_logprobs(
-    logits: Tensor, p: Tensor, tokens: Sequence[int], *, top: int, mode: Literal["raw", "processed"]
+    logits: Tensor, p: Tensor, tokens: Sequence[int], *, top: int, mode: LogprobsMode
 ) -> list[TokenLogprob]:
     """Log-probabilities (nats) of a request's emitted tokens, and of the `top` likeliest at each position.
 

@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headstart.insight.measure import Round, in_turn
 from headstart.loading.load import load
 from headstart.training.acceptance import DRAFT_LENGTH
 from headstart.training.harness import TrainingResult
-from headstart.types import Output, Sampling
+from headstart.types import Sampling
 
 NEW_TOKENS = 64
 
@@ -69,31 +70,25 @@ def measure_payoff(
     sampling = Sampling(max_tokens=new_tokens, ignore_eos=True)
     for engine in (plain, drafted):  # what is made at the first use is not counted
         engine.generate(result.prompts[0], sampling)
-    pairs = [(plain.generate(p, sampling), drafted.generate(p, sampling)) for p in result.prompts]
-    slow, fast = ([outputs[i] for outputs in pairs] for i in (0, 1))
-    rounds = sum(out.stats.target_forwards - 1 for out in fast)
+    found: dict[str, list[Round]] = {"plain": [], "drafted": []}
+    for turn, prompt in enumerate(result.prompts):
+        for run in in_turn({"plain": plain, "drafted": drafted}, prompt, sampling, turn=turn):
+            found[run.name] += run.rounds
+    rounds = len(found["drafted"])
     promised = 1 + result.acceptance.length["0"]
-    plain_rate, drafted_rate = _rate(slow), _rate(fast)
+    plain_rate, drafted_rate = _rate(found["plain"]), _rate(found["drafted"])
     return Payoff(
-        predicted=promised * rounds / _seconds(fast) / plain_rate,
+        predicted=promised * rounds / sum(one.seconds for one in found["drafted"]) / plain_rate,
         measured=drafted_rate / plain_rate,
         predicted_tokens_per_round=promised,
-        tokens_per_round=_tokens(fast) / rounds,
+        tokens_per_round=sum(one.tokens for one in found["drafted"]) / rounds,
         plain_rate=plain_rate,
         drafted_rate=drafted_rate,
         k=DRAFT_LENGTH,
-        prompts=len(pairs),
+        prompts=len(result.prompts),
     )
 
 
-def _seconds(outputs: Sequence[Output]) -> float:
-    """From each first token to each last."""
-    return sum(out.stats.total_seconds - out.stats.seconds_to_first_token for out in outputs)
-
-
-def _tokens(outputs: Sequence[Output]) -> int:
-    return sum(out.stats.tokens - 1 for out in outputs)
-
-
-def _rate(outputs: Sequence[Output]) -> float:
-    return _tokens(outputs) / _seconds(outputs)
+def _rate(rounds: Sequence[Round]) -> float:
+    """Tokens per second."""
+    return sum(one.tokens for one in rounds) / sum(one.seconds for one in rounds)

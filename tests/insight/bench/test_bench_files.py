@@ -125,13 +125,13 @@ def test_energy_is_that_of_the_packages_with_wraparound(tmp_path: Path) -> None:
     zone(tmp_path, 0, "package-0", 400_100)
     zone(tmp_path, 1, "package-1", 100_000)  # wrapped around
     zone(tmp_path, 2, "psys", 999)  # counts what the packages count
-    assert meter.works
+    assert meter.ranges
     assert meter.since(before) == pytest.approx(0.4 + 0.2)
 
 
 def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     meter = Meter.of_this_machine(tmp_path / "none")
-    assert not meter.works
+    assert not meter.ranges
     assert "no energy counter" in meter.reason
     assert meter.since(meter.read()) is None
 
@@ -141,7 +141,7 @@ def test_counters_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     counter.unlink()
     counter.mkdir()  # what a reader without rights gets: an OSError
     meter = Meter.of_this_machine(tmp_path)
-    assert not meter.works
+    assert not meter.ranges
     assert "cannot be read" in meter.reason
 
 

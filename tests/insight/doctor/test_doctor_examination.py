@@ -47,7 +47,7 @@ def quiet(what: str, share: float) -> None:
 
 
 def by_name(examination: Examination) -> dict[str, object]:
-    return {one.candidate.name: one.result for one in examination.looked}
+    return {one.candidate.name: one.result for one in examination.inspected}
 
 
 def test_an_examination(tiny: Callable[..., str]) -> None:
@@ -58,15 +58,15 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     failed = results["/no/such/draft"]
     assert isinstance(failed, Failure)
     assert isinstance(failed.error, ModelNotFound)
-    names = [one.candidate.name for one in found.judged]
+    names = [one.candidate.name for one in found.ranked]
     assert Path(draft).name in names
     assert len(found.verdict.reasons) == len(names)
-    one = next(each for each in found.judged if each.candidate.name == Path(draft).name)
+    one = next(each for each in found.ranked if each.candidate.name == Path(draft).name)
     assert [p.k for p in one.predictions] == list(range(1, measuring.LONGEST + 1))
     member = one.best.members[draft]
     assert 0 < member.alpha <= 1
     assert member.share > 0.9
-    checked = [each.checked for each in found.judged if each.checked is not None]
+    checked = [each.checked for each in found.ranked if each.checked is not None]
     assert checked, "in twice the time something was checked"
     assert all(each.prompts <= 2 and not each.same for each in checked), "on the other half of the prompts"
     assert sum(each.adaptive is not None for each in checked) == 1
@@ -124,7 +124,7 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
 
 
 def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
-    failed = by_name(examine(question(tiny("gpt2")), quiet))["early-exit"]
+    failed = by_name(examine(question(tiny("gpt2"), seconds=20.0), quiet))["early-exit"]
     assert isinstance(failed, Failure)
     assert "cannot be left early" in failed.error.message
 

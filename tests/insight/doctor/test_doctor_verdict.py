@@ -9,10 +9,10 @@ import pytest
 
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.lines import flags, load_line
-from headstart.insight.doctor.lists import worth_trying
+from headstart.insight.doctor.lists import promising
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Judged, decide, preferred, sentence, spoken, stops_paying
+from headstart.insight.doctor.verdict import Checked, Ranked, decide, in_words, preferred, sentence, stops_paying
 from headstart.insight.statistics import Interval
 
 
@@ -25,8 +25,8 @@ def prediction(
     return Prediction(k, k, Interval(speedup), 2.0, {"d": member} if share else {}, by_batch)
 
 
-def judged(*names: str, predictions: tuple[Prediction, ...], checked: Checked | None = None) -> Judged:
-    return Judged(Candidate(names, "given"), False, predictions, checked)
+def judged(*names: str, predictions: tuple[Prediction, ...], checked: Checked | None = None) -> Ranked:
+    return Ranked(Candidate(names, "given"), False, predictions, checked)
 
 
 POOR = judged("poor", predictions=(prediction(2, 0.8, alpha=0.48, c=0.2, break_even=0.55), prediction(4, 0.6)))
@@ -117,11 +117,11 @@ def test_lists_worth_a_try() -> None:
     draft = judged("/d", predictions=(prediction(4, 1.2),))
     head = replace(judged("/h", predictions=(prediction(16, 1.3),)), tree=True)
     slow = judged("/s", predictions=(prediction(4, 0.5),))
-    found = worth_trying([ngram, SUFFIX, draft, head, slow])
+    found = promising([ngram, SUFFIX, draft, head, slow])
     assert [(each.drafters, k) for each, k in found] == [(("ngram", "/h"), 16), (("ngram", "/d"), 8)]
-    assert worth_trying([draft]) == []
+    assert promising([draft]) == []
 
 
 def test_spoken() -> None:
-    assert spoken(Interval(1.5)) == "1.50x"
-    assert spoken(Interval(1.5, 1.25, 1.75)) == "1.50x (1.25 to 1.75)"
+    assert in_words(Interval(1.5)) == "1.50x"
+    assert in_words(Interval(1.5, 1.25, 1.75)) == "1.50x (1.25 to 1.75)"

@@ -192,7 +192,7 @@ def test_where_the_cache_directory_cannot_be_written_the_library_is_built_for_on
         return directory / name
 
     (tmp_path / "kernels").write_text("a file where the directory should be")
-    monkeypatch.setattr(build, "cache_directory", lambda: tmp_path / "kernels" / "here")
+    monkeypatch.setattr(build, "cache_directory", lambda _: tmp_path / "kernels" / "here")
     monkeypatch.setattr(build, "_build", compiled)
     monkeypatch.setattr(build.atexit, "register", lambda *args, **options: removed.append(args))
     with caplog.at_level(logging.WARNING):

@@ -21,11 +21,6 @@ PLANTS = {
         "s.capacity + token) * s.dim;\n}\n\n// Who sees whom",
         "s.capacity + token + s.capacity) * s.dim;\n}\n\n// Who sees whom",
     ),
-    "an overflow of whole numbers": (
-        "decoder.cpp",
-        "const int64_t all = s.heads + 2 * s.kv_heads",
-        "const int64_t all = s.heads + int64_t(int32_t(s.kv_heads) * 1073741824 / 536870912)",
-    ),
 }
 
 
@@ -63,4 +58,4 @@ def test_forwards_under_sanitizers(plant: str, tmp_path: Path) -> None:
         assert "ran to the end" in done.stdout
     else:
         assert done.returncode != 0
-        assert "heap-buffer-overflow" in report or "runtime error: signed integer overflow" in report, report
+        assert "heap-buffer-overflow" in report, report

@@ -8,21 +8,14 @@ and breadth (which costs rows of the target's forward) apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 from headstart.drafters import Row
 from headstart.drafters.growing.ranks import Ranks
 from headstart.drafters.growing.trees import TopK
-from headstart.errors import InvalidOption
-from headstart.options import check_number
+from headstart.options import check_choice, check_number
 from headstart.theory.trees import Shape, best_tree
-from headstart.types import Step
-
-Tree = Literal["none", "mixed", "top-k", "sampled"]
-"""Chains; or trees, as `trees` says: dynamic ones of likeliest nodes ("top-k"), static ones drawn without replacement
-("sampled"), or the first for greedy requests and the second for others ("mixed"). At temperature 0 both kinds do about
-as well; above it point masses are accepted less often than drawn nodes, and a tree of them may bring less than a drawn
-chain."""
+from headstart.types import Step, TreeKind
 
 MOST = 64
 """Nodes of the largest tree."""
@@ -34,7 +27,7 @@ _NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST)
 
 
 def policy_of(
-    tree: Tree,
+    tree: TreeKind,
     *,
     chain: tuple[int, int],
     trees: tuple[int, int],
@@ -46,8 +39,7 @@ def policy_of(
     Raises:
         InvalidOption: there is no such kind of tree.
     """
-    if tree not in get_args(Tree):
-        raise InvalidOption(f"tree={tree!r} does not exist", hint=f"it is one of {', '.join(get_args(Tree))}")
+    check_choice("tree", tree, get_args(TreeKind))
     return ChainPolicy(*chain) if tree == "none" else TreePolicy(tree, *trees, width=width, depth=depth)
 
 
@@ -85,7 +77,7 @@ class TreePolicy:
 
     chains = False
 
-    def __init__(self, kind: Tree, default_budget: int, limit: int, *, width: int, depth: int | None) -> None:
+    def __init__(self, kind: TreeKind, default_budget: int, limit: int, *, width: int, depth: int | None) -> None:
         check_number("width", width, low=1, integer=True)
         if depth is not None:
             check_number("depth", depth, low=1, integer=True)

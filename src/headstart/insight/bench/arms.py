@@ -47,7 +47,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Workload:
     """What to run: units of prompts (one, or a batch that runs at once), and how often.
 
     compared: whether texts of arms must be the same as the plain arm's (greedy, or rule "coupled" with a seed).
@@ -61,39 +61,39 @@ class Plan:
     keep_texts: bool = False
 
 
-def in_turn(arms: Sequence[Arm], plan: Plan, meter: Meter, label: str = "main") -> Iterator[Trial]:
+def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = "main") -> Iterator[Trial]:
     """Every unit through every arm, `repetitions` times; a unit's trials come next to each other, and who goes first
     changes from unit to unit and repetition to repetition.
 
     What drafters learn from outputs is kept apart by arm and repetition (`Sampling.cache_salt`): a drafter that
     remembers texts would else be shown the answer, and repetitions would measure its memory.
     """
-    for repetition in range(plan.repetitions):
-        for number, unit in enumerate(plan.units):
+    for repetition in range(workload.repetitions):
+        for number, unit in enumerate(workload.units):
             begin = (number + repetition) % len(arms)
             done = []
             for arm in (*arms[begin:], *arms[:begin]):
-                sampling = replace(plan.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
-                done.append(run_trial(arm, plan, number, unit, sampling, meter))
+                sampling = replace(workload.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
+                done.append(run_trial(arm, workload, number, unit, sampling, meter))
             texts = {each.arm: outputs for each, outputs in done}
             for each, outputs in done:
-                compared = plan.compared and PLAIN in texts
+                compared = workload.compared and PLAIN in texts
                 each = replace(each, repetition=repetition)
                 yield _with_differences(each, outputs, texts[PLAIN]) if compared else each
 
 
-def warm_up(arms: Sequence[Arm], plan: Plan, trials: int, on_trial: Callable[[], None]) -> None:
+def warm_up(arms: Sequence[Arm], workload: Workload, trials: int, on_trial: Callable[[], None]) -> None:
     """Rounds that do not count: the first calls pay for allocations, and pacing learns the machine."""
     for number in range(trials):
-        unit = plan.units[number % len(plan.units)]
+        unit = workload.units[number % len(workload.units)]
         for arm in arms:
-            sampling = replace(plan.sampling, cache_salt=f"bench warm-up {number}")
-            run_trial(arm, plan, number, unit, sampling, Meter())
+            sampling = replace(workload.sampling, cache_salt=f"bench warm-up {number}")
+            run_trial(arm, workload, number, unit, sampling, Meter())
             on_trial()
 
 
 def run_trial(
-    arm: Arm, plan: Plan, number: int, unit: Sequence[int], sampling: Sampling, meter: Meter
+    arm: Arm, workload: Workload, number: int, unit: Sequence[int], sampling: Sampling, meter: Meter
 ) -> tuple[Trial, list[Output]]:
     """One unit through one arm, at full speed; all that is added is a clock reading and some sums per step.
 
@@ -109,7 +109,7 @@ def run_trial(
         requests = []
         try:
             for index in unit:
-                requests.append(engine.submit(plan.prompts[index], sampling))
+                requests.append(engine.submit(workload.prompts[index], sampling))
             while any(request.finish_reason is None for request in requests):
                 engine.step()
             seconds = time.perf_counter() - start
@@ -123,7 +123,7 @@ def run_trial(
         if output.error is not None:
             raise output.error
     runs = tuple(
-        watches[request.number].record(index, output, keep_text=plan.keep_texts)
+        watches[request.number].record(index, output, keep_text=workload.keep_texts)
         for index, request, output in zip(unit, requests, outputs, strict=True)
     )
     return Trial(arm.name, number, 0, seconds, runs, joules), outputs

@@ -37,10 +37,6 @@ class Meter:
             return cls(reason=f"the energy counters cannot be read: {error}; most systems let only root read them")
         return cls(ranges, "")
 
-    @property
-    def works(self) -> bool:
-        return bool(self.ranges)
-
     def read(self) -> dict[Path, int] | None:
         """Microjoules by counter; None if they cannot be read (any more)."""
         try:

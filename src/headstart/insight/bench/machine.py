@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headstart.theory import StepCosts
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
 _KIB = 1024
 _DEPTH = 4  # of the draft by which two measurements are compared
-_OURS = "headstart."
 
 
 def measure_costs(engine: Engine, *, seconds: float = 1.0) -> StepCosts:
@@ -40,12 +38,17 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
 
     The peak is that of the process since it began, loading included. Tensors count whole storages, each once.
     """
-    seen: set[int] = set()
+    from headstart.model.cache import Slots
+    from headstart.model.memory import bytes_of
+
+    target, parts = list(engine.target.weights()), engine.drafter.parts
+    caches = [cache for part in parts if isinstance(cache := getattr(part, "cache", None), Slots)]
+    shared = bytes_of([*target, *(tensor for part in parts for tensor in part.weights())])
     found: dict[str, int | None] = {
-        "target_cache": _bytes(engine.cache, seen),
-        "target_weights": _bytes(engine.target, seen),
-        "drafter_caches": sum(_bytes(each, seen) for each in _caches(engine.drafter)),
-        "drafter_weights": _bytes(engine.drafter, seen),
+        "target_cache": engine.cache.memory(),
+        "target_weights": bytes_of(target),
+        "drafter_caches": sum(cache.memory() for cache in caches),
+        "drafter_weights": shared - bytes_of(target),
         "peak_process": _peak(),
         "peak_gpu": None,
     }
@@ -63,40 +66,3 @@ def _peak() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB
-
-
-def _caches(drafter: Any) -> Iterator[Any]:
-    for part in getattr(drafter, "parts", ()):
-        cache = getattr(part, "cache", None)
-        if cache is not None:
-            yield cache
-
-
-def _bytes(thing: Any, seen: set[int]) -> int:
-    """Bytes of the tensors that `thing` holds and that were not `seen` yet.
-
-    Looks into modules, containers and objects of this package: weights lie in transformers' modules, or packed in a
-    decoder, and only the objects themselves know where.
-    """
-    import torch
-
-    total, waiting = 0, [thing]
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, torch.Tensor):
-            storage = each.untyped_storage()
-            if storage.data_ptr() not in seen:
-                seen.add(storage.data_ptr())
-                total += storage.nbytes()
-        elif isinstance(each, torch.nn.Module):
-            waiting += [*each.parameters(recurse=False), *each.buffers(recurse=False), *each.children()]
-        elif isinstance(each, dict):
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
-        elif type(each).__module__.startswith(_OURS):
-            waiting += vars(each).values() if hasattr(each, "__dict__") else ()
-    return total

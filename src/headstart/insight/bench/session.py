@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, InvalidOption
-from headstart.insight.bench.arms import Arm, Plan, in_turn, warm_up
+from headstart.insight.bench.arms import Arm, Workload, in_turn, warm_up
 from headstart.insight.bench.energy import Meter
 from headstart.insight.bench.machine import least, measure_costs, memory_of
 from headstart.insight.bench.options import BenchSettings
@@ -42,7 +42,7 @@ class Session:
     on_trial: Callable[[str], None] = field(default=lambda _: None)
     meter: Meter = field(default_factory=Meter.of_this_machine)
     _result: BenchResult = field(init=False)
-    _plan: Plan = field(init=False)
+    _workload: Workload = field(init=False)
 
     def __post_init__(self) -> None:
         """Checks every prompt before anything runs: raises `InvalidPrompt`, naming the one that is wrong."""
@@ -55,7 +55,7 @@ class Session:
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
         compared = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
-        self._plan = Plan(
+        self._workload = Workload(
             prompts=[item.prompt for item in chosen],
             units=units,
             sampling=sampling,
@@ -83,7 +83,7 @@ class Session:
     @property
     def trials(self) -> int:
         """How many trials there are in all, warm-ups included."""
-        main = 2 * len(self._plan.units) * self.settings.repetitions
+        main = 2 * len(self._workload.units) * self.settings.repetitions
         sweep = (1 + len(self.settings.ks)) * len(self._swept) * self.settings.repetitions if self.settings.ks else 0
         return 2 * self.settings.warm_up + main + sweep
 
@@ -92,9 +92,9 @@ class Session:
         plain, fast = Arm(PLAIN, self.engine.plain()), Arm(FAST, self.engine)
         costs = measure_costs(self.engine)
         self._result = replace(self._result, costs=costs)
-        warm_up((plain, fast), self._plan, self.settings.warm_up, lambda: self.on_trial("warming up"))
+        warm_up((plain, fast), self._workload, self.settings.warm_up, lambda: self.on_trial("warming up"))
         done: list[Trial] = []
-        for each in in_turn((plain, fast), self._plan, self.meter):
+        for each in in_turn((plain, fast), self._workload, self.meter):
             done.append(each)
             self._result = replace(self._result, trials=tuple(done))
             self.on_trial(f"repetition {each.repetition + 1} of {self.settings.repetitions}")
@@ -108,16 +108,16 @@ class Session:
     def _swept(self) -> list[int]:
         """The first units of each category."""
         groups: dict[str, list[int]] = {}
-        for number in range(len(self._plan.units)):
+        for number in range(len(self._workload.units)):
             groups.setdefault(self._result.category(number), []).append(number)
         return [number for group in groups.values() for number in group[:SWEEP_UNITS]]
 
     def _sweep(self, plain: Arm) -> None:
         arms = [plain, *(Arm(arm_of(k), self.engine, k) for k in self.settings.ks)]
         swept = self._swept
-        plan = replace(self._plan, units=[self._plan.units[number] for number in swept])
+        workload = replace(self._workload, units=[self._workload.units[number] for number in swept])
         done: list[Trial] = []
-        for each in in_turn(arms, plan, self.meter, label="sweep"):
+        for each in in_turn(arms, workload, self.meter, label="sweep"):
             done.append(replace(each, unit=swept[each.unit]))
             self._result = replace(self._result, sweep=tuple(done))
             self.on_trial("sweep of K")

@@ -205,7 +205,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
     parts = {name: sum(run.parts[name] for run in runs) for name in (runs[0].parts if runs else ())}
     whole = max(seconds, sum(parts.values())) or 1.0
     shares = {name: value / whole for name, value in parts.items()}
-    told = [each.joules for each in trials if each.joules is not None]
+    joules = [each.joules for each in trials if each.joules is not None]
     tokens = sum(each.tokens for each in trials)
     return ArmFigures(
         tokens=tokens,
@@ -215,7 +215,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
         token=_quantiles([run.seconds_per_token for run in runs if run.seconds_per_token is not None]),
         gap=_quantiles([gap for run in runs for gap in run.gaps]),
         parts=shares | {"other": 1 - sum(shares.values())},
-        joules=sum(told) / tokens if tokens and len(told) == len(trials) else None,
+        joules=sum(joules) / tokens if tokens and len(joules) == len(trials) else None,
     )
 
 

@@ -23,10 +23,10 @@ from headstart.insight.doctor.candidates import Candidate, Found, candidates, sc
 from headstart.insight.doctor.checking import check_candidate
 from headstart.insight.doctor.compatibility import Compatibility
 from headstart.insight.doctor.costs import bytes_read
-from headstart.insight.doctor.lists import worth_trying
+from headstart.insight.doctor.lists import promising
 from headstart.insight.doctor.measuring import (
     Failure,
-    Looked,
+    Inspected,
     Sample,
     affordable,
     measure_candidate,
@@ -36,7 +36,7 @@ from headstart.insight.doctor.measuring import (
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.setup import Setup, described, inspect
-from headstart.insight.doctor.verdict import Judged, Verdict, decide, preferred
+from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
@@ -86,9 +86,9 @@ class Examination:
     read: int | None
     """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
     tokens: int
-    looked: tuple[Looked, ...]
-    judged: tuple[Judged, ...]
-    verdict: Verdict
+    inspected: tuple[Inspected, ...]
+    ranked: tuple[Ranked, ...]
+    verdict: Recommendation
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     advice: Path | None = None
@@ -98,7 +98,7 @@ class Examination:
     @property
     def unsteady(self) -> float | None:
         """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
-        samples = [one.result for one in self.looked if isinstance(one.result, Sample)]
+        samples = [one.result for one in self.inspected if isinstance(one.result, Sample)]
         seconds = [one.seconds for sample in samples for prompt in sample.plain for one in prompt]
         return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None
 
@@ -121,8 +121,8 @@ class _Examiner:
         self._question = question
         self._progress = progress
         self._items = spread(question.items)
-        self._looked: list[Looked] = []
-        self._judged: list[Judged] = []
+        self._inspected: list[Inspected] = []
+        self._ranked: list[Ranked] = []
         self._timings: dict[Candidate, Timing] = {}
 
     def run(self) -> Examination:
@@ -144,7 +144,7 @@ class _Examiner:
         self._measure_all(wanted)
         if question.check:
             self._check_default_pacing()
-        verdict, ours = decide(self._judged), target.checkpoint
+        verdict, ours = decide(self._ranked), target.checkpoint
         if verdict.best is not None:
             self._engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
@@ -155,8 +155,8 @@ class _Examiner:
             costs=self._with_overhead(costs),
             read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.quantize),
             tokens=self._sampling.max_tokens,
-            looked=tuple(self._looked),
-            judged=tuple(self._judged),
+            inspected=tuple(self._inspected),
+            ranked=tuple(self._ranked),
             verdict=verdict,
             seconds=time.monotonic() - self._begin,
             passed_over=dict(found.passed_over),
@@ -204,26 +204,26 @@ class _Examiner:
         usable = sum(one.result is None for one in looks)
         for one in looks:
             usable -= one.result is None
-            self._looked.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
-        for left, (candidate, budget) in zip((1, 0), worth_trying(self._judged)[:_LISTS], strict=False):
-            if all(candidate.drafters != one.candidate.drafters for one in self._looked):
+            self._inspected.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
+        for left, (candidate, budget) in zip((1, 0), promising(self._ranked)[:_LISTS], strict=False):
+            if all(candidate.drafters != one.candidate.drafters for one in self._inspected):
                 one = self._look(candidate)
                 known = one if one.result is not None else self._measured(one, later=left, budget=budget)
-                self._looked.append(known)
+                self._inspected.append(known)
 
-    def _look(self, candidate: Candidate) -> Looked:
+    def _look(self, candidate: Candidate) -> Inspected:
         compatibility: Compatibility | None = None
         memory: Memory | None = None
         try:
             compatibility, memory = inspect(self._target, self._memory, candidate)
         except HeadstartError as error:
-            return Looked(candidate, compatibility, memory, Failure(error))
-        return Looked(candidate, compatibility, memory, None)
+            return Inspected(candidate, compatibility, memory, Failure(error))
+        return Inspected(candidate, compatibility, memory, None)
 
-    def _measured(self, one: Looked, *, later: int, budget: int | None = None) -> Looked:
+    def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
         """With what its share of the time showed; as it is, if time ran out before and another was measured."""
         left = self._left
-        if left <= 0 and self._judged:  # an answer about one is better than none about all
+        if left <= 0 and self._ranked:  # an answer about one is better than none about all
             return one
         self._tell(f"trying {one.candidate.name}")
         items = self._items[0::2] if self._splits else self._items
@@ -234,9 +234,9 @@ class _Examiner:
             engine = self._engine(one.candidate, budget=budget)
             rest = max(_LEAST, share - (time.monotonic() - begin))
             sample = measure_candidate(one.candidate, engine, self._plain, items, self._sampling, rest, budget=budget)
-            judged = self._judge(sample)
-            if judged is not None:
-                self._judged.append(self._checked(judged, share) if self._question.check else judged)
+            ranked = self._rank(sample)
+            if ranked is not None:
+                self._ranked.append(self._checked(ranked, share) if self._question.check else ranked)
         except HeadstartError as error:
             return replace(one, result=Failure(error))
         except torch.OutOfMemoryError as error:
@@ -244,7 +244,7 @@ class _Examiner:
             return replace(one, result=Failure(NotEnoughMemory(str(error).splitlines()[0], hint=hint)))
         return replace(one, result=sample)
 
-    def _judge(self, sample: Sample) -> Judged | None:
+    def _rank(self, sample: Sample) -> Ranked | None:
         flat = [one for setting in sample.settings for prompt in setting.rounds for one in prompt]
         plain = [one for prompt in sample.plain for one in prompt]
         if not flat or not plain:
@@ -255,7 +255,7 @@ class _Examiner:
             for setting in sample.settings
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
-        return Judged(sample.candidate, sample.settings[0].tree, tuple(predictions))
+        return Ranked(sample.candidate, sample.settings[0].tree, tuple(predictions))
 
     # -- check, advice ------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class _Examiner:
         """Whether the check has prompts of its own: every other one."""
         return self._question.check and len(self._items) > 1
 
-    def _checked(self, one: Judged, seconds: float, *, adaptive: bool = False) -> Judged:
+    def _checked(self, one: Ranked, seconds: float, *, adaptive: bool = False) -> Ranked:
         self._tell(f"checking {one.candidate.name}")
         items = self._items[1::2] if self._splits else self._items
         k = one.best.k
@@ -280,17 +280,17 @@ class _Examiner:
 
     def _check_default_pacing(self) -> None:
         """What the recommended drafter brings as `load` runs it. Its check with fixed drafts stands."""
-        first = preferred(self._judged)
+        first = preferred(self._ranked)
         if first is None or first.checked is None:
             return
         again = self._checked(first, max(_LEAST, self._left), adaptive=True).checked
         if again is not None:
             found = replace(first, checked=replace(first.checked, adaptive=again.adaptive))
-            self._judged[self._judged.index(first)] = found
+            self._ranked[self._ranked.index(first)] = found
 
-    def _keep(self, verdict: Verdict) -> Path | None:
+    def _keep(self, verdict: Recommendation) -> Path | None:
         best = verdict.best
-        shown = best if best is not None else preferred(self._judged)
+        shown = best if best is not None else preferred(self._ranked)
         if shown is None:
             return None
         members = sorted(shown.best.members.values(), key=lambda member: -member.share)

@@ -18,11 +18,11 @@ def target_facts(examination: Examination) -> dict[str, str]:
     speed = "" if bytes_per_second is None else f", reading weights at {bytes_per_second / 1e9:.1f} GB/s"
     tokenizers = {
         f"tokens of {one.candidate.name}": "; ".join((one.compatibility.words, *one.compatibility.differences))
-        for one in examination.looked
+        for one in examination.inspected
         if one.compatibility is not None and one.compatibility.how in ("sizes", "ids", "intersection", "text")
     }
     needs = ", ".join(
-        f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.looked if one.memory is not None
+        f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.inspected if one.memory is not None
     )
     prompts = examination.forms or str(len(examination.question.items))
     batches = dict.fromkeys((1, examination.question.setup.max_batch_size))
@@ -53,7 +53,7 @@ def warning(examination: Examination) -> str:
 def not_measured(examination: Examination) -> list[tuple[str, str]]:
     """(candidate, why) of all that could not be, typed reasons first."""
     found = []
-    for one in examination.looked:
+    for one in examination.inspected:
         if isinstance(one.result, Failure):
             error = one.result.error
             found.append((one.candidate.name, f"{type(error).__name__}: {error.message} ({error.hint})"))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Judged, spoken
+from headstart.insight.doctor.verdict import Checked, Ranked, in_words
 from headstart.model import loading
 
 _OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}
 _FLAGS = {"draft_tree": "--tree"}
 
 
-def load_line(setup: Setup, best: Judged | None, *, fixed: bool = False) -> str:
+def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     """`hs.load(...)`; paced by default, or with drafts of the recommended length."""
     drafters = ["none"] if best is None else list(best.candidate.drafters)
     given = [repr(_target(setup)), repr(drafters[0] if len(drafters) == 1 else drafters)]
@@ -25,7 +25,7 @@ def load_line(setup: Setup, best: Judged | None, *, fixed: bool = False) -> str:
     return f"hs.load({', '.join(given)})"
 
 
-def flags(setup: Setup, best: Judged | None, *, fixed: bool = False) -> str:
+def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     """The same for `headstart generate`."""
     words = ["--target", _target(setup)]
     for name in ("none",) if best is None else best.candidate.drafters:
@@ -44,9 +44,9 @@ def markdown(examination: Examination) -> str:
     )  # fmt: skip
     rows = [
         f"| {one.candidate.name} | {one.best.k} | {one.best.speedup.value:.2f} | "
-        f"{spoken(one.checked.speedup).replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
+        f"{in_words(one.checked.speedup).replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
         f"{one.checked.given:.2f} | {_signed(one.checked.given, one.checked)} |"
-        for one in sorted(examination.judged, key=lambda one: -one.gain)
+        for one in sorted(examination.ranked, key=lambda one: -one.gain)
         if one.checked is not None
     ]
     head = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
@@ -54,12 +54,12 @@ def markdown(examination: Examination) -> str:
     return "\n".join([*head, *rows, "", f"{facts}."])
 
 
-def adaptive_words(judged: Sequence[Judged]) -> str:
+def adaptive_words(ranked: Sequence[Ranked]) -> str:
     """What adaptive pacing made of the recommended drafter, where it was measured."""
-    for one in judged:
+    for one in ranked:
         if one.checked is not None and one.checked.adaptive is not None:
             name, fixed = one.candidate.name, one.checked.speedup.value
-            measured = spoken(one.checked.adaptive)
+            measured = in_words(one.checked.adaptive)
             return f"{name} with adaptive pacing, the default: {measured}, against {fixed:.2f}x with {one.setting}"
     return "Adaptive pacing, the default, changes K from step to step; --check measures what it makes of this"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.measuring import LONGEST
-from headstart.insight.doctor.verdict import Judged
+from headstart.insight.doctor.verdict import Ranked
 from headstart.loading.choice import WEIGHTLESS
 
 COPIERS = ("ngram", "suffix")
@@ -14,9 +14,9 @@ HOPELESS = 0.8
 """A drafter that is slower than this alone is not made good by a copier before it."""
 
 
-def worth_trying(judged: Sequence[Judged]) -> list[tuple[Candidate, int]]:
+def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
     """(list, nodes of a draft): copier, then each promising other drafter, the fastest first."""
-    singles = [one for one in judged if len(one.candidate.drafters) == 1]
+    singles = [one for one in ranked if len(one.candidate.drafters) == 1]
     copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
     others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
     others += [one for one in singles if one.candidate.drafters[0] == "early-exit" and one.gain > 1]

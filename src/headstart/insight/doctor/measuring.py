@@ -68,7 +68,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Inspected:
     """All that is known of a candidate; memory: None for one without weights. result: None if time ran out first."""
 
     candidate: Candidate

@@ -8,9 +8,9 @@ from typing import Any
 from headstart.insight.doctor import costs
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.lines import flags, load_line
-from headstart.insight.doctor.measuring import Failure, Looked
+from headstart.insight.doctor.measuring import Failure, Inspected
 from headstart.insight.doctor.prediction import Prediction
-from headstart.insight.doctor.verdict import Judged
+from headstart.insight.doctor.verdict import Ranked
 
 FORMAT = 1
 
@@ -18,7 +18,7 @@ FORMAT = 1
 def record(examination: Examination) -> dict[str, Any]:
     """{"headstart_doctor": 1, ...}; numbers that are not known are null."""
     question, verdict = examination.question, examination.verdict
-    judged = {one.candidate: one for one in examination.judged}
+    ranked = {one.candidate: one for one in examination.ranked}
     best = verdict.best
     return {
         "headstart_doctor": FORMAT,
@@ -31,7 +31,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
         "costs": costs.record(examination.costs, examination.read),
-        "candidates": [_candidate(one, judged.get(one.candidate)) for one in examination.looked],
+        "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
         "passed_over": examination.passed_over,
         "verdict": {
             "kind": verdict.kind,
@@ -49,28 +49,28 @@ def record(examination: Examination) -> dict[str, Any]:
     }
 
 
-def _candidate(looked: Looked, judged: Judged | None) -> dict[str, Any]:
+def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "drafters": list(looked.candidate.drafters),
-        "origin": looked.candidate.origin,
-        "tokenizer": None if looked.compatibility is None else looked.compatibility.record(),
-        "memory": None if looked.memory is None else looked.memory.record(),
+        "drafters": list(inspected.candidate.drafters),
+        "origin": inspected.candidate.origin,
+        "tokenizer": None if inspected.compatibility is None else inspected.compatibility.record(),
+        "memory": None if inspected.memory is None else inspected.memory.record(),
     }
-    if isinstance(looked.result, Failure):
-        error = looked.result.error
+    if isinstance(inspected.result, Failure):
+        error = inspected.result.error
         found["error"] = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
-    if judged is None:
+    if ranked is None:
         return found
     found |= {
-        "tree": judged.tree,
-        "best": _prediction(judged.best),
-        "by_k": [{"k": p.k, "speedup": p.speedup.value} for p in judged.predictions],
+        "tree": ranked.tree,
+        "best": _prediction(ranked.best),
+        "by_k": [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions],
     }
-    if judged.checked is not None:
-        checked = judged.checked
+    if ranked.checked is not None:
+        checked = ranked.checked
         found["checked"] = {
             "speedup": checked.speedup.record(),
-            "error": judged.error,
+            "error": ranked.error,
             "predicted_from_its_acceptance": checked.given,
             "adaptive": None if checked.adaptive is None else checked.adaptive.record(),
             "prompts": checked.prompts,

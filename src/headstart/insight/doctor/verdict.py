@@ -35,7 +35,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Ranked:
     """A candidate and what was predicted for it, by K (chains: all up to the longest; trees: the measured sizes)."""
 
     candidate: Candidate
@@ -63,22 +63,22 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Recommendation:
     """kind: worth it, hardly, or not. best: what to use, None for plain decoding. reasons: a sentence per candidate.
     batch: where speculation stops paying."""
 
     kind: Kind
     headline: str
-    best: Judged | None
+    best: Ranked | None
     reasons: tuple[str, ...]
     batch: str
 
 
-def decide(judged: Sequence[Judged]) -> Verdict:
+def decide(ranked: Sequence[Ranked]) -> Recommendation:
     """Of candidates that could be measured."""
-    first = preferred(judged)
+    first = preferred(ranked)
     if first is None:
-        return Verdict("bad", "Nothing could be measured: decode plainly.", None, (), "")
+        return Recommendation("bad", "Nothing could be measured: decode plainly.", None, (), "")
     kind: Kind = "good" if first.gain >= WORTH else "unsure" if first.gain >= EVEN else "bad"
     best = first if first.gain >= WORTH else None
     how = "predicted" if first.checked is None else "measured"
@@ -87,14 +87,14 @@ def decide(judged: Sequence[Judged]) -> Verdict:
         "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts.",
         "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts. Decode plainly.",
     }[kind]
-    ordered = sorted(judged, key=lambda one: -one.gain)
-    return Verdict(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
+    ordered = sorted(ranked, key=lambda one: -one.gain)
+    return Recommendation(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
 
 
-def preferred(judged: Sequence[Judged]) -> Judged | None:
+def preferred(ranked: Sequence[Ranked]) -> Ranked | None:
     """The fastest; a list only if it is clearly better than each of its members alone."""
-    singles = [one for one in judged if len(one.candidate.drafters) == 1]
-    lists = [one for one in judged if len(one.candidate.drafters) > 1]
+    singles = [one for one in ranked if len(one.candidate.drafters) == 1]
+    lists = [one for one in ranked if len(one.candidate.drafters) > 1]
     best = max(singles, key=lambda one: one.gain, default=None)
     for one in lists:
         members = [s.gain for s in singles if s.candidate.drafters[0] in one.candidate.drafters]
@@ -103,20 +103,20 @@ def preferred(judged: Sequence[Judged]) -> Judged | None:
     return best
 
 
-def sentence(judged: Judged, best: Judged | None = None) -> str:
+def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
     """Why this candidate is, or is not, worth having. best: what is better, to be named where it is not."""
-    name, prediction = judged.candidate.name, judged.best
+    name, prediction = ranked.candidate.name, ranked.best
     instead = ""
-    if best is not None and best is not judged:
+    if best is not None and best is not ranked:
         instead = f"; {best.candidate.name} gives {best.gain:.1f}x on your prompts"
     if not prediction.members:
         return f"{name}: it never had anything to say on these prompts{instead}."
     member = max(prediction.members.values(), key=lambda one: one.share)
-    gain = judged.gain
+    gain = ranked.gain
     if gain >= WORTH:
-        return f"{name}: {_alpha(member)}; {_in(judged)}, {judged.setting} brings {_speed(judged)}."
+        return f"{name}: {_alpha(member)}; {_in(ranked)}, {ranked.setting} brings {_speed(ranked)}."
     if gain >= EVEN:
-        return f"{name}: {_alpha(member)}; {_in(judged)}, it changes next to nothing ({gain:.2f}x){instead}."
+        return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({gain:.2f}x){instead}."
     if math.isnan(member.break_even):
         return (
             f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."
@@ -129,10 +129,10 @@ def sentence(judged: Judged, best: Judged | None = None) -> str:
     return f"{name}: {_alpha(member)}, yet {gain:.2f}x in all: do not use it{instead}."
 
 
-def stops_paying(judged: Judged) -> str:
+def stops_paying(ranked: Ranked) -> str:
     """The batch size from which on no measured setting of this candidate gains anything."""
-    name = judged.candidate.name
-    gains = {batch: max(p.batches[batch] for p in judged.predictions) for batch in BATCHES}
+    name = ranked.candidate.name
+    gains = {batch: max(p.batches[batch] for p in ranked.predictions) for batch in BATCHES}
     paying = [batch for batch, gain in gains.items() if gain > 1]
     if not paying:
         return f"{name} pays at no batch size."
@@ -153,18 +153,18 @@ def _alpha(member: Member) -> str:
     return f"alpha {member.alpha:.2f} against a break-even of {member.break_even:.2f} for c = {member.c:.2f}"
 
 
-def _in(judged: Judged) -> str:
-    share = judged.best.drafting
+def _in(ranked: Ranked) -> str:
+    share = ranked.best.drafting
     return "drafting in every step" if share > 0.995 else f"drafting in {share:.0%} of the steps"
 
 
-def _speed(judged: Judged) -> str:
-    if judged.checked is None:
-        return f"{spoken(judged.best.speedup)} (predicted)"
-    return f"{spoken(judged.checked.speedup)} (measured; {judged.best.speedup.value:.2f}x was predicted)"
+def _speed(ranked: Ranked) -> str:
+    if ranked.checked is None:
+        return f"{in_words(ranked.best.speedup)} (predicted)"
+    return f"{in_words(ranked.checked.speedup)} (measured; {ranked.best.speedup.value:.2f}x was predicted)"
 
 
-def spoken(interval: Interval) -> str:
+def in_words(interval: Interval) -> str:
     if not interval.known:
         return f"{interval.value:.2f}x"
     return f"{interval.value:.2f}x ({interval.low:.2f} to {interval.high:.2f})"

@@ -8,7 +8,7 @@ from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.facts import not_measured, target_facts, warning
 from headstart.insight.doctor.lines import adaptive_words, flags, load_line
 from headstart.insight.doctor.prediction import BATCHES
-from headstart.insight.doctor.verdict import Judged
+from headstart.insight.doctor.verdict import Ranked
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
 
@@ -31,7 +31,7 @@ def doctor_page(examination: Examination) -> Page:
         page.verdict("info", "The machine was busy", doubts)
     page.heading("Why")
     page.items(verdict.reasons)
-    ranked = sorted(examination.judged, key=lambda one: -one.gain)
+    ranked = sorted(examination.ranked, key=lambda one: -one.gain)
     if ranked:
         _candidates(page, ranked)
         _by_k(page, ranked)
@@ -42,7 +42,7 @@ def doctor_page(examination: Examination) -> Page:
     return page
 
 
-def _candidates(page: Page, ranked: Sequence[Judged]) -> None:
+def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
     page.heading("Candidates")
     columns = ["drafter", "drafts of", "drafts in", "alpha", "c", "tokens/forward", "predicted"]
     checked = any(one.checked is not None for one in ranked)
@@ -82,7 +82,7 @@ def _candidates(page: Page, ranked: Sequence[Judged]) -> None:
         page.text(adaptive_words(ranked) + ".")
 
 
-def _by_k(page: Page, ranked: Sequence[Judged]) -> None:
+def _by_k(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
         one.candidate.name: ([p.k for p in one.predictions], [p.speedup.value for p in one.predictions])
         for one in ranked[:_SOME]
@@ -94,7 +94,7 @@ def _by_k(page: Page, ranked: Sequence[Judged]) -> None:
     )
 
 
-def _by_position(page: Page, ranked: Sequence[Judged]) -> None:
+def _by_position(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {}
     for one in ranked[:_SOME]:
         for name, member in one.best.members.items():
@@ -108,7 +108,7 @@ def _by_position(page: Page, ranked: Sequence[Judged]) -> None:
         )
 
 
-def _by_batch(page: Page, ranked: Sequence[Judged]) -> None:
+def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
         one.candidate.name: (
             list(BATCHES),

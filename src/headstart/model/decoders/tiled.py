@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from headstart.errors import InvalidBatch
 from headstart.model import native
@@ -33,8 +32,7 @@ class TiledCache(Slots):
         super().__init__(slots, capacity)
         self.shapes, self.dtype = layers, dtype
         self.padded = tiled_capacity(capacity)
-        self.keys: dict[int, Tensor] = {}
-        self.values: dict[int, Tensor] = {}
+        self.keys, self.values = {}, {}
         for layer, shape in layers.items():
             tiles = (slots, shape.heads, self.padded // native.LANES, shape.key_dim, native.LANES)
             # empty, not zeros: pages of slots that are never used are never touched

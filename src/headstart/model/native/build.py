@@ -14,6 +14,9 @@ from pathlib import Path
 
 import torch
 
+from headstart.files import cache_directory
+from headstart.machine import cpu_features
+
 SOURCES = tuple(Path(__file__).parent / name for name in ("decoder.cpp", "attention.h", "products.h", "numbers.h"))
 """What the library is made from; the first is what is compiled."""
 
@@ -27,12 +30,6 @@ class Unavailable(Exception):
     """Why there are no row kernels on this machine."""
 
 
-def cache_directory() -> Path:
-    """Where compiled kernels are kept."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "headstart" / "kernels"
-
-
 def library() -> Path:
     """The compiled library, built if it is not in the cache directory yet.
 
@@ -41,9 +38,9 @@ def library() -> Path:
     """
     compiler, openmp = find_compiler(), _openmp()
     sources = (source.read_text() for source in SOURCES)
-    key = "\0".join((*sources, compiler, _version(compiler), platform.machine(), _cpu(), *openmp))
+    key = "\0".join((*sources, compiler, _version(compiler), platform.machine(), cpu_features(), *openmp))
     name = f"decoder-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    directory = cache_directory()
+    directory = cache_directory("kernels")
     if (directory / name).exists():
         return directory / name
     try:
@@ -100,12 +97,3 @@ def find_compiler() -> str:
 
 def _version(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-
-
-def _cpu() -> str:
-    """What -march=native depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

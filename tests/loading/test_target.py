@@ -1,0 +1,108 @@
+"""One target, many engines; and drafters and pacings of one's own wherever a name is taken."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+
+import pytest
+from support.greedy import NEW, prompts, reference
+
+import headstart as hs
+from headstart.drafters import Drafter, Row
+from headstart.model import loading
+from headstart.pacing import FixedPacing
+from headstart.types import Draft
+
+
+class Echo(Drafter):
+    """Guesses that the last two tokens repeat, and keeps the rows that it was asked for."""
+
+    name = "echo"
+    default_budget = 3
+    draws = False
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        self.rows += rows
+        return [Draft.chain((row.tokens[-2:] * row.budget.nodes)[: row.budget.nodes]) for row in rows]
+
+
+def test_weights_are_read_once_for_all_engines(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load_weights = loading.load_weights
+
+    def counted(source: str, *args: object, **options: object) -> object:
+        read.append(source)
+        return load_weights(source, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "load_weights", counted)
+    target = hs.Target(tiny("llama"), dtype="float32", max_length=128)
+    assert read == [], "config and tokenizer are enough to look at a target"
+    draft = tiny("llama", noise=0.02)
+    for drafter in (None, "none", "ngram", "early-exit", draft, ["ngram", draft]):
+        engine = target.engine(drafter, pacing="fixed", max_batch_size=2)
+        outs = engine.generate([list(prompt) for prompt in prompts()], hs.Sampling(max_tokens=NEW))
+        assert tuple(out.tokens for out in outs) == reference(tiny("llama"))
+        engine.cache.check()
+    assert sorted(read) == sorted([tiny("llama"), draft])
+
+
+@pytest.mark.parametrize("pacing", ["adaptive", "fixed", FixedPacing(2)])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_drafter_of_ones_own(pacing: object, listed: bool, tiny: Callable[..., str]) -> None:
+    echo = Echo()
+    drafter: object = ["ngram", echo] if listed else echo
+    engine = hs.load(tiny("llama"), drafter, dtype="float32", max_length=128, pacing=pacing)  # type: ignore[arg-type]
+    assert engine.drafter_name == ("ngram + echo" if listed else "echo")
+    assert engine.pacing.name == ("adaptive" if pacing == "adaptive" else "fixed")
+    outs = engine.generate([list(prompt) for prompt in prompts()], hs.Sampling(max_tokens=NEW))
+    assert tuple(out.tokens for out in outs) == reference(tiny("llama"))
+    assert all(out.stats.speculation.error is None for out in outs)
+    assert echo.rows, "it was asked"
+
+
+def test_a_row_is_a_value_that_crosses_a_process_boundary(tiny: Callable[..., str]) -> None:
+    echo = Echo()
+    sampling = hs.Sampling(max_tokens=6, temperature=0.8, repetition_penalty=1.2, logit_bias={3: 1.0}, seed=4)
+    hs.load(tiny("llama"), echo, dtype="float32", max_length=128, pacing="fixed").generate([5, 6, 7], sampling)
+    for row in echo.rows:
+        sent = pickle.loads(pickle.dumps(row))
+        assert (sent.tokens, sent.budget, sent.noise, sent.sampling) == (row.tokens, row.budget, row.noise, sampling)
+    assert [len(row.tokens) for row in echo.rows] == sorted({len(row.tokens) for row in echo.rows}), (
+        "a row keeps the tokens of its own step"
+    )
+
+
+@pytest.mark.parametrize("drafter", [3, Echo, object(), ["ngram", 3.5], [], ["ngram", "ngram"], [Echo(), Echo()]])
+def test_what_is_no_drafter_is_refused(drafter: object, tiny: Callable[..., str]) -> None:
+    with pytest.raises(hs.errors.InvalidOption):
+        hs.load(tiny("llama"), drafter)  # type: ignore[arg-type]
+
+
+def test_unknown_options_are_refused_before_anything_is_read(tiny: Callable[..., str]) -> None:
+    with pytest.raises(hs.errors.InvalidOption, match="drafer") as caught:
+        hs.load(tiny("llama"), drafer="ngram")
+    assert "drafter" in caught.value.hint
+    with pytest.raises(hs.errors.InvalidOption, match="max_lenght"):
+        hs.Target(tiny("llama"), max_lenght=64)
+    target = hs.Target(tiny("llama"), dtype="float32")
+    with pytest.raises(hs.errors.InvalidOption, match="pacin"):
+        target.engine("ngram", pacin="fixed")
+    with pytest.raises(hs.errors.InvalidOption, match="does not exist"):
+        target.engine("ngram", pacing="brisk")
+
+
+def test_a_prompt_can_be_encoded_without_a_request(tiny: Callable[..., str]) -> None:
+    engine = hs.load(tiny("llama"), "ngram", dtype="float32", max_length=32)
+    events: list[hs.Step] = []
+    engine.subscribe(events.append)
+    assert engine.encode([3, 4, 5]) == (3, 4, 5)
+    with pytest.raises(hs.errors.InvalidPrompt):
+        engine.encode([])
+    with pytest.raises(hs.errors.ContextExceeded):
+        engine.encode([3] * 32)
+    assert events == []
+    assert not engine.scheduler.requests()
