@@ -150,4 +150,4 @@ def test_load_measures_where_there_is_something_to_decide(
 def test_an_unknown_pacing_is_refused(pacing: Any, tiny: Callable[..., str]) -> None:
     with pytest.raises(InvalidOption, match="pacing") as caught:
         hs.load(tiny("llama"), "ngram", pacing=pacing)
-    assert "'adaptive', 'fixed'" in caught.value.hint
+    assert "'adaptive' or 'fixed'" in caught.value.hint

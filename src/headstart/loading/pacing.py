@@ -32,7 +32,7 @@ def make_pacing(
     if not isinstance(pacing, str):
         if not callable(getattr(pacing, "plan", None)):
             raise InvalidOption(
-                f"pacing={pacing!r} does not exist", hint="it is one of 'adaptive', 'fixed', or a Pacing object"
+                f"pacing={pacing!r} does not exist", hint="it is 'adaptive' or 'fixed', or a Pacing object"
             )
         return pacing
     if not drafter.parts or pacing == "fixed" or k == 0:
