@@ -160,10 +160,10 @@ class Group:
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand."""
-        if verdict.place is not None and len(budgets) == 1:
+        if len(budgets) > 1 and any(budget.nodes for budget in budgets):
+            return min(HOLDING.most_steps, len(budgets) // HOLDING.rows_per_step)
+        if verdict.place is not None or budgets[0].nodes:
             return 0
-        if any(budget.nodes for budget in budgets):
-            return min(HOLDING.most_steps, len(budgets) // HOLDING.rows_per_step) if len(budgets) > 1 else 0
         if math.isinf(verdict.due_steps):
             return HOLDING.hopeless_steps
         due = int(verdict.due_steps) - 1  # the step that asks counts, too
