@@ -8,9 +8,8 @@ from support.training_models import tiny_llama
 
 from headstart.training.acceptance import (
     acceptance_rates,
-    accepted_at_depth,
     accepted_in_passes,
-    accepted_length,
+    chain_rates,
     measure,
 )
 
@@ -45,9 +44,9 @@ def test_a_model_accepts_itself() -> None:
 def test_accepted_length_counts_runs_from_every_position() -> None:
     rates = torch.tensor([[1.0, 1.0, 0.0, 1.0, 1.0]])
     # runs of at most 2 beginning at positions 0..3: 2, 1, 0, 2
-    assert accepted_length(rates, 2) == pytest.approx(5 / 4)
+    assert sum(accepted_in_passes([chain_rates(rates[0], 2)])) == pytest.approx(5 / 4)
     constant = torch.full((1, 50), 0.8)
-    assert accepted_length(constant, 4) == pytest.approx(0.8 + 0.8**2 + 0.8**3 + 0.8**4)
+    assert sum(accepted_in_passes([chain_rates(constant[0], 4)])) == pytest.approx(0.8 + 0.8**2 + 0.8**3 + 0.8**4)
 
 
 def test_temperature_zero_is_agreement_of_the_likeliest() -> None:
@@ -61,4 +60,4 @@ def test_depths_of_passes_with_rates_of_their_own() -> None:
     assert accepted_in_passes([[first, second]]) == pytest.approx((0.5, 1 / 3))
     assert accepted_in_passes([[first, second], [first, second]]) == pytest.approx((0.5, 1 / 3))
     rates = torch.tensor([[0.5, 0.25, 1.0]])
-    assert accepted_at_depth(rates, 2) == pytest.approx((0.375, 0.1875))
+    assert accepted_in_passes([chain_rates(rates[0], 2)]) == pytest.approx((0.375, 0.1875))

@@ -115,14 +115,14 @@ def test_resume_equals_a_run_never_stopped(medusa: MedusaTraining, tmp_path: Pat
 def test_the_engine_drafts_what_the_trained_heads_say(medusa: MedusaTraining) -> None:
     """Of the very module that was trained, on the states of transformers' own model."""
     made: list[MedusaStudent] = []
-    keep = MedusaStudent.round
+    keep = MedusaStudent.write
 
-    def round_(self: MedusaStudent) -> None:
-        keep(self)
+    def write(self: MedusaStudent, folder: Path) -> None:
+        keep(self, folder)
         made.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MedusaStudent, "round", round_)
+        patch.setattr(MedusaStudent, "write", write)
         result = train_medusa(replace(medusa, steps=40))
     (trained,) = made
     model = AutoModelForCausalLM.from_pretrained(medusa.target, dtype=torch.float32)

@@ -36,8 +36,8 @@ def test_too_little_text_is_refused() -> None:
 
 def test_each_epoch_sees_every_window_once_in_another_order() -> None:
     packed = torch.arange(12, dtype=torch.int32)[:, None]
-    seen = torch.cat([windows.batch(packed, step, 4, seed=1) for step in range(6)]).flatten().tolist()
+    seen = torch.cat([packed[windows.picks(12, step, 4, seed=1)] for step in range(6)]).flatten().tolist()
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12))
     assert seen[:12] != seen[12:]
-    assert windows.batch(packed, 5, 4, seed=1).flatten().tolist() == seen[20:]
-    assert windows.batch(packed, 0, 4, seed=2).flatten().tolist() != seen[:4]
+    assert packed[windows.picks(12, 5, 4, seed=1)].flatten().tolist() == seen[20:]
+    assert packed[windows.picks(12, 0, 4, seed=2)].flatten().tolist() != seen[:4]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 TEMPERATURES = (0.0, 0.7, 1.0)
@@ -18,10 +19,15 @@ DRAFT_LENGTH = 4
 class Acceptance:
     """Means over held-out positions, the text being given (teacher forcing).
 
-    rate: temperature -> mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
-    positions where the two likeliest tokens are the same. length: temperature -> expected number of accepted tokens
-    out of K = 4. reached: temperature -> the chance that the first, second, ... of them is accepted with all before
-    it, which add up to length. kl, target_nats, draft_nats: nats per token.
+    rate: temperature -> the mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
+        positions where the two likeliest tokens are the same.
+    length: temperature -> the expected number of accepted tokens out of K = 4.
+    kl: KL(p||q) in nats per token.
+    target_nats: cross-entropy of the text under the target, in nats per token.
+    draft_nats: cross-entropy of the text under the draft, in nats per token.
+    tokens: tokens that were measured on.
+    reached: temperature -> the chances that the first, second, ... token is accepted together with all before it;
+        they add up to `length`.
     """
 
     rate: dict[str, float]
@@ -36,23 +42,62 @@ class Acceptance:
         return asdict(self)
 
 
-def accepted_length(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> float:
-    """Expected accepted tokens of a chain of K drafts, from the rate at each position [windows, positions]."""
-    return sum(accepted_at_depth(rates, draft_length))
+class Tally:
+    """What is summed over held-out windows, and the `Acceptance` it comes to."""
+
+    def __init__(self) -> None:
+        self._passes: dict[float, list[list[Tensor]]] = {t: [] for t in TEMPERATURES}
+        self._kl = self._target_nats = self._draft_nats = 0.0
+
+    def add(
+        self,
+        log_p: Tensor,
+        log_q: Tensor,
+        rates: Callable[[float], list[Tensor]],
+        *,
+        target_nats: Tensor,
+        draft_nats: Tensor,
+    ) -> None:
+        """Add one window.
+
+        log_p, log_q: the two laws of the first draft token at each position, [T, tokens both know].
+        rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
+        target_nats, draft_nats: mean cross-entropies of the window's text.
+        """
+        for temperature, passes in self._passes.items():
+            passes.append(rates(temperature))
+        self._kl += (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()
+        self._target_nats += target_nats.item()
+        self._draft_nats += draft_nats.item()
+
+    def result(self, windows: Tensor) -> Acceptance:
+        """The means over these windows [n, length], all of which have been added."""
+        count = len(windows)
+        reached = {f"{t:g}": accepted_in_passes(passes) for t, passes in self._passes.items()}
+        return Acceptance(
+            rate={
+                f"{t:g}": torch.cat([each[0] for each in passes]).mean().item() for t, passes in self._passes.items()
+            },
+            length={t: sum(depths) for t, depths in reached.items()},
+            kl=self._kl / count if math.isfinite(self._kl) else math.nan,
+            target_nats=self._target_nats / count,
+            draft_nats=self._draft_nats / count,
+            tokens=windows.numel(),
+            reached=reached,
+        )
 
 
-def accepted_at_depth(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> tuple[float, ...]:
-    """Chance that the k-th draft token is accepted, k = 1..K, from the rate at each position [windows, positions].
-
-    mean_t prod_{i<k} rate_{t+i}: it counts only if all before it were accepted.
-    """
-    reach = rates.shape[1] - draft_length + 1
-    return accepted_in_passes([[row[k : k + reach] for k in range(draft_length)] for row in rates])
+def chain_rates(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> list[Tensor]:
+    """K passes of one window, where the rate [T] at a position is the same however a chain came to it."""
+    return [rates[k:] for k in range(draft_length)]
 
 
 def accepted_in_passes(rates: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
-    """The same for a head whose k-th guess has rates of its own: for each window, those of K passes by the row [T_k]
-    that the chain began at, T_1 >= T_2 >= ..."""
+    """The chance that the k-th draft token is accepted together with all before it, k = 1..K.
+
+    rates: for each window the acceptance rates of K passes, by the row [T_k] that the chain began at, with
+    T_1 >= T_2 >= ... Chains that do not reach the last pass are left out.
+    """
     chances = [torch.stack([r[: len(passes[-1])] for r in passes]).cumprod(0) for passes in rates]
     return tuple(torch.cat(chances, dim=1).mean(1).tolist())
 
@@ -67,36 +112,23 @@ def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: f
 
 
 @torch.no_grad()
-def measure(target: Any, draft: Any, windows: Tensor, temperatures: Sequence[float] = TEMPERATURES) -> Acceptance:
+def measure(target: Any, draft: Any, windows: Tensor) -> Acceptance:
     """Compare the two models on windows [n, length], one at a time.
 
-    The first position is left out: after a single token the laws say little about a real text.
+    The first position is left out: after a single token the laws are unlike those of a real text.
     """
     device = next(draft.parameters()).device
-    rates: dict[str, list[Tensor]] = {f"{t:g}": [] for t in temperatures}
-    kl = target_nats = draft_nats = 0.0
+    tally = Tally()
     for window in windows:
         ids = window.long()[None].to(device)
-        p_logits = target(ids, use_cache=False).logits[0, 1:].float()
-        q_logits = draft(ids, use_cache=False).logits[0, 1:].float()
-        for temperature in temperatures:
-            rates[f"{temperature:g}"].append(acceptance_rates(p_logits, q_logits, temperature))
-        log_p, log_q = p_logits.log_softmax(-1), q_logits.log_softmax(-1)
-        kl += (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()
-        labels = ids[0, 2:, None]
-        target_nats -= log_p[:-1].gather(1, labels).mean().item()
-        draft_nats -= log_q[:-1].gather(1, labels).mean().item()
-    stacked = {t: torch.stack(found) for t, found in rates.items()}
-    reached = {t: accepted_at_depth(found) for t, found in stacked.items()}
-    count = len(windows)
-    if not math.isfinite(kl):
-        kl = math.nan
-    return Acceptance(
-        rate={t: found.mean().item() for t, found in stacked.items()},
-        length={t: sum(depths) for t, depths in reached.items()},
-        kl=kl / count,
-        target_nats=target_nats / count,
-        draft_nats=draft_nats / count,
-        tokens=windows.numel(),
-        reached=reached,
-    )
+        p, q = (model(ids, use_cache=False).logits[0, 1:].float() for model in (target, draft))
+        log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
+        labels = ids[0, 2:]
+        tally.add(
+            log_p,
+            log_q,
+            lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
+            target_nats=F.nll_loss(log_p[:-1], labels),
+            draft_nats=F.nll_loss(log_q[:-1], labels),
+        )
+    return tally.result(windows)

@@ -53,7 +53,7 @@ def save(folder: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], s
     """Write one checkpoint (groups of tensors by name, and plain values), then remove the older ones.
 
     Raises:
-        TrainingFailed: it could not be written, for want of room say; the one before is still there.
+        TrainingFailed: it could not be written, for example for want of room; the one before is still there.
     """
     final, partial = folder / f"{PREFIX}{step:08d}", folder / f"partial-{step:08d}"
     for left in folder.glob("partial-*"):

@@ -37,28 +37,25 @@ class DraftStudent:
         target = material.target
         shape = student.full_shape(options.shape, target.config)
         draft = student.build(shape, target, init=options.init, seed=options.seed)
-        self.draft: LlamaForCausalLM = draft.to(material.device, material.dtype)
+        self.module: LlamaForCausalLM = draft.to(material.device, material.dtype)
+        self.named_parameters = self.module.named_parameters
         self.logits_per_token: int = draft.config.vocab_size
-        self.named_parameters = self.draft.named_parameters
         self._target, self._tokenizer = target, material.tokenizer
         self._tv_weight = options.tv_weight
 
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
         """The divergence of the draft's law from the target's, mean over all positions."""
-        self.draft.train()
+        self.module.train()
         with torch.no_grad():
             theirs = self._target(ids, use_cache=False).logits.flatten(0, 1)
-        ours = self.draft(ids, use_cache=False).logits.flatten(0, 1)
+        ours = self.module(ids, use_cache=False).logits.flatten(0, 1)
         return divergence(theirs, ours, self._tv_weight)
 
     def measure(self, heldout: Tensor) -> Acceptance:
-        return measure(self._target, self.draft.eval(), heldout)
-
-    def round(self) -> None:
-        self.draft.to(torch.bfloat16).to(self._target.dtype)
+        return measure(self._target, self.module.eval(), heldout)
 
     def write(self, folder: Path) -> None:
-        self.draft.to(torch.bfloat16).save_pretrained(folder)
+        self.module.to(torch.bfloat16).save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
 
     def facts(self) -> dict[str, Any]:

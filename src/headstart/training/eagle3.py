@@ -9,7 +9,6 @@ is the target's law after that token, in logits row t + 1 + i.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats, eagle_start, provenance
-from headstart.training.acceptance import DRAFT_LENGTH, TEMPERATURES, Acceptance, accepted_in_passes
+from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.eagle_head import HeadShape
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import HiddenStore, TargetStates, choose_layers
@@ -38,7 +37,7 @@ def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None)
 
 
 class Eagle3Student:
-    """A head that learns what the target says next, and what it says after the head's own guesses."""
+    """A head that learns the target's next law, and its laws after the head's own guesses."""
 
     kind = "eagle3"
 
@@ -62,8 +61,8 @@ class Eagle3Student:
         head = eagle_start.build(shape, target, self.kept, init=options.init, seed=options.seed)
         if begun is not None:
             eagle_start.go_on(head, begun, self.kept, self.layer_ids)
-        self.head = head.to(material.device, material.dtype)
-        self.named_parameters = self.head.named_parameters
+        self.head = self.module = head.to(material.device, material.dtype)
+        self.named_parameters = self.module.named_parameters
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         # Where each of the target's tokens stands in the draft vocabulary; -1 if it does not
@@ -97,37 +96,25 @@ class Eagle3Student:
         rejected. kl is that of the first pass, both laws over the draft vocabulary; draft_nats is the mean over text
         tokens in that vocabulary.
         """
-        rates: dict[str, list[list[Tensor]]] = {f"{t:g}": [] for t in TEMPERATURES}
-        kl = target_nats = draft_nats = 0.0
+        tally = Tally()
         for window in heldout:
             ids = window.long()[None].to(self._kept.device)
             aux, logits = self._states.read(ids)
             logits = logits[0].float()
             states = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), DRAFT_LENGTH)
             drafts = [self.head.logits(state[0]).float() for state in states]
-            for t in TEMPERATURES:
-                rates[f"{t:g}"].append([self._rates(logits[1 + i :], q, t) for i, q in enumerate(drafts)])
             log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), drafts[0].log_softmax(-1)
-            kl += (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()
             labels = ids[0, 2:]
-            target_nats += F.cross_entropy(logits[1:-1], labels).item()
             places = self._index[labels]
-            if (places >= 0).any():
-                draft_nats -= log_q[:-1][places >= 0].gather(1, places[places >= 0, None]).mean().item()
-        depth = {t: accepted_in_passes(found) for t, found in rates.items()}
-        count = len(heldout)
-        return Acceptance(
-            rate={t: torch.cat([found[0] for found in windows]).mean().item() for t, windows in rates.items()},
-            length={t: sum(reached) for t, reached in depth.items()},
-            kl=kl / count if math.isfinite(kl) else math.nan,
-            target_nats=target_nats / count,
-            draft_nats=draft_nats / count,
-            tokens=heldout.numel(),
-            reached=depth,
-        )
-
-    def round(self) -> None:
-        self.head.to(torch.bfloat16).to(self._target.dtype)
+            known = places >= 0
+            tally.add(
+                log_p,
+                log_q,
+                lambda t, p=logits, qs=drafts: [self._rates(p[1 + i :], q, t) for i, q in enumerate(qs)],  # type: ignore[misc]
+                target_nats=F.cross_entropy(logits[1:-1], labels),
+                draft_nats=F.nll_loss(log_q[:-1][known], places[known]) if known.any() else log_q.new_zeros(()),
+            )
+        return tally.result(heldout)
 
     def write(self, folder: Path) -> None:
         eagle_formats.write(

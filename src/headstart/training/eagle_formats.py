@@ -5,7 +5,7 @@ same tensors as `layers.0.*` beside a nested config, which vLLM loads directly.
 
 Layer ids come in two conventions: as the layers that the states go into ("inputs": 2, L // 2, L - 3), or as those they
 come out of ("outputs": one less). vLLM reads `eagle_aux_hidden_state_layer_ids` as inputs, SGLang reads
-`eagle_config` as outputs; `headstart.layer_ids_are` says it outright.
+`eagle_config` as outputs; `headstart.layer_ids_are` records it.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_n
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         **decoder_config(head, target),
-        "draft_vocab_size": head.shape.draft_vocab,
-        "target_hidden_size": head.shape.hidden,
-        "norm_before_residual": head.shape.norm_before_residual,
+        **_head_config(head),
         "eagle_config": {
             "eagle_aux_hidden_state_layer_ids": [i - 1 for i in layer_ids],
             "use_aux_hidden_state": True,
@@ -87,15 +85,13 @@ def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_n
 def speculators_config(
     head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
 ) -> dict[str, Any]:
-    """The nested form: proposals are taken only if the target would say the same (accept_k 1, no tolerance)."""
+    """The nested form: a proposal is taken only if it is the target's own token (accept_k 1, no tolerance)."""
     return {
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
         "speculators_version": SPECULATORS_VERSION,
         "dtype": "bfloat16",
-        "draft_vocab_size": head.shape.draft_vocab,
-        "target_hidden_size": head.shape.hidden,
-        "norm_before_residual": head.shape.norm_before_residual,
+        **_head_config(head),
         "eagle_aux_hidden_state_layer_ids": list(layer_ids),
         "tie_word_embeddings": False,
         "transformer_layer_config": decoder_config(head, target),
@@ -113,6 +109,15 @@ def speculators_config(
             "verifier": {"name_or_path": target_name, "architectures": target.architectures or []},
         },
         "headstart": {"layer_ids": list(layer_ids), "layer_ids_are": "inputs", "version": version("headstart")},
+    }
+
+
+def _head_config(head: EagleHead) -> dict[str, Any]:
+    """What both forms record of a head beside its layer."""
+    return {
+        "draft_vocab_size": head.shape.draft_vocab,
+        "target_hidden_size": head.shape.hidden,
+        "norm_before_residual": head.shape.norm_before_residual,
     }
 
 

@@ -37,7 +37,7 @@ class HeadShape:
 
     @classmethod
     def of(cls, config: Any, draft_vocab: int, *, norm_before_residual: bool = False) -> HeadShape:
-        """From the target's config; what it does not say is taken as Llama's."""
+        """From the target's config; what it leaves out is taken as Llama's."""
         text = config.get_text_config()
         hidden, heads = int(text.hidden_size), int(text.num_attention_heads)
         rope = getattr(text, "rope_parameters", None) or {}
@@ -76,7 +76,7 @@ class EagleHead(nn.Module):
         """The head's states at each pass of the training-time test, before the final norm.
 
         aux [B, T, 3d]: the target's states at positions 0..T-1. embedded [B, T, d]: embeddings of the tokens at 1..T.
-        Pass i gives [B, T - i, d]: row t has read the token at t + 1 + i and speaks of the one after it.
+        Pass i gives [B, T - i, d]: row t has read the token at t + 1 + i and predicts the one after it.
         """
         length = aux.shape[1]
         cos, sin = rotation(length + 1, self.shape, aux.device, aux.dtype)

@@ -66,7 +66,7 @@ def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
     """`shape` with the sizes of a trained head.
 
     Raises:
-        UnsupportedModel: it is of a kind that cannot be trained here; the message says which.
+        UnsupportedModel: it is of a kind that cannot be trained here; the message names it.
     """
     config = begun.config
     rope = dict(config.rope.rope_parameters or {})

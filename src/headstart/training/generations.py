@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from headstart.files import replacing
 from headstart.training import checkpoint
 from headstart.training.options import Training
 from headstart.training.sources import Document
@@ -93,10 +94,8 @@ def _continue(target: Any, asked: list[list[int]], tokens: int, temperature: flo
 
 def _store(file: Path, texts: list[list[int]]) -> None:
     flat = torch.tensor([token for text in texts for token in text], dtype=torch.int32)
-    partial = file.with_suffix(".partial")
-    with checkpoint.writing(partial, checkpoints=file.parent):
+    with checkpoint.writing(file, checkpoints=file.parent), replacing(file) as partial:
         save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts])}, partial)
-    partial.rename(file)
 
 
 def _restore(file: Path) -> list[list[int]]:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from headstart.errors import InvalidOption, TrainingFailed
+from headstart.loading.checkpoint import Checkpoint, find_device
 from headstart.model import loading
-from headstart.model.tokens.tokenizers import load_tokenizer
 from headstart.training import checkpoint, generations, output, provenance, sources, windows
 from headstart.training.acceptance import Acceptance
 from headstart.training.optimiser import Optimiser
@@ -34,7 +34,7 @@ Stage = Literal["reading", "generating", "training", "measuring", "done"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an observer is told: after every step, and when the stage changes."""
+    """What an observer is given after every step, and when the stage changes."""
 
     stage: Stage
     progress: float
@@ -65,14 +65,18 @@ Observer = Callable[[Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a student is made from: the frozen target, its tokenizer, and the windows [n, length] of both kinds."""
+    """What a student is made from."""
 
     target: Any
+    """The frozen target, a model of transformers."""
     tokenizer: Any
     train: Tensor
+    """Windows [n, length] to learn from."""
     heldout: Tensor
+    """Windows [n, length] to measure on."""
     device: torch.device
     dtype: torch.dtype
+    """Of the student's weights during training."""
 
 
 class Student(Protocol):
@@ -84,6 +88,10 @@ class Student(Protocol):
     logits_per_token: int
     """Logits held at once for each token of a window, which bounds the windows of a micro-batch."""
 
+    @property
+    def module(self) -> nn.Module:
+        """What is trained."""
+
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """What the optimiser updates."""
 
@@ -93,14 +101,11 @@ class Student(Protocol):
     def measure(self, heldout: Tensor) -> Acceptance:
         """How often its drafts would be accepted on windows [n, length]."""
 
-    def round(self) -> None:
-        """Round the weights as they will be stored: the end of training."""
-
     def write(self, folder: Path) -> None:
         """Write its files into an empty directory."""
 
     def facts(self) -> dict[str, Any]:
-        """What the provenance should say beside the options."""
+        """What the provenance records beside the options."""
 
 
 Maker = Callable[[Material], Student]
@@ -117,7 +122,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
     """
     output.refuse_occupied(options)
     observe(Report("reading", 0.0))
-    device = torch.device(options.device if options.device != "auto" else _best_device())
+    device = find_device(options.device)
     target, tokenizer = load_target(options, device)
     corpus = sources.read(options.data)
     learnt, heldout = _windows(options, target, tokenizer, corpus, observe)
@@ -126,7 +131,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
     run = Run.start(options, student, device)
     resumed = run.step
     _steps(run, learnt, heldout, observe)
-    student.round()  # as it will be stored, and then measured
+    student.module.to(torch.bfloat16).to(target.dtype)  # rounded as it will be stored, and then measured
     acceptance = student.measure(heldout)
     record = provenance.describe(
         options,
@@ -162,9 +167,8 @@ class Run:
     @classmethod
     def start(cls, options: Training, student: Student, device: torch.device) -> Run:
         """A new run, or the one that a checkpoint in the output directory belongs to."""
-        optimiser = Optimiser(
-            student.named_parameters(), matrix_rate=options.matrix_rate, other_rate=options.other_rate
-        )
+        parameters = student.named_parameters()
+        optimiser = Optimiser(parameters, matrix_rate=options.matrix_rate, other_rate=options.other_rate)
         run = cls(options, student, optimiser, Budget(options.steps, options.minutes), Clock(), device)
         if found := checkpoint.latest(options.folder / "checkpoints"):
             optimiser.load(found.tensors("optimiser"))
@@ -225,22 +229,20 @@ def _backward(run: Run, ids: Tensor, places: Tensor) -> float:
 
 def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
     """The target, frozen, and its tokenizer."""
-    source = loading.resolve(options.target, "target")
-    config = loading.load_config(source, trust_remote_code=False)
-    limit = loading.context_limit(config)
+    found = Checkpoint(options.target, "target", device=device)
+    limit = loading.context_limit(found.config)
     if options.sequence_length > limit:
         raise InvalidOption(
             f"sequence_length={options.sequence_length} is longer than the target's context of {limit}",
             hint=f"use {limit} or less",
         )
-    tokenizer = load_tokenizer(source, trust_remote_code=False)
-    if tokenizer is None:
-        raise InvalidOption(f"{source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
-    with loading.reading(source):
+    if found.tokenizer is None:
+        raise InvalidOption(f"{found.source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
+    with loading.reading(found.source):
         target = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=dtype_of(options, device), use_safetensors=True
+            found.source, config=found.config, dtype=dtype_of(options, device), use_safetensors=True
         )
-    return target.to(device).eval().requires_grad_(False), tokenizer
+    return target.to(device).eval().requires_grad_(False), found.tokenizer
 
 
 def _windows(
@@ -271,10 +273,6 @@ def _prompts(heldout: Tensor) -> tuple[tuple[int, ...], ...]:
     """The first half of a few windows."""
     begun = heldout[:PROMPTS, : min(PROMPT_TOKENS, heldout.shape[1] // 2)]
     return tuple(tuple(row) for row in begun.tolist())
-
-
-def _best_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def dtype_of(options: Training, device: torch.device) -> torch.dtype:

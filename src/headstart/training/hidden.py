@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.files import replacing
 from headstart.model.heads.eagle_checkpoint import default_layer_ids
 
 GIGABYTE = 1e9
@@ -54,7 +55,7 @@ class TargetStates:
     def read(self, ids: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The chosen states [n, length, 3d] and the logits [n, length, V] of windows ids [n, length].
 
-        `places` [n] says which of the training windows they are; without it nothing is looked up or kept.
+        `places` [n] are their numbers among the training windows; without it nothing is looked up or kept.
         """
         if self._store is None or places is None:
             out = self._target(ids, output_hidden_states=True, use_cache=False)
@@ -91,8 +92,8 @@ class TargetStates:
 class HiddenStore:
     """States of windows on disk, up to so many gigabytes: a safetensors shard for each batch that was computed.
 
-    A shard is written under another name and renamed, so that a kill leaves whole shards alone. Where the limit or
-    the disk is reached, nothing more is kept: the rest is computed whenever it is needed.
+    A kill leaves whole shards alone. Where the limit or the disk is reached, nothing more is kept, and the rest is
+    computed whenever it is needed.
     """
 
     def __init__(self, folder: Path, gigabytes: float) -> None:
@@ -124,14 +125,12 @@ class HiddenStore:
         if self._used + size > self._limit:
             return
         shard = self._folder / f"{min(states):08d}.safetensors"
-        partial = shard.with_suffix(".partial")
         try:
-            save_file({str(w): t.cpu().contiguous() for w, t in states.items()}, partial)
-        except (OSError, SafetensorError):
-            partial.unlink(missing_ok=True)  # a full disk, most likely: what is on it already stays
+            with replacing(shard) as partial:
+                save_file({str(w): t.cpu().contiguous() for w, t in states.items()}, partial)
+        except (OSError, SafetensorError):  # a full disk, most likely: what is on it already stays
             self._limit = self._used
             return
-        partial.rename(shard)
         self._note(shard)
 
     def _note(self, shard: Path) -> None:

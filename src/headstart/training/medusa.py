@@ -1,19 +1,19 @@
 """`train_medusa`: train Medusa heads for a target (arXiv:2401.10774).
 
 The target reads windows of text once; each head guesses from its last hidden states, and its law is pulled towards the
-target's at the place it speaks of. The target stays as it is, and no head needs another: heads are cheap to train.
+target's at the position that it predicts. The target is frozen, and no head needs another: heads are cheap to train.
 
 Heads begin as linear forecasts: the target's output matrix times the best linear guess of the state k + 1 places on,
-found by least squares. That is far better than the output matrix itself, which says what comes next, and costs seconds.
+found by least squares. That is far better than the output matrix itself, which predicts the next token, and costs
+seconds.
 
-Alignment: the state at t gives the token at t + 1 by the target's own head. Head k (from 0) speaks of the token at
+Alignment: the state at t gives the token at t + 1 by the target's own head. Head k (from 0) predicts the token at
 t + 2 + k, and its label is the target's law of that token, in logits row t + 1 + k, the text in between being given.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from headstart.drafters.growing.ranked import WIDTH, Place, grow
 from headstart.errors import UnsupportedModel
-from headstart.training.acceptance import DRAFT_LENGTH, TEMPERATURES, Acceptance, accepted_in_passes
+from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import TargetStates
 from headstart.training.objective import head_divergence
@@ -107,7 +107,7 @@ def forecasts(states: Iterable[Tensor], heads: int) -> list[Tensor]:
 
 
 class MedusaStudent:
-    """Heads that learn what the target will say after what it says next."""
+    """Heads that learn the target's laws of the tokens after the next one."""
 
     kind = "medusa"
 
@@ -128,7 +128,7 @@ class MedusaStudent:
         else:
             torch.manual_seed(options.seed)
             matrices = [torch.randn(matrix.shape) * matrix.shape[1] ** -0.5 for _ in range(options.heads)]
-        self.heads = make_heads(matrices, options.blocks).to(material.device, material.dtype)
+        self.module = self.heads = make_heads(matrices, options.blocks).to(material.device, material.dtype)
         self._facts: dict[str, Any] = {}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -145,7 +145,7 @@ class MedusaStudent:
 
     def _each(self) -> Iterator[Head]:
         for head in self.heads:
-            assert isinstance(head, Head), "as made"
+            assert isinstance(head, Head), "the list holds heads alone"
             yield head
 
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
@@ -171,8 +171,7 @@ class MedusaStudent:
         is the target's probability of it. kl and draft_nats are those of the first head. Beside it, what the
         checkpoint records: how often each rank is right at temperature 0, and how long the trees made of that are.
         """
-        rates: dict[str, list[list[Tensor]]] = {f"{t:g}": [] for t in TEMPERATURES}
-        kl = target_nats = draft_nats = 0.0
+        tally = Tally()
         found: list[Tensor] = []
         for window in heldout:
             ids = window.long()[None].to(self._device)
@@ -181,29 +180,18 @@ class MedusaStudent:
             ours = [head(states).float() for head in self._each()]
             # Head k at state t against logits row t + 1 + k, for t = 1, 2, ...
             aimed = [(theirs[2 + k :], q[1 : len(q) - 1 - k]) for k, q in enumerate(ours)]
-            for t in TEMPERATURES:
-                rates[f"{t:g}"].append([_chances(p, q, t) for p, q in aimed[:DRAFT_LENGTH]])
             found.append(ranks(aimed))
             log_p, log_q = (x.log_softmax(-1) for x in aimed[0])
-            kl += (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()
-            labels = ids[0, 3:, None]
-            target_nats -= log_p[:-1].gather(1, labels).mean().item()
-            draft_nats -= log_q[:-1].gather(1, labels).mean().item()
+            labels = ids[0, 3:]
+            tally.add(
+                log_p,
+                log_q,
+                lambda t, passes=aimed[:DRAFT_LENGTH]: [_chances(p, q, t) for p, q in passes],  # type: ignore[misc]
+                target_nats=F.nll_loss(log_p[:-1], labels),
+                draft_nats=F.nll_loss(log_q[:-1], labels),
+            )
         self._facts = _trees(torch.cat(found, dim=1), min(WIDTH, self.logits_per_token))
-        reached = {t: accepted_in_passes(passes) for t, passes in rates.items()}
-        count = len(heldout)
-        return Acceptance(
-            rate={t: torch.cat([passes[0] for passes in windows]).mean().item() for t, windows in rates.items()},
-            length={t: sum(depths) for t, depths in reached.items()},
-            kl=kl / count if math.isfinite(kl) else math.nan,
-            target_nats=target_nats / count,
-            draft_nats=draft_nats / count,
-            tokens=heldout.numel(),
-            reached=reached,
-        )
-
-    def round(self) -> None:
-        self.heads.to(torch.bfloat16).to(self._target.dtype)
+        return tally.result(heldout)
 
     def write(self, folder: Path) -> None:
         tensors = {name: tensor.to(torch.bfloat16).cpu() for name, tensor in self.heads.state_dict().items()}

@@ -36,9 +36,9 @@ class _Divergence(torch.autograd.Function):
         chunk = max(1, CHUNK_ELEMENTS // width)
         for start in range(0, rows, chunk):
             part = slice(start, start + chunk)
-            loss, slope = _rows(target_logits[part], draft_logits[part], tv_weight)
-            total += loss
-            gradient[part] = slope.div_(rows)
+            losses, slope = _rows(target_logits[part], draft_logits[None, part].float(), tv_weight)
+            total += losses.sum()
+            gradient[part] = slope[0].div_(rows)
         ctx.save_for_backward(gradient)
         return total / max(1, rows)
 
@@ -46,23 +46,6 @@ class _Divergence(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[None, Tensor, None]:
         (gradient,) = ctx.saved_tensors
         return None, gradient * grad_output, None
-
-
-def _rows(target_logits: Tensor, draft_logits: Tensor, tv_weight: float) -> tuple[Tensor, Tensor]:
-    """Summed loss of these rows, and its gradient in the draft's logits z.
-
-    dKL/dz = q - p. With m = [q < p]: dTV/dz_j = -q_j (m_j - sum_i q_i m_i).
-    """
-    log_p = target_logits.float().log_softmax(-1)
-    log_q = draft_logits.float().log_softmax(-1)
-    p, q = log_p.exp(), log_q.exp()
-    loss = (1 - tv_weight) * log_p.sub_(log_q).mul_(p).sum()
-    slope = (q - p).mul_(1 - tv_weight)
-    if tv_weight:
-        below = (q < p).float()
-        loss = loss + tv_weight * (len(p) - torch.minimum(p, q).sum())
-        slope -= tv_weight * q * (below - (q * below).sum(-1, keepdim=True))
-    return loss, slope
 
 
 def head_divergence(
@@ -92,7 +75,7 @@ class _HeadDivergence(torch.autograd.Function):
             part = slice(start, start + chunk)
             state = states[:, part].flatten(0, 1)
             logits = (state @ matrix.T).float().view(len(weights), -1, width)
-            losses, slope = _guesses(theirs[part], logits, tv_weight)
+            losses, slope = _rows(theirs[part], logits, tv_weight)
             total += (losses * shares[..., 0]).sum()
             slope = slope.mul_(shares / rows).to(matrix.dtype).flatten(0, 1)
             state_gradient[:, part] = (slope @ matrix).view(len(weights), -1, matrix.shape[1])
@@ -106,11 +89,14 @@ class _HeadDivergence(torch.autograd.Function):
         return None, state_gradient * grad_output, matrix_gradient * grad_output, None, None
 
 
-def _guesses(theirs: Tensor, logits: Tensor, tv_weight: float) -> tuple[Tensor, Tensor]:
-    """Losses [passes, rows] and their gradient in the logits [passes, rows, V], which are overwritten."""
+def _rows(theirs: Tensor, logits: Tensor, tv_weight: float) -> tuple[Tensor, Tensor]:
+    """Losses [passes, rows] and their gradient in the draft's logits z [passes, rows, V].
+
+    theirs [rows, V]: the target's logits. dKL/dz = q - p. With m = [q < p]: dTV/dz_j = -q_j (m_j - sum_i q_i m_i).
+    """
     log_p = theirs.float().log_softmax(-1)
     p = log_p.exp()
-    log_q = logits.sub_(logits.logsumexp(-1, keepdim=True))
+    log_q = logits.log_softmax(-1)
     losses = (1 - tv_weight) * ((p * log_p).sum(-1) - torch.linalg.vecdot(p, log_q))
     q = log_q.exp_()
     slope = q - p

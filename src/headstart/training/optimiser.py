@@ -3,6 +3,8 @@
 Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers") replaces a matrix's momentum by the nearest
 semi-orthogonal matrix, found with five Newton-Schulz steps. Weights may live in bfloat16: each update is made on a
 float32 master and then rounded into the weight, so that small updates are not lost.
+
+torch.optim.Muon keeps no masters, and orthogonalises one matrix at a time.
 """
 
 from collections import defaultdict
@@ -11,6 +13,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
+MOMENTUM = 0.95
+BETAS = (0.9, 0.95)
 QUINTIC = (3.4445, -4.7750, 2.0315)  # the coefficients of the paper: fast, and only roughly orthogonal
 
 
@@ -39,13 +43,9 @@ class Optimiser:
         *,
         matrix_rate: float = 0.02,
         other_rate: float = 3e-3,
-        momentum: float = 0.95,
-        betas: tuple[float, float] = (0.9, 0.95),
-        decay: float = 0.0,
     ) -> None:
         self.parameters = dict(parameters)
         self.matrix_rate, self.other_rate = matrix_rate, other_rate
-        self.momentum, self.betas, self.decay = momentum, betas, decay
         self.steps = 0
         self.masters = {name: p.detach().float().clone() for name, p in self.parameters.items()}
         self.first = {name: torch.zeros_like(m) for name, m in self.masters.items()}
@@ -76,22 +76,20 @@ class Optimiser:
         directions = []
         for name in names:
             gradient = self._gradient(name)
-            self.first[name].lerp_(gradient, 1 - self.momentum)
-            directions.append(gradient.lerp(self.first[name], self.momentum))  # Nesterov
+            self.first[name].lerp_(gradient, 1 - MOMENTUM)
+            directions.append(gradient.lerp(self.first[name], MOMENTUM))  # Nesterov
         updates = orthogonalise(torch.stack(directions)).float()
         rows, columns = updates.shape[-2:]
         scale = max(1.0, rows / columns) ** 0.5
         for name, update in zip(names, updates, strict=True):
-            self.masters[name].mul_(1 - rate * self.decay).add_(update, alpha=-rate * scale)
+            self.masters[name].add_(update, alpha=-rate * scale)
 
     def _adamw(self, name: str, rate: float) -> None:
-        """Kingma and Ba 2015, with bias correction; decay only on matrices (embeddings)."""
-        gradient, (b1, b2) = self._gradient(name), self.betas
+        """Kingma and Ba 2015, with bias correction and without weight decay."""
+        gradient, (b1, b2) = self._gradient(name), BETAS
         first = self.first[name].lerp_(gradient, 1 - b1)
         second = self.second[name].lerp_(gradient.square(), 1 - b2)
         update = (first / (1 - b1**self.steps)) / ((second / (1 - b2**self.steps)).sqrt() + 1e-8)
-        if update.ndim == 2:
-            self.masters[name].mul_(1 - rate * self.decay)
         self.masters[name].add_(update, alpha=-rate)
 
     def tensors(self) -> dict[str, Tensor]:

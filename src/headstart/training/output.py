@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import TrainingFailed
+from headstart.files import replacing
 from headstart.training import checkpoint, provenance
 from headstart.training.options import Training
 
@@ -31,12 +32,10 @@ def refuse_occupied(options: Training) -> None:
 
 
 def claim(options: Training) -> None:
-    """Leave a note in the directory of whose it is, before anything else is written there."""
+    """Record in the directory whose it is, before anything else is written there."""
     folder = options.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / (NOTE + ".partial")
-    partial.write_text(json.dumps(options.identity(), indent=2) + "\n")
-    partial.rename(folder / NOTE)
+    with replacing(folder / NOTE) as partial:
+        partial.write_text(json.dumps(options.identity(), indent=2) + "\n")
 
 
 def finish(folder: Path, write: Callable[[Path], None], record: dict[str, Any]) -> None:

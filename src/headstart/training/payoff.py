@@ -1,4 +1,4 @@
-"""What a trained drafter is worth: the speedup that its held-out acceptance promises, and the one that the engine has.
+"""The speedup of a trained drafter: what its held-out acceptance promises, and what the engine measures.
 
 The promise is (accepted in a row + 1) * (seconds of a plain token) / (seconds of a round of K guesses), where the
 acceptance is the one found on held-out text at temperature 0 and both times are measured; the speedup is the ratio of
@@ -23,8 +23,17 @@ NEW_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """predicted, measured: speedups over plain decoding at batch 1, greedy. tokens_per_round: predicted and measured.
-    plain_rate, drafted_rate: tokens per second. k: guesses in a row."""
+    """Speedups over plain decoding at batch 1, greedy.
+
+    predicted: from the held-out acceptance.
+    measured: by the engine.
+    predicted_tokens_per_round: from the held-out acceptance.
+    tokens_per_round: as measured.
+    plain_rate: tokens per second without the drafter.
+    drafted_rate: tokens per second with it.
+    k: draft tokens in a row.
+    prompts: how many prompts were continued.
+    """
 
     predicted: float
     measured: float

@@ -21,7 +21,7 @@ SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text, or a conversation that the target is to continue (`turns`: what the user says, in order)."""
+    """A text, or a conversation that the target is to continue (`turns`: the user's messages, in order)."""
 
     text: str = ""
     turns: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -43,11 +44,6 @@ def pack(documents: Iterable[list[int]], length: int, *, what: str) -> Tensor:
     return torch.tensor(windows, dtype=torch.int32)
 
 
-def batch(windows: Tensor, step: int, size: int, seed: int) -> Tensor:
-    """Windows [size, length] (int64) of this step."""
-    return windows[picks(len(windows), step, size, seed)].long()
-
-
 def picks(count: int, step: int, size: int, seed: int) -> Tensor:
     """Which of `count` windows a step reads [size]: each pass over the windows has an order of its own.
 
@@ -60,15 +56,7 @@ def picks(count: int, step: int, size: int, seed: int) -> Tensor:
     return torch.stack(picked)
 
 
-_orders: dict[tuple[int, int, int], Tensor] = {}
-
-
+@lru_cache(maxsize=2)
 def _order(count: int, seed: int, epoch: int) -> Tensor:
-    """The permutation of one epoch; the last two asked for are kept."""
-    key = count, seed, epoch
-    if key not in _orders:
-        for old in list(_orders)[:-1]:
-            del _orders[old]
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-        _orders[key] = torch.randperm(count, generator=generator)
-    return _orders[key]
+    """The permutation of one epoch."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
