@@ -25,12 +25,12 @@ from headstart.drafters.translated import TranslatedDraft
 from headstart.errors import IncompatibleTokenizer
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.model.tokens.translation import Way
+from headstart.model.tokens.translation import Method
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling
 
-WAYS: tuple[Way, ...] = ("ids", "intersection", "text")
+METHODS: tuple[Method, ...] = ("ids", "intersection", "text")
 NEW = 24
 
 
@@ -40,7 +40,14 @@ def runner_of(model: Any, length: int = 128) -> ModelRunner:
 
 
 def drafter_of(
-    model: Any, target: Any, draft: Any, *, way: Way | None = None, length: int = 128, slots: int = 3, **options: Any
+    model: Any,
+    target: Any,
+    draft: Any,
+    *,
+    method: Method | None = None,
+    length: int = 128,
+    slots: int = 3,
+    **options: Any,
 ) -> TranslatedDraft:
     return TranslatedDraft(
         runner_of(model, length),
@@ -49,7 +56,7 @@ def drafter_of(
         slots=slots,
         target_tokenizer=target,
         draft_tokenizer=draft,
-        way=way,
+        method=method,
         **options,
     )
 
@@ -91,7 +98,7 @@ def plain_law(model: Any, tokens: Sequence[int], temperature: float) -> torch.Te
 
 def test_q_is_the_drafts_law_over_the_intersection() -> None:
     target, draft = byte_level(), pieces()
-    drafter = drafter_of(random_lm(len(draft)), target, draft, way="intersection")
+    drafter = drafter_of(random_lm(len(draft)), target, draft, method="intersection")
     prompt = target("The quick brown")["input_ids"]
     (made,) = drafter.propose([context(prompt, len(target), temperature=0.7)])
     assert made.q is not None
@@ -112,7 +119,7 @@ def test_q_is_the_drafts_law_over_the_intersection() -> None:
 
 def test_processors_act_on_the_law_over_the_intersection() -> None:
     target, draft = byte_level(), pieces()
-    drafter = drafter_of(random_lm(len(draft)), target, draft, way="intersection")
+    drafter = drafter_of(random_lm(len(draft)), target, draft, method="intersection")
     wanted = target.get_vocab()["Ġthe"]
     bias = {wanted: 100.0, target.get_vocab()["Ġfox"]: 50.0}
     sampling = {"temperature": 1.0, "top_k": 1, "frequency_penalty": 75.0, "logit_bias": bias}
@@ -123,7 +130,7 @@ def test_processors_act_on_the_law_over_the_intersection() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_through_text_drafts_are_what_the_draft_writes_as_the_target_would_have_it(temperature: float) -> None:
     target, (draft, model) = byte_level(), taught("pieces")
-    drafter = drafter_of(model, target, draft, way="text", length=256)
+    drafter = drafter_of(model, target, draft, method="text", length=256)
     assert not drafter.draws
     prompt, text = "The quick", " brown fox jumps over the lazy dog"
     tokens = target(prompt)["input_ids"]
@@ -140,7 +147,7 @@ def test_penalties_of_a_growing_text_are_those_of_the_whole_text() -> None:
     begin = len(tokens) // 2
 
     def drafter() -> TranslatedDraft:
-        return drafter_of(model, target, draft, way="text", length=256)
+        return drafter_of(model, target, draft, method="text", length=256)
 
     kept, penalised, plain = drafter(), [], []
     for cut in range(begin, begin + 24, 3):
@@ -153,7 +160,7 @@ def test_penalties_of_a_growing_text_are_those_of_the_whole_text() -> None:
 def test_a_character_split_over_tokens_is_finished_by_the_draft() -> None:
     """The committed text ends within an emoji, whose bytes so far the draft must read as bytes."""
     target, (draft, model) = byte_tokenizer(), taught("pieces")
-    drafter = drafter_of(model, target, draft, way="text", length=256)
+    drafter = drafter_of(model, target, draft, method="text", length=256)
     before, after = TEXT.split("😀🎉")
     tokens = target(before + "😀")["input_ids"]
     for cut in (1, 2, 3):
@@ -163,8 +170,8 @@ def test_a_character_split_over_tokens_is_finished_by_the_draft() -> None:
     assert after
 
 
-@pytest.mark.parametrize("way", ["intersection", "text"])
-def test_the_end_of_the_text_is_proposed_as_the_targets_own(way: Way) -> None:
+@pytest.mark.parametrize("method", ["intersection", "text"])
+def test_the_end_of_the_text_is_proposed_as_the_targets_own(method: Method) -> None:
     target, draft = byte_level(marks=("<eos>", "<|user|>")), byte_level(marks=("</s>", "<|mine|>"))
     model = random_lm(len(draft))
     theirs = draft.get_vocab()
@@ -172,23 +179,23 @@ def test_the_end_of_the_text_is_proposed_as_the_targets_own(way: Way) -> None:
         with torch.no_grad():
             model.get_output_embeddings().weight.zero_()
             model.get_output_embeddings().weight[theirs[mark]] = 100 * model.model.norm.weight.new_ones(32)
-        drafter = drafter_of(model, target, draft, way=way)
+        drafter = drafter_of(model, target, draft, method=method)
         tokens = target("The quick")["input_ids"]
         high = plain_law(model, draft("The quick")["input_ids"], 1.0)[theirs[mark]]
         if high < 0.5:  # the sign of the hidden state's sum: turn the mark around
             with torch.no_grad():
                 model.get_output_embeddings().weight[theirs[mark]] *= -1
-            drafter = drafter_of(model, target, draft, way=way)
+            drafter = drafter_of(model, target, draft, method=method)
         (made,) = drafter.propose([context(tokens, len(target), 3)])  # greedy goes through text both ways
         assert list(made.tokens) == want
-        if way == "intersection" and want:
+        if method == "intersection" and want:
             (drawn,) = drafter.propose([context(tokens, len(target), 1, request=1, temperature=1.0)])
             assert list(drawn.tokens) == want
 
 
 def test_min_tokens_keeps_the_end_of_the_text_out_of_written_drafts() -> None:
     target, draft = byte_level(), byte_level(marks=("</s>",))
-    drafter = drafter_of(random_lm(len(draft)), target, draft, way="text")
+    drafter = drafter_of(random_lm(len(draft)), target, draft, method="text")
     bias = {target.eos_token_id: 100.0}
     tokens = target("The quick")["input_ids"]
     free = context(tokens, len(target), 3, stops=[target.eos_token_id], logit_bias=bias)
@@ -199,13 +206,13 @@ def test_min_tokens_keeps_the_end_of_the_text_out_of_written_drafts() -> None:
     assert target.eos_token_id not in made[1].tokens
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_budgets_are_kept_and_a_batch_equals_each_alone(way: Way, temperature: float) -> None:
+def test_budgets_are_kept_and_a_batch_equals_each_alone(method: Method, temperature: float) -> None:
     target = byte_level()
     draft, order = renumbered(target)
     model = with_ids(random_lm(len(target)), order)
-    drafter = drafter_of(model, target, draft, way=way, slots=5)
+    drafter = drafter_of(model, target, draft, method=method, slots=5)
     prompts = ["The quick", "dog " * 30, "x", "def add(", "日本"]
     contexts = [
         context(target(text)["input_ids"], len(target), budget, i, temperature=temperature)
@@ -215,19 +222,19 @@ def test_budgets_are_kept_and_a_batch_equals_each_alone(way: Way, temperature: f
     for each, made in zip(contexts, together, strict=True):
         alone = TranslatedDraft(
             drafter.runner, name="alone", vocab_size=len(target), slots=1, target_tokenizer=target,
-            draft_tokenizer=draft, way=way, chunk=8,
+            draft_tokenizer=draft, method=method, chunk=8,
         ).propose([each])[0]  # fmt: skip
         assert alone.tokens == made.tokens
         assert len(made) <= each.budget.nodes
-        if way != "text" or temperature == 0:
+        if method != "text" or temperature == 0:
             assert len(made) > 0 or each.budget.nodes == 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_at_the_end_of_its_context_it_proposes_less_and_then_nothing(way: Way) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_at_the_end_of_its_context_it_proposes_less_and_then_nothing(method: Method) -> None:
     target = byte_tokenizer()
     draft, order = renumbered(target)
-    drafter = drafter_of(with_ids(random_lm(len(target)), order), target, draft, way=way, length=64)
+    drafter = drafter_of(with_ids(random_lm(len(target)), order), target, draft, method=method, length=64)
     a = target("a")["input_ids"]
     lengths = [len(drafter.propose([context(a * n, len(target), 3)])[0]) for n in (61, 62, 63, 64, 90)]
     assert lengths == [3, 2, 1, 0, 0]
@@ -235,19 +242,19 @@ def test_at_the_end_of_its_context_it_proposes_less_and_then_nothing(way: Way) -
 
 def test_where_the_draft_can_read_nothing_it_says_nothing() -> None:
     target, draft = byte_level(), few_words(*THEIRS)
-    drafter = drafter_of(random_lm(len(draft)), target, draft, way="text")
+    drafter = drafter_of(random_lm(len(draft)), target, draft, method="text")
     unread = target("日本")["input_ids"]
     assert drafter.propose([context(unread, len(target), 3)])[0].tokens == ()
     assert len(drafter.propose([context([*unread, *target("a")["input_ids"]], len(target), 3)])[0]) > 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_cache_holds_what_tokenising_from_scratch_gives(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_the_cache_holds_what_tokenising_from_scratch_gives(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
     target, (draft, model) = byte_level(), taught("pieces")
-    if way == "ids":
+    if method == "ids":
         draft, order = renumbered(target)
         model = with_ids(random_lm(len(target), context=256), order)
-    drafter = drafter_of(model, target, draft, way=way, length=256)
+    drafter = drafter_of(model, target, draft, method=method, length=256)
     fed: dict[int, list[int]] = {}
     original = drafter.runner.forward
 
@@ -267,7 +274,7 @@ def test_the_cache_holds_what_tokenising_from_scratch_gives(way: Way, monkeypatc
         # what was read before the first guess: the committed text, whatever was guessed, kept or thrown away before
         (slot,) = fed
         read = target.decode(tokens[:end], skip_special_tokens=True)
-        want = [drafter.translation.to_draft[t] for t in tokens[:end]] if way == "ids" else draft(read)["input_ids"]
+        want = [drafter.translation.to_draft[t] for t in tokens[:end]] if method == "ids" else draft(read)["input_ids"]
         if "\ufffd" not in read:
             assert fed[slot][: len(want)] == want
         drafter.release(99)
@@ -277,7 +284,7 @@ def test_the_cache_holds_what_tokenising_from_scratch_gives(way: Way, monkeypatc
         end = min(end, len(tokens))
         if end + 5 >= len(tokens):
             break
-    assert way == "ids" or total > 0
+    assert method == "ids" or total > 0
     drafter.release(0)
     drafter.release(0)
     drafter.cache.check()
@@ -286,7 +293,7 @@ def test_the_cache_holds_what_tokenising_from_scratch_gives(way: Way, monkeypatc
 
 def test_tokens_already_read_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     target, (draft, model) = byte_level(), taught("pieces")
-    drafter = drafter_of(model, target, draft, way="text", length=256)
+    drafter = drafter_of(model, target, draft, method="text", length=256)
     tokens = target(TEXT)["input_ids"]
     rows: list[int] = []
     original = drafter.runner.forward
@@ -338,13 +345,13 @@ SPEAKERS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["intersection", "text"])
+@pytest.mark.parametrize("method", ["intersection", "text"])
 @pytest.mark.parametrize("pair", SPEAKERS)
-def test_greedy_text_is_the_targets_alone(pair: str, way: Way, run: Callable[..., Any]) -> None:
+def test_greedy_text_is_the_targets_alone(pair: str, method: Method, run: Callable[..., Any]) -> None:
     target, draft = (make() for make in SPEAKERS[pair])
     prompts = [list(target(text)["input_ids"]) for text in PROMPTS]
     expected = generated(random_lm(len(target)), prompts)
-    drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, way=way)
+    drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, method=method)
     engine = run(random_lm(len(target)), target, drafter)
     sampling = hs.Sampling(max_tokens=NEW)
     single = engine.generate(prompts[1], sampling)
@@ -357,10 +364,10 @@ def test_greedy_text_is_the_targets_alone(pair: str, way: Way, run: Callable[...
 
 
 @pytest.mark.parametrize("k", [0, 1, 5])
-@pytest.mark.parametrize("way", ["intersection", "text"])
+@pytest.mark.parametrize("method", ["intersection", "text"])
 @pytest.mark.parametrize("kinds", [("byte level", "pieces"), ("pieces", "byte level")])
 def test_models_that_know_one_text_in_different_words(
-    kinds: tuple[str, str], way: Way, k: int, run: Callable[..., Any]
+    kinds: tuple[str, str], method: Method, k: int, run: Callable[..., Any]
 ) -> None:
     """Both have learnt the text, so drafts are right although the two cut it differently: all of them through text;
     over the intersection, up to words that the target alone has."""
@@ -368,7 +375,7 @@ def test_models_that_know_one_text_in_different_words(
     ends = (TEXT.index(word) for word in (" brown", " over", " sleeps", " It", "\n    return"))
     prompts = [list(target(TEXT[:end])["input_ids"]) for end in ends]
     expected = generated(model, prompts)
-    drafter = drafter_of(other, target, draft, way=way, length=256)
+    drafter = drafter_of(other, target, draft, method=method, length=256)
     engine = run(model, target, drafter, num_speculative_tokens=k, length=256)
     outs = engine.generate(prompts, hs.Sampling(max_tokens=NEW))
     assert [out.tokens for out in outs] == expected
@@ -376,25 +383,25 @@ def test_models_that_know_one_text_in_different_words(
     for batch in (outs, warm):
         assert all(out.stats.speculation.on for out in batch)
         drafted, accepted = (sum(getattr(out.stats, name) for out in batch) for name in ("drafted", "accepted"))
-        least = 0.5 if way == "text" else 0.3 if batch is outs else 0.0
+        least = 0.5 if method == "text" else 0.3 if batch is outs else 0.0
         assert accepted > least * drafted if k else drafted == 0
 
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
-@pytest.mark.parametrize(("made", "way"), [("byte level", None), ("bytes", "text"), ("pieces", None)])
+@pytest.mark.parametrize(("made", "method"), [("byte level", None), ("bytes", "text"), ("pieces", None)])
 def test_the_same_model_under_other_ids_is_a_perfect_draft(
-    made: str, way: Way | None, rule: str, run: Callable[..., Any]
+    made: str, method: Method | None, rule: str, run: Callable[..., Any]
 ) -> None:
     """Everything it says is right, whether ids are renumbered or bytes go through text."""
     target = {"byte level": byte_level, "bytes": byte_tokenizer, "pieces": pieces}[made]()
     draft, order = renumbered(target)
-    drafter = drafter_of(with_ids(random_lm(len(target)), order), target, draft, way=way)
-    assert drafter.translation.way == (way or "ids")
+    drafter = drafter_of(with_ids(random_lm(len(target)), order), target, draft, method=method)
+    assert drafter.translation.method == (method or "ids")
     engine = run(random_lm(len(target)), target, drafter, num_speculative_tokens=3, rule=rule)
     prompts = [list(target(text)["input_ids"]) for text in PROMPTS]
     outs = engine.generate(prompts, hs.Sampling(max_tokens=24, ignore_eos=True))
     assert [out.tokens for out in outs] == generated(random_lm(len(target)), prompts)
-    if way is None:
+    if method is None:
         assert all(out.stats.tokens_per_forward == 4 for out in outs)
         warm = [hs.Sampling(max_tokens=24, temperature=1.0, seed=seed) for seed in range(5)]
         outs = engine.generate(prompts, warm)
@@ -403,8 +410,8 @@ def test_the_same_model_under_other_ids_is_a_perfect_draft(
     assert all(out.stats.accepted == out.stats.drafted for out in outs)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_end_of_the_text_inside_a_draft(way: Way, run: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_the_end_of_the_text_inside_a_draft(method: Method, run: Callable[..., Any]) -> None:
     """Whatever token is made the one that ends the text, it ends it, and nothing after it leaks."""
     plain = byte_tokenizer()
     (free,) = generated(random_lm(len(plain)), [plain("The quick")["input_ids"]])
@@ -414,7 +421,7 @@ def test_the_end_of_the_text_inside_a_draft(way: Way, run: Callable[..., Any]) -
         target = byte_tokenizer()
         target.eos_token = next(iter(marks))
         draft, order = renumbered(target)
-        drafter = drafter_of(with_ids(random_lm(len(plain)), order), target, draft, way=way)
+        drafter = drafter_of(with_ids(random_lm(len(plain)), order), target, draft, method=method)
         engine = run(random_lm(len(plain)), target, drafter, eos=end)
         out = engine.generate(list(plain("The quick")["input_ids"]), hs.Sampling(max_tokens=NEW))
         assert out.finish_reason == "stop"
@@ -437,23 +444,25 @@ OURS = (("a", "b", "c", "d", "ab", "cd", "ba", "abc"), (("a", "b"), ("c", "d"), 
 THEIRS = (("d", "cd", "b", "a", "dd", "c", "bb", "da"), (("d", "d"), ("c", "d"), ("b", "b"), ("d", "a")))
 
 
-CASES = [(way, t, p) for way in ("intersection", "text", "near") for t, p in ((0.7, 0.9), (1.3, 0.95))]
+CASES = [(method, t, p) for method in ("intersection", "text", "near") for t, p in ((0.7, 0.9), (1.3, 0.95))]
 
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
-@pytest.mark.parametrize(("way", "temperature", "top_p"), [*CASES, ("ids", 1.0, 1.0)])
-def test_chi_square(temperature: float, top_p: float, way: str, rule: str, root: Path, run: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("method", "temperature", "top_p"), [*CASES, ("ids", 1.0, 1.0)])
+def test_chi_square(
+    temperature: float, top_p: float, method: str, rule: str, root: Path, run: Callable[..., Any]
+) -> None:
     tokens, samples = 3, 800
     path = eight_tokens(root, 0, 2)
     target = few_words(*OURS)
-    if way in ("ids", "near"):  # the target's own weights, a little off
+    if method in ("ids", "near"):  # the target's own weights, a little off
         draft, order = renumbered(target)
         model = with_ids(AutoModelForCausalLM.from_pretrained(eight_tokens(root, 0, 2, 0.1)), order)
-        chosen: Way = "ids" if way == "ids" else "intersection"
+        chosen: Method = "ids" if method == "ids" else "intersection"
     else:
         draft, model = few_words(*THEIRS), AutoModelForCausalLM.from_pretrained(eight_tokens(root, 5, 1))
-        chosen = "intersection" if way == "intersection" else "text"
-    drafter = drafter_of(model, target, draft, way=chosen, length=32, slots=50)
+        chosen = "intersection" if method == "intersection" else "text"
+    drafter = drafter_of(model, target, draft, method=chosen, length=32, slots=50)
     engine = run(
         AutoModelForCausalLM.from_pretrained(path), target, drafter, rule=rule, num_speculative_tokens=3,
         max_batch_size=50, length=32,
@@ -468,14 +477,14 @@ def test_chi_square(temperature: float, top_p: float, way: str, rule: str, root:
     assert 0 < accepted < drafted
 
 
-@pytest.mark.parametrize("way", ["intersection", "text"])
-def test_coupled_gives_one_text_for_a_seed_whatever_the_draft(way: Way, run: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("method", ["intersection", "text"])
+def test_coupled_gives_one_text_for_a_seed_whatever_the_draft(method: Method, run: Callable[..., Any]) -> None:
     target, draft = byte_level(), pieces()
     prompts = [list(target(text)["input_ids"]) for text in PROMPTS]
     samplings = [hs.Sampling(max_tokens=16, temperature=1.0, top_p=0.95, seed=seed) for seed in range(5)]
     texts = set()
     for k in (0, 1, 4):
-        drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, way=way)
+        drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, method=method)
         engine = run(random_lm(len(target)), target, drafter, rule="coupled", num_speculative_tokens=k)
         texts.add(tuple(out.tokens for out in engine.generate(prompts, samplings)))
     assert len(texts) == 1
@@ -487,7 +496,7 @@ def test_point_masses_leave_a_seeds_text_alone(run: Callable[..., Any]) -> None:
     sampling = hs.Sampling(max_tokens=16, temperature=1.0, seed=3)
     texts = set()
     for k in (0, 2, 5):
-        drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, way="text")
+        drafter = drafter_of(random_lm(len(draft), seed=4), target, draft, method="text")
         engine = run(random_lm(len(target)), target, drafter, num_speculative_tokens=k)
         texts.add(engine.generate(list(target("The quick")["input_ids"]), sampling).tokens)
     assert len(texts) == 1

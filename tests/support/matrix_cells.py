@@ -193,7 +193,7 @@ class Workshop:
             tokenizer(words).save_pretrained(path)
         return TranslatedDraft(
             self.runner(str(path)), name="other tokenizer", vocab_size=VOCAB, slots=self.slots,
-            target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), way=way,
+            target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), method=way,
         )  # fmt: skip
 
     def medusa(self) -> MedusaDrafter:
@@ -375,9 +375,9 @@ REFUSALS = (
         _left_early,
     ),
     Refusal(
-        "a draft LM whose tokens cannot be told as bytes",
+        "a draft LM whose tokens cannot be written as bytes",
         hs.errors.IncompatibleTokenizer,
-        "cannot be told as bytes",
+        "cannot be written as bytes",
         _spelled_otherwise,
     ),
     Refusal(

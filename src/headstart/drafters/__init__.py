@@ -1,7 +1,7 @@
 """The drafter protocol. A drafter is one file in this package; nothing else needs to know it.
 
-A drafter guesses (`propose`), is told what became of it (`observe`) and forgets (`release`). It may be wrong, slow
-or raise: the rule keeps the law, and the engine goes on alone.
+A drafter drafts (`propose`), learns what became of its draft (`observe`) and forgets a request (`release`). It may be
+wrong, slow or raise: the rule keeps the law, and the engine goes on alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = {
     "draft": "draft_model",
     "translated": "translated",
 }
-"""The kinds of drafters that can be asked for, and the file of each. The file says
+"""The kinds of drafters that can be asked for, and the file of each. The file defines
 
 WEIGHTS: what the drafter reads (see `Weights`). One without weights is asked for by the name of its kind.
 recognises(folder): whether a directory, by its config, holds a drafter of this kind (only where WEIGHTS is "head").
@@ -99,8 +99,8 @@ class Drafter(Protocol):
         return ()
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
-        """Told once, before anything else, whom it drafts for. A drafter may read the keys and values of a request's
-        slot, and use what lies beyond its length as scratch between two steps."""
+        """Take the target that it drafts for; called once, before anything else. A drafter may read the keys and
+        values of a request's slot, and use what lies beyond its length as scratch between two steps."""
         return
 
     def propose(self, rows: Sequence[Row]) -> Sequence[Draft]:
@@ -120,10 +120,6 @@ class Drafter(Protocol):
 class BuildContext:
     """What a drafter is built with."""
 
-    name: str
-    """How the user named it."""
-    source: str | Path
-    """The directory or hub id of its weights; empty where it has none."""
     target: ModelRunner
     target_source: str
     """The directory or hub id of the target."""
@@ -132,6 +128,10 @@ class BuildContext:
     """A few tokens to begin a text with."""
     slots: int
     """Requests that run at once."""
+    name: str = ""
+    """How the user named it."""
+    source: str | Path = ""
+    """The directory or hub id of its weights; empty where it has none."""
     last: bool = True
     """Whether no other drafter stands behind it in a list."""
     budget: int | None = None
@@ -152,7 +152,7 @@ class BuildContext:
 
 
 def module_of(kind: str) -> ModuleType:
-    """The file of a kind of drafter; it holds what `KINDS` says."""
+    """The file of a kind of drafter; it defines what `KINDS` lists."""
     return import_module(f"headstart.drafters.{KINDS[kind]}")
 
 

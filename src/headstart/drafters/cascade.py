@@ -60,8 +60,8 @@ class Cascade(Drafter):
         return [self._with_passed_over(*each) for each in zip(rows, found, strict=True)]
 
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
-        """The draft, with what copying members that pacing passes over would have drafted: how right they would have
-        been tells when they should have their turn again."""
+        """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
+        they should be asked again."""
         if not len(draft):
             return draft
         passed = []

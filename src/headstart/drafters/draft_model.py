@@ -1,26 +1,25 @@
 """A small causal LM as drafter: K cheap forwards guess a chain of K tokens, or a tree of K levels.
 
-Chains are sampled from its own law q; trees are grown as `trees` says. It runs on the same runner and cache as the
-target. Its cache is brought up to date by comparing tokens, not by being told: whatever was accepted, rejected or
-emitted since, the longest common prefix stays, then what the text has in common with a path of the last tree, and the
-rest is fed. After a full acceptance that is two tokens, x_K and the bonus; after a rejection, one.
+Chains are sampled from its own law q; trees are grown as in `growing.trees`. It runs on the same runner and cache as
+the target. Its cache is brought up to date by comparing tokens: whatever was accepted, rejected or emitted since, the
+longest common prefix stays, then what the text has in common with a path of the last tree, and the rest is fed. After a
+full acceptance that is two tokens, x_K and the bonus; after a rejection, one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.own_cache import CachedText, OwnCache
-from headstart.drafters.growing.policy import MOST, ChainPolicy, policy_of
-from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.drafters import BuildContext, Row, Weights
+from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
+from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
+from headstart.drafters.growing.trees import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.theory.trees import Shape
 from headstart.types import Draft, TreeKind
 
 WEIGHTS: Weights = "model"
@@ -29,7 +28,7 @@ LONGEST = 12
 """Tokens of the longest chain."""
 
 
-class DraftModel(Drafter):
+class DraftModel(GrowingDrafter, OwnCacheDrafter):
     """Chains drawn from a draft LM; a greedy request gets the argmax chain, which is a point mass. Or trees.
 
     Args:
@@ -56,62 +55,25 @@ class DraftModel(Drafter):
         width: int = 8,
         depth: int | None = None,
     ) -> None:
-        self._policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth)
+        policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth)
+        GrowingDrafter.__init__(self, policy, budget)
+        OwnCacheDrafter.__init__(self, runner, slots, chunk)
         self.name = name
-        self.default_budget = self._policy.default_budget if budget is None else budget
-        self.draws = self._policy.draws
-        self.runner = runner
-        self._own = OwnCache(runner, slots, chunk)
         self._vocab_size = vocab_size
-        self._memories: dict[int, _Memory] = {}
-
-    @property
-    def cache(self) -> Slots:
-        return self._own.slots
-
-    def weights(self) -> Iterable[Tensor]:
-        return self.runner.weights()
-
-    @property
-    def limit(self) -> int:
-        return self._policy.limit
-
-    @property
-    def sizes(self) -> Sequence[tuple[int, int]]:
-        return self._policy.sizes
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]
         rooms = [self._room(row, memory) for row, memory in zip(rows, memories, strict=True)]
-        self._own.catch_up([memory for memory, room in zip(memories, rooms, strict=True) if room > 0 and memory.feed])
-        if isinstance(self._policy, ChainPolicy):
-            chains = [_Chain(*each) for each in zip(rows, memories, rooms, strict=True)]
-            grow_chains(chains, self._next)
-            return [chain.draft() for chain in chains]
-        trees = []
-        for row, memory, room in zip(rows, memories, rooms, strict=True):
-            budget = min(row.budget.nodes, MOST) if room > 0 else 0
-            trees.append(_Tree(row, memory, budget, self._policy.plan(row, budget), room))
-        grow_trees(trees, self._level)
-        for tree in trees:
-            tree.memory.tree = Draft(tuple(tree.tokens), tuple(tree.parents))
-        return [tree.draft() for tree in trees]
-
-    def observe(self, observation: Observation) -> None:
-        if observation.step.draft.source == self.name:
-            self._policy.observe(observation.step)
-
-    def release(self, request: int) -> None:
-        self._policy.release(request)
-        memory = self._memories.pop(request, None)
-        if memory is not None:
-            self.cache.release(memory.slot)
+        self._catch_up([memory for memory, room in zip(memories, rooms, strict=True) if room > 0 and memory.feed])
+        found = self._grow(rows, rooms, memories, self._next, self._level)
+        for each in found:
+            if isinstance(each, GrowingTree):
+                each.memory.tree = Draft(tuple(each.tokens), tuple(each.parents))
+        return [each.draft() for each in found]
 
     def _room(self, row: Row, memory: _Memory) -> int:
-        """How many tokens the draft's own context holds beyond the text: there this drafter has nothing to say.
-
-        Nor does it after a token of the target's padding, for which it has no embedding.
-        """
+        """How many tokens the draft's own context holds beyond the text; none after a token of the target's padding,
+        for which the draft has no embedding."""
         if any(token >= self.runner.vocab_size for token in memory.feed):
             return 0
         return self.runner.max_length - len(row.tokens)
@@ -119,16 +81,16 @@ class DraftModel(Drafter):
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:
             self._memories[row.request] = _Memory(self.cache.acquire())
-        memory = self._memories[row.request]
+        memory: _Memory = self._memories[row.request]
         memory.follow(row.tokens, self.cache)
         return memory
 
-    def _next(self, live: Sequence[_Chain]) -> Tensor:
-        return self._fit(self._own.read([(chain.memory, chain.tokens[-1:] or chain.memory.feed) for chain in live]))
+    def _next(self, live: Sequence[GrowingChain]) -> Tensor:
+        return self._fit(self._read([(chain.memory, chain.tokens[-1:] or chain.memory.feed) for chain in live]))
 
-    def _level(self, live: Sequence[_Tree]) -> Tensor:
+    def _level(self, live: Sequence[GrowingTree]) -> Tensor:
         if not live[0].tokens:  # all of them begin together
-            return self._fit(self._own.read([(tree.memory, tree.memory.feed) for tree in live]))
+            return self._fit(self._read([(tree.memory, tree.memory.feed) for tree in live]))
         return self._fit(self.runner.forward([tree.segment(tree.memory.slot) for tree in live], self.cache).logits)
 
     def _fit(self, logits: Tensor) -> Tensor:
@@ -186,19 +148,3 @@ class _Memory(CachedText):
                 break
             path.append(node)
         return tuple(path)
-
-
-class _Chain(GrowingChain):
-    """A chain that knows its request's place in the draft's cache."""
-
-    def __init__(self, row: Row, memory: _Memory, room: int) -> None:
-        super().__init__(row, min(row.budget.nodes, room))
-        self.memory = memory
-
-
-class _Tree(GrowingTree):
-    """A tree that knows its request's place in the draft's cache."""
-
-    def __init__(self, row: Row, memory: _Memory, budget: int, plan: TopK | Shape, room: int) -> None:
-        super().__init__(row, budget, plan, room)
-        self.memory = memory

@@ -1,6 +1,6 @@
 """EAGLE-1, -2 and -3: a head of one layer drafts from the target's own hidden states.
 
-The states of a text say far more of what comes next than its tokens do. The head's row t is the pair (token x_{t+1},
+The states of a text tell far more of what comes next than its tokens do. The head's row t is the pair (token x_{t+1},
 the target's states h_t); the last one has the law of the first draft token, and its own state, fed back with that
 token, goes on from there. In every round the rows of newly committed tokens are read with the target's states, which
 are a guess or two and the bonus; what the head made of its own guesses is scratch and is overwritten.
@@ -22,9 +22,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
+from headstart.drafters import BuildContext, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.policy import TreePolicy, policy_of
+from headstart.drafters.growing.policy import GrowingDrafter, TreePolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
 from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
@@ -54,16 +54,16 @@ _SMALL = 1e8  # weights of a target's layers, of which a forward takes some mill
 _SCRATCH = 128  # rows behind the text, for the nodes of a tree
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(GrowingDrafter):
     """Drafts of one head. It holds a cache of its own, of one layer.
 
     Args:
         head: ready to run.
-        vocab_size: of the target.
-        slots: requests at a time.
+        vocab_size: entries of the target's logits.
+        slots: requests that run at once.
         max_length: tokens of text and draft together, at most.
         budget: nodes where nobody chooses; None takes what the kind of draft usually has.
-        tree: see above.
+        tree: the kind of drafts, as the module describes them.
         chunk: rows that are read at once.
     """
 
@@ -79,11 +79,9 @@ class EagleDrafter(Drafter):
         name: str = "eagle",
         chunk: int = 512,
     ) -> None:
-        self._policy = policy_of(tree, chain=(5, LONGEST), trees=(24, NODES), width=WIDTH)
+        super().__init__(policy_of(tree, chain=(5, LONGEST), trees=(24, NODES), width=WIDTH), budget)
         self.name = name
-        self.default_budget = self._policy.default_budget if budget is None else budget
         check_number("budget", self.default_budget, low=0, integer=True)
-        self.draws = self._policy.draws
         self.taps = head.config.layer_ids
         self.head = head
         self.cache = head.new_cache(slots)
@@ -107,10 +105,12 @@ class EagleDrafter(Drafter):
     ) -> EagleDrafter:
         """Read a head for this target.
 
-        target_folder: where the target's safetensors are, for heads that borrow its output matrix. quantize: None,
-        or "int8" or "auto" for matrices of 8-bit integers where the row kernels run them; rounding costs acceptance
-        at most. tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as
-        long as one of its forwards.
+        Args:
+            target_folder: where the target's safetensors are, for heads that borrow its output matrix.
+            quantize: None, or "int8" or "auto" for matrices of 8-bit integers where the row kernels run them; rounding
+                costs acceptance at most.
+            tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
+                as one of its forwards.
 
         Raises:
             ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.
@@ -134,16 +134,6 @@ class EagleDrafter(Drafter):
             name=name,
         )
 
-    @property
-    def limit(self) -> int:
-        return self._policy.limit
-
-    @property
-    def sizes(self) -> Sequence[tuple[int, int]]:
-        return self._policy.sizes
-
-    # -- proposing ----------------------------------------------------------------------------------------------------
-
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
@@ -154,8 +144,7 @@ class EagleDrafter(Drafter):
 
     def observe(self, observation: Observation) -> None:
         request, tokens = observation.step.request, observation.tokens
-        if observation.step.draft.source == self.name:
-            self._policy.observe(observation.step)
+        super().observe(observation)
         if not tokens or any(layer not in observation.hidden for layer in self.taps):
             return
         memory = self._memories.get(request)
@@ -170,7 +159,7 @@ class EagleDrafter(Drafter):
             self._read([memory], self._chunk)
 
     def release(self, request: int) -> None:
-        self._policy.release(request)
+        super().release(request)
         memory = self._memories.pop(request, None)
         if memory is not None and memory.slot is not None:
             self.cache.release(memory.slot)
@@ -190,8 +179,8 @@ class EagleDrafter(Drafter):
         if isinstance(self._policy, TreePolicy):
             plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
             trees = [_Growing(*each) for each in zip(rows, rooms, plans, memories, strict=True)]
-            if all(isinstance(plan, TopK) for plan in plans) and all(_plainly_ranked(row) for row in rows):
-                self._grow(trees)
+            if all(row.sampling.greedy and row.law.unedited for row in rows):  # no need for the whole vocabulary
+                grow_trees(trees, self._level, self.head.token_ids)
             else:
                 grow_trees(trees, lambda live: self._widened(self._level(live)))
             return [tree.draft() for tree in trees]
@@ -202,21 +191,6 @@ class EagleDrafter(Drafter):
             for memory in memories:
                 self.cache.rewind(self._seat(memory), memory.read)
         return [chain.draft() for chain in chains]
-
-    def _grow(self, trees: Sequence[_Growing]) -> None:
-        """As `grow` for greedy requests without processors, whose guesses can be ranked within the draft vocabulary."""
-        live = [tree for tree in trees if tree.fresh]
-        while live:
-            logits = self._level(live).float()
-            values, ids = logits.topk(min(WIDTH, logits.shape[1]))
-            scores = (values - logits.logsumexp(-1, keepdim=True)).tolist()
-            tokens = (ids if self.head.token_ids is None else self.head.token_ids[ids]).tolist()
-            begin = 0
-            for tree in live:
-                end = begin + len(tree.fresh)
-                tree.rank(tokens[begin:end], scores[begin:end])
-                begin = end
-            live = [tree for tree in live if tree.fresh]
 
     def _next(self, live: Sequence[_Chain]) -> Tensor:
         """The logits after each chain's last token, or after its text."""
@@ -230,7 +204,7 @@ class EagleDrafter(Drafter):
 
     def _level(self, live: Sequence[_Growing]) -> Tensor:
         """The logits after each tree's fresh nodes."""
-        if not live[0].tokens:  # as above
+        if not live[0].tokens:  # all of them begin together
             return self._begin(live)
         segments = [tree.segment(self._seat(tree.memory)) for tree in live]
         return self._go_on(live, segments, [tree.states_above() for tree in live])
@@ -299,10 +273,13 @@ def build(context: BuildContext) -> EagleDrafter:
 class _Memory:
     """What is known of one request, and what its slot of the head's cache holds.
 
-    Row t of the head is the target's states of token t, with the token after it. known: states seen; read: rows in the
-    cache. Those in between wait, with the tokens after them as far as these are known, too. start: the position of the
-    first state. Where it is not 0 the target had read the text before in an earlier request; the head then sees only
-    what came since, at positions that begin with 0, which costs acceptance at most.
+    Row t of the head is the target's states of token t, with the token after it.
+
+    known: states seen.
+    read: rows in the cache. Those in between wait, with the tokens after them as far as these are known.
+    start: the position of the first state. Where it is not 0 the target had read the text before in an earlier
+        request; the head then sees only what came since, at positions that begin with 0, which costs acceptance at
+        most.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -361,10 +338,7 @@ class _Memory:
 class _Chain(GrowingChain):
     """A chain, and the head's state behind its last token [1, d]."""
 
-    def __init__(self, row: Row, budget: int, memory: _Memory) -> None:
-        super().__init__(row, budget)
-        self.memory = memory
-        self.states = torch.empty(0)
+    states = torch.empty(0)
 
     def take(self, states: Tensor) -> None:
         self.states = states
@@ -374,8 +348,7 @@ class _Growing(GrowingTree):
     """A tree, and the head's states behind the nodes that were fed last [n, d]."""
 
     def __init__(self, row: Row, budget: int, plan: TopK | Shape, memory: _Memory) -> None:
-        super().__init__(row, budget, plan, _SCRATCH)
-        self.memory = memory
+        super().__init__(row, budget, plan, _SCRATCH, memory)
         self._states = torch.empty(0)
         self._first = -1
 
@@ -394,10 +367,6 @@ _Live = Sequence[_Chain | _Growing]
 def _usual_tree(config: Any) -> TreeKind:
     text = config.get_text_config()
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
-
-
-def _plainly_ranked(row: Row) -> bool:
-    return row.sampling.greedy and row.law.unedited
 
 
 def joined_states(states: Sequence[Tensor]) -> Tensor:

@@ -1,9 +1,9 @@
-"""Early exit: the target's own first layers, and its head, guess what all of its layers will say.
+"""Early exit: the target's own first layers, and its head, draft for all of its layers.
 
-No second model, no second cache: the first layers' keys and values of the committed text are the target's own, and
-those of the guesses are scratch that the verifying forward writes again, with the same numbers. How well the first
-layers speak for all depends on the model; one trained to be left early does far better than one that was not. Which
-layer to leave after is found out by measurement (`choose_layer`).
+This takes no second model and no second cache: the first layers' keys and values of the committed text are the
+target's own, and those of the guesses are scratch that the verifying forward writes again, with the same numbers. How
+often the first layers agree with all of them depends on the model; one trained to be left early does far better than
+one that was not. Which layer to leave after is found out by measurement (`choose_layer`).
 
 Sources: Draft & Verify (arXiv:2309.08168), LayerSkip (arXiv:2404.16710).
 """
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.policy import MOST, ChainPolicy, TreePolicy, policy_of
-from headstart.drafters.growing.trees import GrowingTree, grow_trees
+from headstart.drafters import BuildContext, Row, Weights
+from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
+from headstart.drafters.growing.trees import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
@@ -32,14 +32,17 @@ LONGEST = 8
 NEW_TOKENS = 32
 """Tokens of the target's own text on which the layers are compared."""
 LAYERS = 6
-"""How many of them are, evenly spread."""
+"""How many layers are compared, evenly spread."""
 
 
-class EarlyExitDrafter(Drafter):
+class EarlyExitDrafter(GrowingDrafter):
     """Chains drawn from the target's first layers, or trees.
 
-    layer: how many layers draft; None lets `choose_layer` find it out on `text`, a prompt in token ids. tree, width,
-    depth, budget: as those of `DraftModel`; a budget of None is a chain of 4, or a tree of 16.
+    Args:
+        layer: how many layers draft; None lets `choose_layer` find it out.
+        text: a prompt in token ids, which `choose_layer` continues.
+        budget: nodes where nobody chooses; None is a chain of 4, or a tree of 16.
+        tree, width, depth: see `DraftModel`.
     """
 
     name = "early-exit"
@@ -58,9 +61,7 @@ class EarlyExitDrafter(Drafter):
             check_number("layer", layer, low=1, integer=True)
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
-        self._policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth)
-        self.default_budget = self._policy.default_budget if budget is None else budget
-        self.draws = self._policy.draws
+        super().__init__(policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth), budget)
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -83,46 +84,20 @@ class EarlyExitDrafter(Drafter):
         if self.layer is None:
             self.layer = choose_layer(target, cache, self._text)
 
-    @property
-    def sizes(self) -> Sequence[tuple[int, int]]:
-        return self._policy.sizes
-
-    @property
-    def limit(self) -> int:
-        return self._policy.limit
-
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         assert self._cache is not None, "a drafter is attached before it is asked"
         begins = [self._cache.lengths[row.slot] for row in rows]
         rooms = [self._room(*each) for each in zip(rows, begins, strict=True)]
         try:
-            if isinstance(self._policy, ChainPolicy):
-                chains = [GrowingChain(c, min(c.budget.nodes, room)) for c, room in zip(rows, rooms, strict=True)]
-                grow_chains(chains, self._next)
-                return [chain.draft() for chain in chains]
-            trees = [self._tree(self._policy, *each) for each in zip(rows, rooms, strict=True)]
-            grow_trees(trees, self._level)
-            return [tree.draft() for tree in trees]
+            return [each.draft() for each in self._grow(rows, rooms, rows, self._next, self._level)]
         finally:
             for row, begin in zip(rows, begins, strict=True):
                 self._cache.rewind(row.slot, begin)
 
-    def observe(self, observation: Observation) -> None:
-        if observation.step.draft.source == self.name:
-            self._policy.observe(observation.step)
-
-    def release(self, request: int) -> None:
-        self._policy.release(request)
-
     def _room(self, row: Row, begin: int) -> int:
-        """Places of the slot beyond the text; none while a prompt is still unread: there is nothing to stand on."""
-        assert self._cache is not None, "as above"
+        """Places of the slot beyond the text; none while a prompt is still unread, because a draft needs its keys."""
+        assert self._cache is not None, "a drafter is attached before it is asked"
         return self._cache.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
-
-    @staticmethod
-    def _tree(plans: TreePolicy, row: Row, room: int) -> GrowingTree:
-        budget = min(row.budget.nodes, MOST) if room > 0 else 0
-        return GrowingTree(row, budget, plans.plan(row, budget), room)
 
     def _next(self, live: Sequence[GrowingChain]) -> Tensor:
         return self._read([(guess.row, (guess.tokens or guess.row.tokens)[-1]) for guess in live])
@@ -134,15 +109,15 @@ class EarlyExitDrafter(Drafter):
 
     def _read(self, feeds: Sequence[tuple[Row, int]]) -> Tensor:
         """Feed a token to each slot and keep it for now; returns the logits after it."""
-        assert self._cache is not None, "as above"
+        assert self._cache is not None, "a drafter is attached before it is asked"
         logits = self._run([Segment(row.slot, (token,)) for row, token in feeds])
         for row, _ in feeds:
             self._cache.keep(row.slot, 1)
         return logits
 
     def _run(self, segments: Sequence[Segment]) -> Tensor:
-        assert self._target is not None, "as above"
-        assert self._cache is not None, "as above"
+        assert self._target is not None, "a drafter is attached before it is asked"
+        assert self._cache is not None, "a drafter is attached before it is asked"
         return self._target.forward(segments, self._cache, layers=self.layer).logits
 
 
@@ -155,7 +130,7 @@ def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> in
 
     For each candidate: a, the share of positions at which its likeliest token is the target's, and c, its share of
     a forward's weights; the best K with i.i.d. acceptance then promises (1 - a^(K+1)) / ((1 - a) (1 + c K)). No clock
-    has a part in it: a seed's text may depend on the drafts, and so on the layer.
+    has a part in it, because a seed's text may depend on the drafts, and so on the layer.
     """
     slot = cache.acquire()
     try:
@@ -182,7 +157,7 @@ def _share(target: ModelRunner, layers: int) -> float:
 
 
 def _own_text(target: ModelRunner, cache: Slots, slot: int, prompt: Sequence[int]) -> list[int]:
-    """The prompt and what the target goes on to say, greedily."""
+    """The prompt and the target's greedy continuation."""
     text = list(prompt[: max(1, target.max_length // 2)])
     while len(text) < min(len(prompt) + NEW_TOKENS, target.max_length):
         feed = tuple(text[cache.lengths[slot] :])

@@ -2,7 +2,7 @@
 
 The state of the last token in the cache gave the pending x0; head k guesses what stands k + 1 places after x0. As no
 head knows what the others guess, the draft is a tree of their likeliest tokens, static but for its size: which
-ranks of which heads are worth a node is told by how often they are right (`medusa_tree`). Its nodes are point masses,
+ranks of which heads get a node depends on how often they are right (`growing.ranked`). Its nodes are point masses,
 judged by the walk rule at any temperature; typical acceptance, which changes the law, is not built.
 
 Source: Medusa (arXiv:2401.10774).
@@ -42,7 +42,7 @@ class MedusaDrafter(Drafter):
 
     Args:
         heads: ready to run.
-        layers: of the target; its final state is tapped.
+        layers: the number of the target's layers; its final state is tapped.
         accuracies: how often each rank of each head is right, [heads][ranks]; None takes what is usual. They are
             refined by what requests of the same salt show, except for requests whose text a seed promises.
         budget: nodes where nobody chooses.

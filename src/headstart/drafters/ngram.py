@@ -1,7 +1,7 @@
 """N-gram prompt lookup: find the last few tokens earlier in the context and propose what followed them there.
 
 Source: prompt lookup decoding (Saxena 2023), n = `longest` down to `shortest`. The most recent earlier occurrence
-wins. Costs microseconds and no memory to speak of; pays on text that quotes itself: edits, summaries, code.
+wins. It costs microseconds and little memory, and pays on text that quotes itself: edits, summaries, code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headstart.types import Draft
 
 WEIGHTS: Weights = "none"
 SURE = 3
-"""Tokens of match that are asked for where a drafter further back does better on a weaker match."""
+"""Tokens of match that are required where a later drafter does better than a weaker match."""
 
 
 class NgramDrafter(Drafter):

@@ -1,9 +1,9 @@
-"""Suffix drafting: what followed, the last times the text stood like this, here or in past outputs.
+"""Suffix drafting: copy what followed earlier occurrences of the text's last tokens, here or in past outputs.
 
 The longest suffixes of a request's text that occur earlier, in the text itself or in a store of past outputs, are
 looked up in a `SuffixTrie`; from there the likeliest continuations are followed, each with its share of the cases as an
-estimate of its probability. The chain whose shares add up to most expected tokens is proposed. Costs microseconds, no
-weights, and pays where text repeats itself or former answers: edits, summaries, agents.
+estimate of its probability. The chain whose shares add up to most expected tokens is proposed. It costs microseconds,
+needs no weights, and pays where text repeats itself or former answers: edits, summaries, agents.
 
 Source: SuffixDecoding (arXiv:2411.04975).
 """
@@ -21,8 +21,7 @@ from headstart.types import Draft
 
 WEIGHTS: Weights = "none"
 SURE = 3
-"""Tokens of match that are asked for where a drafter further back does better on a weaker match."""
-
+"""Tokens of match that are required where a later drafter does better than a weaker match."""
 LONGEST = 16
 """Tokens of context that are looked up in the store."""
 _SLOW = 0.03

@@ -1,12 +1,12 @@
 """A draft LM with a tokenizer of its own: lossless speculation between two vocabularies.
 
-The draft reads the committed text in its own tokens (`Transcript`) and guesses in one of three ways, fixed for the
-pair (`Translation.way`). Over the intersection, its law is restricted to tokens that both have, written as a law over
-the target's vocabulary with nothing outside, put through the request's processors and drawn from: q is exact, and what
-the target has alone is simply never proposed. Through text, the draft writes greedily in its own tokens, the target's
-tokenizer reads what it wrote, after the end of the committed text, and the tokens found are point masses: the last of
-them may be the beginning of a longer one, which is a guess like any other. Where the words are the same and only their
-ids differ, both work token by token. Whichever way, the target's law is kept.
+The draft reads the committed text in its own tokens (`Transcript`) and guesses by one of three methods, fixed for the
+pair (`Translation.method`). Over the intersection, its law is restricted to tokens that both have, written as a law
+over the target's vocabulary with nothing outside, put through the request's processors and drawn from: q is exact, and
+what the target has alone is simply never proposed. Through text, the draft writes greedily in its own tokens, the
+target's tokenizer reads what it wrote, after the end of the committed text, and the tokens found are point masses: the
+last of them may be the beginning of a longer one, which is a guess like any other. Where the words are the same and
+only their ids differ, both work token by token. Each method keeps the target's law.
 
 Sources: token-level intersection and string-level exact match (Timor et al. 2025, arXiv:2502.05202).
 """
@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headstart.drafters import BuildContext, Drafter, Row, Weights
+from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.own_cache import CachedText, OwnCache
+from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
 from headstart.drafters.matching.transcript import respaced, transcript
-from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.model.tokens.translation import Translation, Way
+from headstart.model.tokens.translation import Method, Translation
 from headstart.rule.law import LawRow, LawState, greedy
 from headstart.types import Draft, Sampling
 
@@ -41,7 +40,7 @@ _UNSETTLED = 8
 """Draft tokens at the end of the committed text that may still change, as a rule; more cost a rebuilt law."""
 
 
-class TranslatedDraft(Drafter):
+class TranslatedDraft(OwnCacheDrafter):
     """Chains of a draft LM whose tokenizer is not the target's.
 
     Args:
@@ -51,9 +50,9 @@ class TranslatedDraft(Drafter):
         target_tokenizer, draft_tokenizer: of transformers; see `Vocabulary` for those that can be used.
         budget: tokens, in the target's vocabulary, where nobody chooses.
         chunk: tokens the draft reads in one forward.
-        way: how drafts are made; None leaves it to the pair (see `Translation`).
+        method: how drafts are translated; None leaves it to the pair (see `Translation`).
 
-    Raises `IncompatibleTokenizer` for a tokenizer whose tokens cannot be told as bytes.
+    Raises `IncompatibleTokenizer` for a tokenizer whose tokens cannot be written as bytes.
     """
 
     limit = 12
@@ -69,7 +68,7 @@ class TranslatedDraft(Drafter):
         draft_tokenizer: Any,
         budget: int = 5,
         chunk: int = 512,
-        way: Way | None = None,
+        method: Method | None = None,
     ) -> None:
         translation = Translation.between(
             target_tokenizer,
@@ -77,54 +76,40 @@ class TranslatedDraft(Drafter):
             target_vocab=vocab_size,
             draft_vocab=runner.vocab_size,
             name=f"draft {name}",
-            way=way,
+            method=method,
         )
         self.name = name
         self.default_budget = budget
-        self.draws = translation.way != "text"
-        self.runner = runner
-        self._own = OwnCache(runner, slots, chunk)
+        self.draws = translation.method != "text"
+        super().__init__(runner, slots, chunk)
         self.translation = translation
-        self._memories: dict[int, _Memory] = {}
         pairs = [list(pair) for pair in translation.to_target.items()]
         self._pairs = torch.tensor(pairs, dtype=torch.long, device=runner.device).reshape(-1, 2)
         self._plain = LawState(Sampling(), (), runner.vocab_size, frozenset())
 
-    @property
-    def cache(self) -> Slots:
-        return self._own.slots
-
-    def weights(self) -> Iterable[Tensor]:
-        return self.runner.weights()
-
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        guesses: list[_Drawn | _Written] = [self._guess(row, self._memory(row)) for row in rows]
-        self._own.catch_up([guess.memory for guess in guesses if guess.budget > 0])
-        grow_chains([guess for guess in guesses if isinstance(guess, _Drawn)], self._shared)
+        guesses: list[GrowingChain | _Written] = [self._guess(row, self._memory(row)) for row in rows]
+        self._catch_up([guess.memory for guess in guesses if guess.budget > 0])
+        grow_chains([guess for guess in guesses if isinstance(guess, GrowingChain)], self._shared)
         self._write([guess for guess in guesses if isinstance(guess, _Written)])
         return [guess.draft() for guess in guesses]
-
-    def release(self, request: int) -> None:
-        memory = self._memories.pop(request, None)
-        if memory is not None:
-            self.cache.release(memory.slot)
 
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:
             self._memories[row.request] = _Memory(self.cache.acquire(), self.translation)
-        memory = self._memories[row.request]
+        memory: _Memory = self._memories[row.request]
         memory.follow(row.tokens)
         self.cache.rewind(memory.slot, len(memory.cached))
         return memory
 
-    def _guess(self, row: Row, memory: _Memory) -> _Drawn | _Written:
+    def _guess(self, row: Row, memory: _Memory) -> GrowingChain | _Written:
         """A draft still to be made; an empty one beyond the draft's own context, and where it can read nothing."""
         room = self.runner.max_length - len(memory.ids)
         if not memory.ids or any(token >= self.runner.vocab_size for token in memory.feed):
             room = 0
-        way = self.translation.way
-        if way == "ids" or (way == "intersection" and not row.sampling.greedy):
-            return _Drawn(row, memory, min(row.budget.nodes, room))
+        method = self.translation.method
+        if method == "ids" or (method == "intersection" and not row.sampling.greedy):
+            return GrowingChain(row, min(row.budget.nodes, room), memory)
         state = self._plain if row.law.unedited else memory.law(lambda prompt: self._edited(row.law, prompt))
         return _Written(row, memory, self.translation, state, row.budget.nodes if room > 0 else 0, room)
 
@@ -135,10 +120,10 @@ class TranslatedDraft(Drafter):
         stops = frozenset(to_draft[token] for token in law.stop_ids if token in to_draft)
         return LawState(replace(law.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
 
-    def _shared(self, live: Sequence[_Drawn]) -> Tensor:
+    def _shared(self, live: Sequence[GrowingChain]) -> Tensor:
         """One more token each; returns logits over the target's vocabulary [B, V], -inf where it is alone."""
         to_draft = self.translation.to_draft
-        logits = self._own.read(
+        logits = self._read(
             [
                 (guess.memory, [to_draft.get(guess.tokens[-1], 0)] if guess.tokens else guess.memory.feed)
                 for guess in live
@@ -152,7 +137,7 @@ class TranslatedDraft(Drafter):
         """Let the draft write greedily, until what it wrote has the wanted number of the target's tokens."""
         live = [guess for guess in guesses if guess.budget > 0]
         while live:
-            logits = self._own.read([(guess.memory, guess.written[-1:] or guess.memory.feed) for guess in live])
+            logits = self._read([(guess.memory, guess.written[-1:] or guess.memory.feed) for guess in live])
             found = greedy(logits, [LawRow(guess.state, tuple(guess.written)) for guess in live])
             live = [guess for guess, token in zip(live, found, strict=True) if guess.extend(token)]
 
@@ -217,18 +202,13 @@ class _Memory(CachedText):
         return self._law.after(ids[settled:])
 
 
-class _Drawn(GrowingChain):
-    """Target tokens, drawn over the intersection."""
-
-    def __init__(self, row: Row, memory: _Memory, budget: int) -> None:
-        super().__init__(row, budget)
-        self.memory = memory
-
-
 class _Written:
-    """Text of the draft's, and the target's tokens for it.
+    """Text that the draft writes, and the target's tokens for it.
 
-    state: processors for the draft's own law. budget: target tokens. room: draft tokens its context has left.
+    Args:
+        state: the processors of the draft's own law.
+        budget: the most target tokens.
+        room: draft tokens that its context has left.
     """
 
     def __init__(
@@ -246,7 +226,7 @@ class _Written:
         self.written: list[int] = []
         self._tokens: tuple[int, ...] = ()
         # Where words of the target's are often longer than the draft's, one token more shows that the last is whole
-        self._wanted = budget + (translation.way == "text")
+        self._wanted = budget + (translation.method == "text")
         self._steps = min(room, math.ceil(self._wanted * max(1.0, translation.ratio)) + 1)
         self._translation = translation
         self._text = b""
@@ -257,7 +237,7 @@ class _Written:
         translation = self._translation
         word = translation.draft.word(token) if token >= 0 else None
         if word is None:
-            if token in translation.to_target:  # the end of the text, say
+            if token in translation.to_target:  # for example the end of the text
                 self._tokens = (*self._tokens, translation.to_target[token])
             return False
         self.written.append(token)

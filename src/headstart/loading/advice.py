@@ -1,8 +1,8 @@
-"""What `headstart doctor` found out for a target on this machine, kept so that `load` takes it where it is asked for
-"auto". A file that cannot be used is no error.
+"""The drafters that `headstart doctor` recommends for a target on this machine, kept for `load(drafter="auto")`.
 
-Files lie in the user's cache directory beside the profiles of costs, one for each target, machine, dtype, device and
-quantisation. Damaged, of another version, for a changed model: as if there were none. Not writable: not kept.
+The files lie in the user's cache directory beside the profiles of costs, one for each target, machine, dtype, device
+and quantisation. A file that is damaged, of another version or for a changed model is ignored; where nothing can be
+written, nothing is kept. None of this is an error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ _MONTHS = (
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """drafters: as `load` takes them, local ones as absolute paths; none if none helped. k: their best fixed length,
-    or nodes of a tree. tree: `draft_tree` of the measurement. speedup: over plain decoding, `measured` or predicted.
-    acceptance: conditional, by position. date: ISO."""
+    """A recommendation of `headstart doctor`.
+
+    drafters: as `load` takes them, local ones as absolute paths; none if none helped.
+    k: their best fixed length, or nodes of a tree.
+    tree: `draft_tree` of the measurement.
+    speedup: over plain decoding.
+    measured: whether the speedup was measured; else it was predicted.
+    acceptance: conditional, by position.
+    date: ISO.
+    """
 
     drafters: tuple[str, ...]
     k: int
@@ -88,7 +95,7 @@ def read(source: str, config: Mapping[str, Any], dtype: object, device: object, 
 def write(
     source: str, config: Mapping[str, Any], dtype: object, device: object, quantize: str | None, advice: Advice
 ) -> Path | None:
-    """Keep it, all or nothing; returns where, or None if nothing can be written there."""
+    """Keep the advice as a whole file; returns its path, or None if it cannot be written."""
     with suppress(OSError, RuntimeError):
         path = _path(source, config, dtype, device, quantize)
         with replacing(path) as part:

@@ -69,7 +69,7 @@ class Checkpoint:
         return self._runners[quantize]
 
     def some_text(self) -> list[int]:
-        """A few tokens to begin a text with; which ones hardly matters."""
+        """A few tokens to begin a text with."""
         return [0] if self.tokenizer is None else list(self.tokenizer("The first")["input_ids"]) or [0]
 
     def _length(self, asked: int | None, role: str) -> int:
@@ -85,7 +85,11 @@ class Checkpoint:
 
 
 def check_sizes(target: Checkpoint, draft: Checkpoint) -> None:
-    """Refuse a draft whose tokens cannot be told, for want of a tokenizer, and are not as many as the target's."""
+    """Refuse a draft of another vocabulary size than the target's, where one of them has no tokenizer.
+
+    Raises:
+        IncompatibleTokenizer: the sizes differ, so the tokens cannot be the same.
+    """
     if target.tokenizer is None or draft.tokenizer is None:
         check_pair(
             target.tokenizer,

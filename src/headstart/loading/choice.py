@@ -45,13 +45,16 @@ class DrafterSpec:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Drafters in order of preference, none for plain decoding; and why these. tree, k: what was found to go with
-    them, for options that the user leaves open."""
+    """The drafters of an engine."""
 
     drafters: tuple[DrafterSpec, ...]
+    """In order of preference; none for plain decoding."""
     reason: str
+    """Why these."""
     tree: str = "auto"
+    """The kind of tree that was found to go with them, where the user leaves it open."""
     k: int | None = None
+    """The budget that was found to go with them, where the user leaves it open."""
 
 
 def choose(
@@ -59,7 +62,7 @@ def choose(
     drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
     advice: Advice | None = None,
 ) -> Choice:
-    """Resolve the `drafter` of `headstart.load`. advice: what `headstart doctor` found out, if it did.
+    """Resolve the `drafter` of `headstart.load`. advice: of `headstart doctor`, where there is any.
 
     Raises:
         InvalidOption: an empty list, a name twice, or a bundled head with another target.

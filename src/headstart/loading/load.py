@@ -5,7 +5,7 @@ A `Target` is a model whose weights are read once; it makes any number of engine
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from importlib.metadata import version
@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from headstart.drafters import Drafter
+from headstart.drafters import BuildContext, Drafter
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption
 from headstart.loading import advice
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import Choice, DrafterName, choose
-from headstart.loading.drafters import Shared, build
+from headstart.loading.drafters import build
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.loading.pacing import make_pacing
 from headstart.model import loading
@@ -81,10 +81,10 @@ class Target:
 
         Args:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
-                and "ngram"; `describe()` says why), "none" or None, "ngram", "suffix", "early-exit" (the target's own
-                first layers), "lookahead", the directory or hub id of a causal LM or of Medusa or EAGLE heads, a
-                `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless a later
-                one should do better. With the bundled target also "medusa" and "eagle3".
+                and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
+                target's own first layers), "lookahead", the directory or hub id of a causal LM or of Medusa or EAGLE
+                heads, a `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless
+                a later one should do better. With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -100,19 +100,22 @@ class Target:
         k = given.num_speculative_tokens
         if given.pacing == "fixed" and k is None and choice.drafters:
             k = choice.k
-        drafts = self._drafts_of(choice)
-        self._check_memory(drafts.values(), given.max_batch_size)
+        drafts = {each.name: self.draft(each.name) for each in choice.drafters if each.kind == "draft"}
+        # Weights that are still to be read and caches that are to be made must fit, all together
+        preflight([model.need(given.max_batch_size) for model in (self.checkpoint, *drafts.values())], self.device)
         runner = self.runner
-        shared = Shared(
-            target=self.checkpoint,
-            runner=runner,
+        context = BuildContext(
+            target=runner,
+            target_source=self.checkpoint.source,
+            target_tokenizer=self.tokenizer,
+            sample=self.checkpoint.some_text(),
             slots=given.max_batch_size,
             budget=k,
             tree=None if tree == "auto" else tree,
             quantize=given.draft_quantize,
             store=store,
         )
-        made = build(choice.drafters, shared, drafts)
+        made = build(choice.drafters, context, drafts)
         cache = runner.new_cache(given.max_batch_size)
         made.attach(runner, cache)
         facts = self._facts(choice, drafts, tree, given)
@@ -170,18 +173,11 @@ class Target:
             hint="SuffixStore.load(path) reads one from a file; 'auto' begins with an empty one, None has none",
         )
 
-    def _drafts_of(self, choice: Choice) -> dict[str, Checkpoint]:
-        return {each.name: self.draft(each.name) for each in choice.drafters if each.kind == "draft"}
-
-    def _check_memory(self, drafts: Iterable[Checkpoint], slots: int) -> None:
-        """Weights that are still to be read and caches that are to be made must fit, all together."""
-        preflight([model.need(slots) for model in (self.checkpoint, *drafts)], self.device)
-
     def _facts(
         self, choice: Choice, drafts: Mapping[str, Checkpoint], tree: str, given: EngineOptions
     ) -> dict[str, Any] | None:
-        """What the costs of these models depend on, by which a profile of them is found again; None where that cannot
-        be said, because a drafter is an object of the user's own."""
+        """The facts that the costs of these models depend on, by which a profile of them is found again; None where
+        a drafter is an object of the user's own, about which nothing is known."""
         if any(each.drafter is not None for each in choice.drafters):
             return None
         return {

@@ -59,7 +59,7 @@ def _source(part: Drafter, k: int | None) -> Source:
 
 
 def _name(device: Any) -> str:
-    """Devices of one kind differ: a GPU says which it is."""
+    """The device's name; of a GPU its model, because GPUs differ."""
     if device.type != "cuda":
         return str(device)
     import torch

@@ -10,7 +10,7 @@ from support.languages import TEXT, byte_level, pieces, renumbered
 from support.tiny import byte_tokenizer
 
 from headstart.drafters.matching.transcript import Retokenised, respaced, transcript
-from headstart.model.tokens.translation import Translation, Way
+from headstart.model.tokens.translation import Method, Translation
 
 PAIRS = {
     "byte level, pieces": (byte_level, pieces),
@@ -24,8 +24,8 @@ PAIRS = {
 }
 
 
-def between(target: Any, draft: Any, way: Way = "text") -> Translation:
-    return Translation.between(target, draft, target_vocab=len(target), draft_vocab=len(draft), way=way)
+def between(target: Any, draft: Any, method: Method = "text") -> Translation:
+    return Translation.between(target, draft, target_vocab=len(target), draft_vocab=len(draft), method=method)
 
 
 def from_scratch(translation: Translation, tokens: list[int]) -> list[int]:

@@ -83,14 +83,14 @@ def test_ids_past_the_tokens_have_no_word() -> None:
 
 
 @pytest.mark.parametrize("kind", ["word piece", "no decoder", "not fast"])
-def test_what_cannot_be_told_as_bytes_is_refused(kind: str) -> None:
+def test_what_cannot_be_written_as_bytes_is_refused(kind: str) -> None:
     made: Any = object()
     if kind != "not fast":
         inner = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
         if kind == "word piece":
             inner.decoder = decoders.WordPiece()
         made = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]")
-    with pytest.raises(IncompatibleTokenizer, match="draft x has a tokenizer whose tokens cannot be told as bytes"):
+    with pytest.raises(IncompatibleTokenizer, match="draft x has a tokenizer whose tokens cannot be written as bytes"):
         Vocabulary(made, name="draft x")
 
 
@@ -144,12 +144,12 @@ def test_the_first_of_several_tokens_with_one_text_is_taken() -> None:
 
 def test_which_way_is_a_matter_of_the_pair() -> None:
     whole = byte_level()
-    assert between(whole, renumbered(whole)[0]).way == "ids"
-    assert between(whole, byte_level(341, marks=("<eos>", "<|user|>"))).way == "ids"
-    assert between(whole, byte_level(added=("<think>",))).way == "ids"
-    assert between(whole, byte_level(339)).way == "intersection"
-    assert between(whole, byte_tokenizer()).way == "text"
-    assert between(whole, byte_tokenizer(), way="intersection").way == "intersection"
+    assert between(whole, renumbered(whole)[0]).method == "ids"
+    assert between(whole, byte_level(341, marks=("<eos>", "<|user|>"))).method == "ids"
+    assert between(whole, byte_level(added=("<think>",))).method == "ids"
+    assert between(whole, byte_level(339)).method == "intersection"
+    assert between(whole, byte_tokenizer()).method == "text"
+    assert between(whole, byte_tokenizer(), method="intersection").method == "intersection"
 
 
 def test_padding_of_a_models_embedding_is_nobodys_token() -> None:
@@ -157,4 +157,4 @@ def test_padding_of_a_models_embedding_is_nobodys_token() -> None:
     made = Translation.between(whole, whole, target_vocab=300, draft_vocab=320)
     assert max(made.to_target.values()) < 300
     assert max(made.to_draft) < 300
-    assert made.way == "text" or max(made.to_draft.values()) < 320
+    assert made.method == "text" or max(made.to_draft.values()) < 320

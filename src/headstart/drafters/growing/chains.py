@@ -14,11 +14,12 @@ from headstart.types import Draft
 
 
 class GrowingChain:
-    """One request's chain while it grows."""
+    """One request's chain while it grows, to `budget` tokens. memory: what the drafter keeps of the request."""
 
-    def __init__(self, row: Row, budget: int) -> None:
+    def __init__(self, row: Row, budget: int, memory: Any = None) -> None:
         self.row = row
         self.budget = budget
+        self.memory = memory
         self.tokens: list[int] = []
         self._laws: list[Tensor] = []
 

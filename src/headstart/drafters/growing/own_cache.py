@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor
 
+from headstart.drafters import Drafter
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 
@@ -21,29 +23,38 @@ class CachedText:
         """The tokens that are still to be read."""
 
 
-class OwnCache:
-    """A draft model and its cache. A text is brought up to date by comparing tokens, so whatever was accepted,
-    rejected or emitted since, only what is new is read.
+class OwnCacheDrafter(Drafter):
+    """A causal LM that drafts. A text is brought up to date by comparing tokens, so whatever was accepted, rejected or
+    emitted since, only what is new is read.
 
     chunk: tokens that one forward reads of a text.
     """
 
     def __init__(self, runner: ModelRunner, slots: int, chunk: int) -> None:
         self.runner = runner
-        self.slots = runner.new_cache(slots)
+        self.cache = runner.new_cache(slots)
         self._chunk = chunk
+        self._memories: dict[int, Any] = {}
 
-    def read(self, feeds: Sequence[tuple[CachedText, Sequence[int]]]) -> Tensor:
+    def weights(self) -> Iterable[Tensor]:
+        return self.runner.weights()
+
+    def release(self, request: int) -> None:
+        memory = self._memories.pop(request, None)
+        if memory is not None:
+            self.cache.release(memory.slot)
+
+    def _read(self, feeds: Sequence[tuple[CachedText, Sequence[int]]]) -> Tensor:
         """Read tokens on each text, and keep them; returns the logits [B, V] after the last of each."""
-        out = self.runner.forward([Segment(text.slot, tuple(feed)) for text, feed in feeds], self.slots)
+        out = self.runner.forward([Segment(text.slot, tuple(feed)) for text, feed in feeds], self.cache)
         for text, feed in feeds:
-            self.slots.keep(text.slot, len(feed))
+            self.cache.keep(text.slot, len(feed))
             text.cached += feed
         return out.logits
 
-    def catch_up(self, texts: Sequence[CachedText]) -> None:
+    def _catch_up(self, texts: Sequence[CachedText]) -> None:
         """Read long stretches (a prompt) but for their last chunk, so that the size of a forward is bounded."""
         for text in texts:
             while len(text.feed) > self._chunk:
                 chunk, text.feed = text.feed[: self._chunk], text.feed[self._chunk :]
-                self.read([(text, chunk)])
+                self._read([(text, chunk)])

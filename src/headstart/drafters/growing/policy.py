@@ -1,4 +1,4 @@
-"""Which draft a law of one's own is grown into for a budget: `sizes` for pacing, and a plan for each request.
+"""Which draft a law of the drafter's own is grown into for a budget: `sizes` for pacing, a plan for each request.
 
 A budget is a number of nodes; how many levels it buys is fixed, since each costs a forward of the draft. Up to six
 nodes may be one chain. Bigger budgets come in several depths, so that pacing can choose depth (which costs drafting)
@@ -7,12 +7,15 @@ and breadth (which costs rows of the target's forward) apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
 
-from headstart.drafters import Row
+from torch import Tensor
+
+from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.ranks import Ranks
-from headstart.drafters.growing.trees import TopK
+from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
 from headstart.options import check_choice, check_number
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Step, TreeKind
@@ -46,10 +49,11 @@ def policy_of(
 class ChainPolicy:
     """Chains only.
 
-    default_budget: nodes where nobody chooses. limit: the most that could pay.
+    Args:
+        default_budget: nodes where nobody chooses.
+        limit: the most nodes that could pay.
     """
 
-    chains = True
     draws = True
     sizes: Sequence[tuple[int, int]] = ()
 
@@ -65,17 +69,15 @@ class ChainPolicy:
 
 
 class TreePolicy:
-    """Trees.
+    """Trees of one kind.
 
     Args:
         kind: of trees, so not "none".
         default_budget: nodes where nobody chooses.
         limit: the most nodes that could pay, at most `MOST`.
         width: nodes that a dynamic tree expands in a level, and children of each.
-        depth: most levels; None lets the budget say how many.
+        depth: most levels; None lets the budget decide.
     """
-
-    chains = False
 
     def __init__(self, kind: TreeKind, default_budget: int, limit: int, *, width: int, depth: int | None) -> None:
         check_number("width", width, low=1, integer=True)
@@ -104,7 +106,7 @@ class TreePolicy:
         return max((size for size in _LEVELS if size[0] <= nodes), default=(0, 0))[1]
 
     def plan(self, row: Row, nodes: int) -> TopK | Shape:
-        """How to grow a request's tree of at most `nodes` nodes. Where a seed pins its text, the shape is the prior's:
+        """How to grow a request's tree of at most `nodes` nodes. A reproducible row takes the prior's shape, because
         what was learnt is from other requests."""
         nodes = min(nodes, MOST)
         greedy = row.sampling.greedy
@@ -141,3 +143,53 @@ class _Shapes:
         if self._ranks.rounds >= self._due:
             self._due += min(self._ranks.rounds, 512)
             self._made.clear()
+
+
+class GrowingDrafter(Drafter):
+    """A drafter that grows chains or trees, as its policy decides."""
+
+    def __init__(self, policy: ChainPolicy | TreePolicy, budget: int | None) -> None:
+        self._policy = policy
+        self.default_budget = policy.default_budget if budget is None else budget
+        self.draws = policy.draws
+
+    @property
+    def limit(self) -> int:
+        return self._policy.limit
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        return self._policy.sizes
+
+    def observe(self, observation: Observation) -> None:
+        if observation.step.draft.source == self.name:
+            self._policy.observe(observation.step)
+
+    def release(self, request: int) -> None:
+        self._policy.release(request)
+        super().release(request)
+
+    def _grow(
+        self,
+        rows: Sequence[Row],
+        rooms: Sequence[int],
+        memories: Sequence[Any],
+        chains_forward: Callable[[Sequence[GrowingChain]], Tensor],
+        trees_forward: Callable[[Sequence[GrowingTree]], Tensor],
+    ) -> Sequence[GrowingChain | GrowingTree]:
+        """Drafts for these rows, grown to their budgets.
+
+        rooms: the most tokens that each may feed. memories: what the drafter keeps of each. chains_forward: see
+        `grow_chains`. trees_forward: see `trees`.
+        """
+        each = list(zip(rows, rooms, memories, strict=True))
+        if isinstance(self._policy, ChainPolicy):
+            chains = [GrowingChain(row, min(row.budget.nodes, room), memory) for row, room, memory in each]
+            grow_chains(chains, chains_forward)
+            return chains
+        trees = []
+        for row, room, memory in each:
+            budget = min(row.budget.nodes, MOST) if room > 0 else 0
+            trees.append(GrowingTree(row, budget, self._policy.plan(row, budget), room, memory))
+        grow_trees(trees, trees_forward)
+        return trees

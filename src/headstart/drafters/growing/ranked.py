@@ -1,4 +1,4 @@
-"""The static tree of Medusa: which guesses of which heads are worth a node, by how often they have been right.
+"""The static tree of Medusa: which guesses of which heads get a node, by how often they have been right.
 
 With `accuracies[k][i]`, the chance that the i-th likeliest token of head k is right where everything before it was, a
 node that takes ranks i_0, ..., i_k is accepted with about the product of their accuracies. The best tree of n nodes is
@@ -30,18 +30,21 @@ Accuracies = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node of the order. parent: its parent's place, -1 for x0. head: its depth, from 0. rank: which guess of that
-    head. chance: that it is accepted."""
+    """A node of the order."""
 
     parent: int
+    """Its parent's place in the order, -1 for x0."""
     head: int
+    """The head that guesses it, which is its depth, from 0."""
     rank: int
+    """Its rank among that head's guesses, from 0."""
     chance: float
+    """The chance that it is accepted."""
 
 
 def usual_accuracies(heads: int, width: int) -> list[list[float]]:
-    """What to expect of heads that nobody has measured: the first is right in 55 % of the cases and each further one
-    in three quarters as many; a second guess a quarter as often as a first, a third a ninth."""
+    """Accuracies to expect of heads that have not been measured: the first is right in 55 % of the cases and each
+    further one in three quarters as many; a second guess a quarter as often as a first, a third a ninth."""
     return [[_FIRST * _DEEPER**k / (i + 1) ** _RANK for i in range(width)] for k in range(heads)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from headstart.types import Draft
 
 MOST = 16
-"""Ranks told apart; later ones count as the last."""
+"""Ranks that are counted apart; later ones count as the last."""
 PRIOR = (0.65, *(0.35 / rank**0.75 for rank in range(1, MOST)))
 """Hazards to begin with: a draft of moderate quality."""
 _WEIGHT = 20.0  # tests that the prior counts as

@@ -1,6 +1,6 @@
-"""Trees grown level by level from a law of the drafter's own, for several requests at once: the tree twin of `drawing`.
+"""Trees grown level by level from a law of the drafter's own, for several requests at once; see `chains` for chains.
 
-Two ways of growing:
+There are two plans for a tree:
 
 `TopK`, dynamic (EAGLE-2, arXiv:2406.16858): every level expands the `width` likeliest nodes of the last one, `width`
 children each; at the end all candidates are ranked by the log-probability of their paths and the best `budget` kept.
@@ -13,18 +13,15 @@ noise (Gumbel top-k), so that each child has the law left over by its elder sibl
 the target's own at that position. A node whose law has run out of tokens gets fewer children. For a greedy request the
 children are the likeliest tokens, as point masses.
 
-Contract of a drafter's `forward`: given guesses, it returns the logits [R, V] after each guess's `fresh` nodes, guess
-by guess, in order. A drafter subclasses `Guess` to keep data of its own with it:
+Contract of a drafter's `forward`: given trees, it returns the logits [R, V] after each tree's `fresh` nodes, tree by
+tree, in order:
 
-    class _Guess(Guess):
-        def __init__(self, context, budget, way, row): ...
-
-    def _next(self, live):
-        segments = [guess.segment(guess.row.slot) for guess in live]
+    def _level(self, live):
+        segments = [tree.segment(tree.row.slot) for tree in live]
         return self.runner.forward(segments, self.cache).logits
 
-    grow(guesses, self._next)
-    return [guess.draft() for guess in guesses]
+    grow_trees(trees, self._level)
+    return [tree.draft() for tree in trees]
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -50,33 +47,39 @@ from headstart.theory.trees import Shape
 from headstart.types import Draft, Sampling
 
 _NODES = 1 << 32
-"""Lanes of a round's noise lie so far apart: one for each node that has children drawn."""
+"""The distance between the lanes of a round's noise: one lane for each node that has children drawn."""
 _TEMPERATURE_1 = Sampling(temperature=1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Grow the likeliest nodes. width: nodes that are expanded in each level, and children of each. depth: levels."""
+    """Grow the likeliest nodes."""
 
     width: int
+    """Nodes that are expanded in each level, and children of each."""
     depth: int
+    """Levels."""
 
 
 class GrowingTree:
     """One request's tree while it grows.
 
-    tokens, parents: the nodes that have been fed to the drafter or are about to be, those above first (parents are
-    indices into the same lists, -1: x0). Nodes that get no children are never fed, and not among them. fresh: the nodes
-    whose children come next: (-1,) at first, for x0; after that always the last of `tokens`; () once the tree is grown.
+    tokens: the nodes that have been fed to the drafter or are about to be, those above first. Nodes that get no
+        children are never fed, and not among them.
+    parents: the parent of each, an index into the same lists; -1 for x0.
+    fresh: the nodes whose children come next: (-1,) at first, for x0; after that always the last of `tokens`; ()
+        once the tree is grown.
 
     Args:
         budget: most nodes of the draft.
-        way: how it grows.
+        plan: how the tree grows.
         room: most nodes that may be fed, where the drafter's cache has room for no more. They may be more than
             `budget`: of those expanded early some are displaced later.
+        memory: what the drafter keeps of the request.
     """
 
-    def __init__(self, row: Row, budget: int, plan: TopK | Shape, room: int | None = None) -> None:
+    def __init__(self, row: Row, budget: int, plan: TopK | Shape, room: int | None = None, memory: Any = None) -> None:
+        self.memory = memory
         self.row = row
         self.budget = budget
         self.tokens: list[int] = []
@@ -86,7 +89,7 @@ class GrowingTree:
         self._room = sys.maxsize if room is None else max(0, room)
         self._nodes: list[_Node] = []
         self._best: list[_Node] = []  # of `TopK`: the likeliest so far, at most `budget`
-        self._open: list[_Node | None] = [None] * len(self.fresh)  # whom `fresh` are
+        self._open: list[_Node | None] = [None] * len(self.fresh)  # the nodes of `fresh`
         self._depth = 0
         if isinstance(plan, Shape) and len(plan) > budget:
             raise ValueError(f"a tree of {len(plan)} nodes for a budget of {budget}")
@@ -114,7 +117,7 @@ class GrowingTree:
         places = {-1: -1, **{node.number: place for place, node in enumerate(nodes)}}
         tokens = tuple(node.token for node in nodes)
         parents = tuple(places[node.parent] for node in nodes)
-        # under rule "coupled" the walk decides, and nobody asks for laws
+        # under rule "coupled" the walk decides without laws
         if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())))
@@ -153,7 +156,7 @@ class GrowingTree:
             children = []
             for token, value in zip(islice(ids, count), values, strict=False):
                 score = above + min(value, 0.0)  # rounding must not make a child likelier than its parent
-                # -inf has probability 0, and a NaN says nothing; nor does a node that is not among the best any more
+                # -inf has probability 0, and a NaN has no meaning; nor does a node that is not among the best any more
                 if not value > -math.inf or score < least:
                     break
                 children.append((token, score, None))
@@ -177,7 +180,10 @@ class GrowingTree:
                 rank = (-score, self._depth, len(self._nodes))
                 self._nodes.append(_Node(len(self._nodes), number, token, score, rank, place, (*above, token), q))
         new = self._nodes[begin:]
-        chosen = self._expandable(new) if isinstance(self._plan, TopK) else self._with_children(new)
+        if isinstance(self._plan, TopK):
+            chosen = self._expandable(self._plan, new)
+        else:
+            chosen = [node for node in new if self._plan.children[node.place + 1]]
         chosen = chosen[: max(0, self._room - len(self.tokens))]
         self._open = list(chosen)
         first = len(self.tokens)
@@ -187,98 +193,94 @@ class GrowingTree:
             self.parents.append(self._nodes[node.parent].fed if node.parent >= 0 else -1)
         self.fresh = tuple(range(first, len(self.tokens)))
 
-    def _with_children(self, new: Sequence[_Node]) -> Sequence[_Node]:
-        assert isinstance(self._plan, Shape), "only asked of one"
-        return [node for node in new if self._plan.children[node.place + 1]]
-
-    def _expandable(self, new: Sequence[_Node]) -> Sequence[_Node]:
+    def _expandable(self, plan: TopK, new: Sequence[_Node]) -> list[_Node]:
         """The `width` likeliest, without those whose children could not be among the best `budget` any more."""
-        assert isinstance(self._plan, TopK), "only asked of one"
         self._best = sorted((*self._best, *new), key=_RANK)[: self.budget]
-        if self._depth >= self._plan.depth:
+        if self._depth >= plan.depth:
             return []
         best = {node.number for node in self._best[: self.budget - 1]}  # a child ranks behind its parent
-        return [node for node in sorted(new, key=_RANK)[: self._plan.width] if node.number in best]
+        return [node for node in sorted(new, key=_RANK)[: plan.width] if node.number in best]
 
 
 @dataclass(slots=True)
 class _Node:
-    """number, parent: among all nodes met. score: log-probability of its path. rank: likeliest first, and equals by
-    depth, since rounding may give a child its parent's very score. place: in the shape. path: tokens from below x0 down
-    to its own. law: [V], of its parent's children, where they are drawn. fed: its index in `Guess.tokens`."""
+    """A node that has been met, whether or not the draft keeps it."""
 
     number: int
+    """Its place among all nodes met."""
     parent: int
+    """The number of its parent, -1 for x0."""
     token: int
     score: float
+    """The log-probability of its path."""
     rank: tuple[float, int, int]
+    """Likeliest first, and equals by depth, since rounding may give a child its parent's very score."""
     place: int
+    """Its place in the shape."""
     path: tuple[int, ...]
+    """The tokens from below x0 down to its own."""
     law: NDArray[Any] | None
+    """The law [V] of its parent's children, where they are drawn."""
     fed: int = -1
+    """Its index in `GrowingTree.tokens`."""
 
 
 _RANK = attrgetter("rank")
 G = TypeVar("G", bound=GrowingTree)
 
 
-def grow_trees(guesses: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -> None:
-    """Grow every guess to its end. forward: see the contract above."""
-    live = [guess for guess in guesses if guess.fresh]
+def grow_trees(trees: Sequence[G], forward: Callable[[Sequence[G]], Tensor], token_ids: Tensor | None = None) -> None:
+    """Grow every tree to its end.
+
+    forward: see the contract above.
+    token_ids: the tokens [V'] of logits [R, V'] over a part of the vocabulary; only for greedy requests whose law no
+        processor edits. None for logits over all of it.
+    """
+    live = [tree for tree in trees if tree.fresh]
     while live:
         logits = forward(live)
-        drawn = [(guess, span) for guess, span in _spans(live) if guess.draws]
-        ranked = [(guess, span) for guess, span in _spans(live) if not guess.draws]
+        drawn = [(tree, span) for tree, span in _spans(live) if tree.draws]
+        ranked = [(tree, span) for tree, span in _spans(live) if not tree.draws]
         if ranked:
-            _grow_likeliest(logits, ranked)
+            _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked], token_ids)
         if drawn:
-            _grow_drawn(logits, drawn)
-        live = [guess for guess in live if guess.fresh]
+            _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
+        live = [tree for tree in live if tree.fresh]
 
 
-def _spans(guesses: Sequence[G]) -> Iterator[tuple[G, slice]]:
-    """Each guess's rows of the logits."""
+def _spans(trees: Sequence[G]) -> Iterator[tuple[G, slice]]:
+    """Each tree's rows of the logits."""
     begin = 0
-    for guess in guesses:
-        yield guess, slice(begin, begin + len(guess.fresh))
-        begin += len(guess.fresh)
+    for tree in trees:
+        yield tree, slice(begin, begin + len(tree.fresh))
+        begin += len(tree.fresh)
 
 
-def _rows(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
-    if sum(span.stop - span.start for _, span in guesses) == len(logits):
+def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
+    """The rows of these trees alone."""
+    if sum(span.stop - span.start for _, span in trees) == len(logits):
         return logits
-    return torch.cat([logits[span] for _, span in guesses])
+    return torch.cat([logits[span] for _, span in trees])
 
 
-def _grow_likeliest(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> None:
-    x = _rows(logits, guesses)
-    if all(guess.row.law.unedited and guess.row.sampling.greedy for guess, _ in guesses):
-        x = x.float()
+def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree], token_ids: Tensor | None) -> None:
+    if all(tree.row.law.unedited and tree.row.sampling.greedy for tree in trees):
+        x = logits.float()
     else:
-        states = [_scoring(guess.row.law) for guess, _ in guesses]
-        paths = [
-            [LawRow(state, path) for path in guess.paths()] for state, (guess, _) in zip(states, guesses, strict=True)
-        ]
-        x = process(x, list(chain.from_iterable(paths)))
-    most = max(max(guess.wanted()) for guess, _ in guesses)
+        states = ((_scoring(tree.row.law), tree.paths()) for tree in trees)
+        x = process(logits, [LawRow(state, path) for state, paths in states for path in paths])
+    most = max(max(tree.wanted()) for tree in trees)
     values, ids = x.topk(min(most, x.shape[1]))
     scores = (values - x.logsumexp(-1, keepdim=True)).tolist()
-    tokens = ids.tolist()
-    begin = 0
-    for guess, span in guesses:
-        end = begin + span.stop - span.start
-        guess.rank(tokens[begin:end], scores[begin:end])
-        begin = end
+    tokens = (ids if token_ids is None else token_ids[ids]).tolist()
+    for tree, span in list(_spans(trees)):
+        tree.rank(tokens[span], scores[span])
 
 
-def _grow_drawn(logits: Tensor, guesses: Sequence[tuple[GrowingTree, slice]]) -> None:
-    rows = [LawRow(guess.row.law, path) for guess, _ in guesses for path in guess.paths()]
-    laws = law(_rows(logits, guesses), rows).cpu().numpy()
-    begin = 0
-    for guess, span in guesses:
-        end = begin + span.stop - span.start
-        guess.draw(laws[begin:end])
-        begin = end
+def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
+    laws = law(logits, [LawRow(tree.row.law, path) for tree in trees for path in tree.paths()]).cpu().numpy()
+    for tree, span in list(_spans(trees)):
+        tree.draw(laws[span])
 
 
 def _scoring(state: LawState) -> LawState:

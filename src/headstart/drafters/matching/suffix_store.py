@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[list[list[int]], list[str]]:
         raise DamagedStore(f"{path} cannot be read as a suffix store: {error}", hint=hint) from error
     whole = isinstance(salts, list) and all(isinstance(salt, str) for salt in salts)
     if not whole or len(salts) != len(lengths) or min(lengths, default=0) < 0 or sum(lengths) != len(tokens):
-        raise DamagedStore(f"{path} does not hold as much as it says", hint=hint)
+        raise DamagedStore(f"{path} does not hold as much as its lengths add up to", hint=hint)
     texts, begin = [], 0
     for length in lengths:
         texts.append(tokens[begin : begin + length])

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 ROOT = 0
 DEPTH = 24
-"""Tokens of a suffix that are told apart; beyond them the latest text is followed."""
+"""The longest suffix that is counted, in tokens; beyond it the latest text is followed."""
 
 
 @dataclass(eq=False, slots=True)
 class Text:
-    """A growing sequence of tokens in a trie. ends[m]: the node of its last m tokens, as far as these occur twice."""
+    """A growing sequence of tokens in a trie. ends[m] is the node of its last m tokens, as far as these occur twice."""
 
     tokens: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=lambda: [ROOT])

@@ -132,7 +132,7 @@ class Retokenised:
 
 def transcript(translation: Translation) -> Transcript:
     """An empty one, of the kind that fits the pair."""
-    return Renumbered(translation) if translation.way == "ids" else Retokenised(translation)
+    return Renumbered(translation) if translation.method == "ids" else Retokenised(translation)
 
 
 def mark(translation: Translation, token: int) -> tuple[int, ...]:

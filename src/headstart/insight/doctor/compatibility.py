@@ -15,7 +15,7 @@ How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
 @dataclass(frozen=True, slots=True)
 class Compatibility:
     """how: "none" (no tokens of its own), "own" (heads speak the target's), "same", "sizes" (no tokenizer to compare,
-    as many tokens), or the way drafts are translated (`Translation.way`). differences: in words."""
+    as many tokens), or the method by which drafts are translated (`Translation.method`). differences: in words."""
 
     how: How
     words: str
@@ -50,4 +50,4 @@ def compare(ours: Checkpoint, theirs: Checkpoint) -> Compatibility:
         draft_vocab=theirs.vocab_size,
         name=f"draft {theirs.label}",
     )
-    return Compatibility(translation.way, f"another tokenizer; {translation}", found)
+    return Compatibility(translation.method, f"another tokenizer; {translation}", found)

@@ -1,4 +1,4 @@
-"""Tokenizers: loading one, and telling exactly how two differ."""
+"""Tokenizers: loading one, and naming exactly how two differ."""
 
 from __future__ import annotations
 

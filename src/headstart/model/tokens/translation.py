@@ -1,6 +1,6 @@
-"""Between two vocabularies: which tokens of a draft and of its target write the same, and how drafts are to be made.
+"""Between two vocabularies: which tokens of a draft and of its target write the same, and how drafts are translated.
 
-Three ways, decided once for a pair of tokenizers, from best to worst:
+One of three methods is chosen once for a pair of tokenizers, from best to worst:
 
 "ids"           both have the same words under other numbers (or other special tokens only): tokens are renumbered.
 "intersection"  most of what either writes are words of both: sampled drafts come from the draft's law over those alone
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from headstart.model.tokens.vocabulary import Vocabulary
 
-Way = Literal["ids", "intersection", "text"]
+Method = Literal["ids", "intersection", "text"]
 
 SAMPLE = """\
 The first snow had fallen overnight, and by morning the roads around the village were quiet. "We should have left \
@@ -34,18 +34,23 @@ def mean(values, default=0.0):
 """Prose and code on which two tokenizers are compared."""
 
 COVERED = 0.8
-"""Share of either's tokens of `SAMPLE` that the other must have, for drafts over the intersection to be worth while."""
+"""The share of either's tokens of `SAMPLE` that the other must have for drafts over the intersection."""
 
 
 @dataclass(frozen=True, eq=False)
 class Translation:
     """What two vocabularies have in common.
 
-    sizes: entries of the target's and of the draft's logits. to_draft: for every target token with a counterpart, the
-    draft's. to_target: the pairs that drafts over the intersection consist of, draft to target: words of both, the
-    first token where several write the same, and special tokens of the same text or use. intersection: how many of
-    these are words. covered: the share of a sample text's tokens that both have, by target and by draft, the lower.
+    target: the target's vocabulary.
+    draft: the draft's vocabulary.
+    sizes: entries of the target's and of the draft's logits.
+    to_draft: for every target token with a counterpart, the draft's token.
+    to_target: the pairs of drafts over the intersection, draft to target: words of both, the first token where
+        several write the same, and special tokens of the same text or use.
+    intersection: how many of these pairs are words.
+    covered: the share of a sample text's tokens that both have, by target and by draft, the lower of the two.
     ratio: draft tokens per target token, in that text.
+    method: how drafts are translated.
     """
 
     target: Vocabulary
@@ -56,7 +61,7 @@ class Translation:
     intersection: int
     covered: float
     ratio: float
-    way: Way
+    method: Method
 
     @classmethod
     def between(
@@ -67,9 +72,9 @@ class Translation:
         target_vocab: int,
         draft_vocab: int,
         name: str = "the draft",
-        way: Way | None = None,
+        method: Method | None = None,
     ) -> Translation:
-        """Compare two tokenizers. target_vocab, draft_vocab: entries of the models' logits. way: None decides.
+        """Compare two tokenizers. target_vocab, draft_vocab: entries of the models' logits. method: None chooses.
 
         Raises `IncompatibleTokenizer` if one cannot be read as bytes; see `Vocabulary`.
         """
@@ -90,12 +95,12 @@ class Translation:
             sum(token in to_draft for token in mine) / max(1, len(mine)),
             sum(token in to_target for token in other) / max(1, len(other)),
         )
-        if way is None:
+        if method is None:
             same = _trained(ours, target_vocab) == _trained(theirs, draft_vocab)
-            way = "ids" if same and words else "intersection" if covered >= COVERED else "text"
+            method = "ids" if same and words else "intersection" if covered >= COVERED else "text"
         sizes = target_vocab, draft_vocab
         ratio = len(other) / max(1, len(mine))
-        return cls(ours, theirs, sizes, to_draft, to_target, words, covered, ratio, way)
+        return cls(ours, theirs, sizes, to_draft, to_target, words, covered, ratio, method)
 
     @property
     def share(self) -> float:
@@ -107,14 +112,14 @@ class Translation:
             "ids": "the same words under other ids, so drafts are renumbered",
             "intersection": "sampled drafts come from the shared ones, greedy drafts go through text",
             "text": "drafts go through text",
-        }[self.way]
+        }[self.method]
         return f"{self.intersection} tokens shared ({self.share:.0%} of the target's, {self.covered:.0%} in use): {how}"
 
 
 class _Words:
     """The words of a vocabulary that its model has logits for, looked up from the other side.
 
-    One word may have several tokens. A token that spells a raw byte is told from one that was trained: where both
+    One word may have several tokens. A token that spells a raw byte is kept apart from one that was trained: where both
     vocabularies have both kinds, each is paired with its like.
     """
 

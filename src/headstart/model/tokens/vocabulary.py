@@ -38,13 +38,16 @@ class Encoded:
 class Vocabulary:
     """The tokens of one tokenizer.
 
-    words[i]: the bytes token i writes; None for special tokens and for ids that no token has. added: ids of tokens
-    that stand beside the trained vocabulary, special ones left out. bytewise: ids of <0xNN> tokens. specials: special
-    tokens by their text; roles: by what they are for ("eos", "bos", "pad", "unk"). opening: the special tokens that
-    the tokenizer puts before a text. lead: see `Lead`.
+    words: words[i] is what token i writes, as bytes; None for special tokens and for ids that no token has.
+    added: ids of tokens that stand beside the trained vocabulary, special ones left out.
+    bytewise: ids of <0xNN> tokens.
+    specials: ids of special tokens by their text.
+    roles: ids of special tokens by their use: "eos", "bos", "pad", "unk".
+    opening: the special tokens that the tokenizer puts before a text.
+    lead: see `Lead`.
 
-    Raises `IncompatibleTokenizer` for a tokenizer whose tokens cannot be told as bytes (WordPiece, for one, or one
-    that is written in Python).
+    Raises:
+        IncompatibleTokenizer: the tokens cannot be written as bytes (WordPiece, for one, or a tokenizer in Python).
     """
 
     def __init__(self, tokenizer: Any, *, name: str) -> None:
@@ -52,8 +55,10 @@ class Vocabulary:
         if not isinstance(backend, Tokenizer):
             raise _unreadable(name, "it does not run in the tokenizers library")
         try:
-            decoder, normalizer, splitter = (_state(part) for part in _parts(backend))
-        except Exception as error:  # components written in Python say so in their own ways
+            decoder, normalizer, splitter = (
+                _state(part) for part in (backend.decoder, backend.normalizer, backend.pre_tokenizer)
+            )
+        except Exception as error:  # a component written in Python may raise anything
             raise _unreadable(name, f"a part of it cannot be read: {error}") from error
         kinds = {str(part["type"]) for part in _flat(decoder)}
         pieced = "Metaspace" in kinds or any(_SPACE in json.dumps(part, ensure_ascii=False) for part in _flat(decoder))
@@ -150,7 +155,7 @@ def _words(
 
 def _unreadable(name: str, why: str) -> IncompatibleTokenizer:
     return IncompatibleTokenizer(
-        f"{name} has a tokenizer whose tokens cannot be told as bytes: {why}",
+        f"{name} has a tokenizer whose tokens cannot be written as bytes: {why}",
         hint="drafts between different tokenizers need byte-level BPE or SentencePiece ones; "
         "use a draft with the target's own tokenizer, or drafter='ngram'",
         differences=(why,),
@@ -175,12 +180,8 @@ def _from_alphabet(token: str) -> bytes:
         return token.encode()
 
 
-def _parts(backend: Tokenizer) -> tuple[Any, Any, Any]:
-    return backend.decoder, backend.normalizer, backend.pre_tokenizer
-
-
 def _state(part: Any) -> Any:
-    """A component as its JSON says it, or None."""
+    """A component's JSON, or None."""
     return None if part is None else json.loads(part.__getstate__())
 
 
