@@ -125,15 +125,16 @@ def _bias(bias: object) -> dict[int, float]:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A tree of guessed tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
+    """A tree of draft tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
 
-    tokens: N token ids. parents[i]: the index of node i's parent, -1 for a child of the pending token x0;
-    parents[i] < i always. q: [N, V] float, row i the law node i was drawn from *given its elder siblings* (so a
-    tree sampled without replacement has them zeroed and the row renormalised), or None if the nodes are point
-    masses, not drawn at all (n-gram, suffix, top-k trees, greedy drafts). source: the name of the drafter it comes
-    from; a drafter that only ever drafts itself may leave it empty, the engine fills it in. expected: how many of its
-    tokens the drafter thinks will be accepted, where it has an opinion on this very draft. passed_over: what other
-    sources would have drafted instead (empty where nothing), for whoever wants to learn from what then came.
+    tokens: N token ids.
+    parents: parents[i] < i is the index of node i's parent, -1 for a child of the pending token x0.
+    q: [N, V] float. Row i is the law that node i was drawn from *given its elder siblings* (so a tree sampled
+        without replacement has them zeroed and the row renormalised). None if the nodes are point masses, which
+        were not drawn (n-gram, suffix, top-k trees, greedy drafts).
+    source: the name of the drafter it comes from. The engine fills it in where a drafter leaves it empty.
+    expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
+    passed_over: what other sources would have drafted instead, to learn from what was then accepted.
     """
 
     tokens: tuple[int, ...] = ()
@@ -218,7 +219,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rule decided: the accepted nodes in order from the root, and the bonus token after them."""
+    """The rule's decision: the accepted nodes in order from the root, and the bonus token after them."""
 
     path: tuple[int, ...]
     bonus: int
@@ -276,11 +277,20 @@ class Speculation:
 class Step:
     """One request's part in one engine step: the event behind streaming, stats, metrics and every viewer.
 
-    position: absolute position of the first token this step can emit. draft, path: what was guessed and which
-    nodes were accepted. tokens: what was emitted, after stops were applied (empty while a long prompt is still
-    being read). tokens[:accepted] came from the draft. rows: rows of the target forward that were this
-    request's; batch: requests in the forward. seconds: of the whole step, shared by its requests. budget: how
-    much could be drafted, and why.
+    request: the request's number.
+    index: the number of the step, counted for this request from 0.
+    position: the absolute position of the first token that this step can emit.
+    draft: the draft that was judged.
+    path: the nodes of it that were accepted.
+    tokens: the emitted tokens, after stops were applied; empty while a long prompt is still being read.
+        tokens[:accepted] came from the draft.
+    logprobs: of the emitted tokens, where the request asked for them.
+    rows: rows of the target's forward that were this request's.
+    batch: requests in the forward.
+    seconds: of the whole step, shared by its requests.
+    finish_reason: why the request ended with this step; None where it did not.
+    speculation: whether the request goes on speculating.
+    budget: how much could be drafted, and why.
     """
 
     request: int
@@ -320,11 +330,17 @@ class Chunk:
 class Stats:
     """Counts and times of one request.
 
-    target_forwards: forwards that judged a position of this request (reading a long prompt in chunks is counted
-    in prefill_forwards). drafted, accepted: draft tokens. drafted_per_position[i]: how often a draft reached
-    depth i+1 *and* everything before it was accepted, so that its fate is known; accepted_per_position[i]: how
-    often it was accepted then. Their ratio is the conditional acceptance.
-    seconds_to_first_token and total_seconds count from the request's submission.
+    target_forwards: forwards that judged a position of this request.
+    prefill_forwards: forwards that only read a part of its prompt.
+    drafted: draft tokens that were proposed.
+    accepted: draft tokens that were accepted.
+    drafted_per_position: [i] counts the drafts that reached depth i + 1 *and* whose tokens before it were all
+        accepted, so that its fate is known.
+    accepted_per_position: [i] counts those of them whose token at depth i + 1 was accepted. The ratio of the two
+        is the conditional acceptance.
+    seconds: by part of the steps it took part in.
+    seconds_to_first_token: from the request's submission to its first token.
+    total_seconds: from the request's submission to its end.
     """
 
     tokens: int
@@ -342,7 +358,7 @@ class Stats:
 
     @property
     def tokens_per_forward(self) -> float:
-        """tau, the figure that matters most: tokens emitted per target forward; 1.0 is plain decoding."""
+        """tau: the tokens emitted per target forward; 1.0 is plain decoding."""
         return self.tokens / self.target_forwards if self.target_forwards else 0.0
 
     @property
@@ -354,7 +370,7 @@ class Stats:
 class Output:
     """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
 
-    seed: given to another request, it repeats the text if draft lengths do (see docs/concepts/pacing.md).
+    The `seed`, given to another request, repeats the text if draft lengths do (see docs/concepts/pacing.md).
     """
 
     text: str

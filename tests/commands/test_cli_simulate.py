@@ -216,7 +216,7 @@ def test_a_page(words: str, says: list[str], tmp_path: Path) -> None:
         ("-T -1", "temperatures=-1"),
         ("--verify-cost 1:1,x", "'x' is not ROWS:COST"),
         ("--verify-cost 1:1,8:slow", "'slow' is not a number"),
-        ("--verify-cost 2:1", "nothing of 1 row"),
+        ("--verify-cost 2:1", "no cost for 1 row"),
         ("--by-position 0.9,,0.8", "'' is not a number"),
         ("--by-position 0.9 --alpha 0.8", "exclude each other"),
         ("--by-position 0.9 -T 1", "ask about one alpha"),

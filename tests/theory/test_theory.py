@@ -454,7 +454,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "several c for one best K": (lambda: theory.best_k(0.5, [0.1, 0.2]), "c has shape"),
     "acceptance of two requests": (lambda: theory.best_k([HALF, HALF], 0.1), "acceptance has shape"),
     "no positions": (lambda: theory.expected_tokens_by_position([], 3), "no positions"),
-    "v without 1": (lambda: theory.speedup(0.5, 3, 0.1, {2: 1.0}), "nothing of 1 row"),
+    "v without 1": (lambda: theory.speedup(0.5, 3, 0.1, {2: 1.0}), "no cost for 1 row"),
     "v of no rows": (lambda: theory.speedup(0.5, 3, 0.1, {0: 1.0, 1: 1.0}), "rows of v=0"),
     "v of 0": (lambda: theory.speedup(0.5, 3, 0.1, {1: 1.0, 4: 0.0}), "v=0"),
     "v that falls below 0": (lambda: theory.speedup(0.5, 9, 0.1, {1: 1.0, 2: 0.8}), "is not a cost"),

@@ -244,7 +244,7 @@ class Engine:
         requests, rows = self._plan()
         if not rows:
             return []
-        clock.lap("commit")  # scheduling and pacing; a drafter is not to be blamed for them
+        clock.lap("commit")  # scheduling and pacing, which are no part of the drafter's time
         drafts = self._drafts.propose(rows)
         clock.lap("draft")
         segments = [
@@ -284,7 +284,7 @@ class Engine:
         batch: int,
         seconds: Seconds,
     ) -> Observation:
-        """Change cache and request. All rows are committed before anyone is told of one."""
+        """Change cache and request. All rows are committed before the first is published."""
         feed, start = len(row.feed), self.cache.lengths[row.slot]
         self.cache.keep(row.slot, feed, outcome.path)
         request.explain(row.budget.reason)
@@ -317,7 +317,7 @@ class Engine:
     # -- around a step --------------------------------------------------------------------------------------------
 
     def _publish(self, request: Request, observation: Observation) -> None:
-        """Tell drafter, pacing and listeners; none of them can hurt the request, or keep the others from hearing."""
+        """Show the step to drafter, pacing and listeners; a failure of one hurts neither the request nor the others."""
         step = observation.step
         if request.speculation.on:
             self._drafts.observe(observation)

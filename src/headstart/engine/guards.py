@@ -1,7 +1,7 @@
 """What a drafter, a pacing or a listener does wrong must not hurt the text: guards that contain and report it.
 
 A drafter or pacing that raises or answers nonsense is not asked again for the requests concerned; their stats carry a
-typed reason, and the target goes on alone. A listener that raises is logged; the others still hear of the step.
+typed reason, and the target goes on alone. A listener that raises is logged; the others still get the step.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ class GuardedPacing:
         return [replace(row, budget=budget) for row in rows]
 
     def observe(self, step: Step) -> None:
-        self._tell(lambda: self.pacing.observe(step))
+        self._guarded(lambda: self.pacing.observe(step))
 
     def release(self, request: int) -> None:
-        self._tell(lambda: self.pacing.release(request))
+        self._guarded(lambda: self.pacing.release(request))
 
-    def _tell(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], None]) -> None:
         if self.failure is None:
             try:
                 action()

@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Judge(Protocol):
-    """Decides rows. Both methods are pure, and split only so that their time can be told apart."""
+    """Decides rows. Both methods are pure, and split only so that they can be timed apart."""
 
     def laws(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> Sequence[Laws | None]:
         """The target's laws for each row, None for rows that are not judged. logits [R, V]: of the judged rows."""

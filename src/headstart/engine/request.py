@@ -28,8 +28,9 @@ from headstart.types import (
 class Request:
     """One prompt on its way to an `Output`.
 
-    tokens holds prompt and output; its last one is x0, the pending token, not yet in the cache. limit is the most
-    tokens the context holds. stop_ids end the request when emitted (EOS and stop_token_ids).
+    tokens: prompt and output; the last one is x0, the pending token, which is not yet in the cache.
+    limit: the most tokens that the context holds.
+    stop_ids: tokens that end the request when emitted (EOS and stop_token_ids).
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Request:
             self.chunks.append(Chunk(piece, step.tokens, step))
 
     def explain(self, reason: str) -> None:
-        """Say why this much is being drafted; nothing is said once speculation has ended."""
+        """Record why this much is being drafted, unless speculation has ended."""
         if reason and self.speculation.on and reason != self.speculation.reason:
             self.speculation = replace(self.speculation, reason=reason)
 

@@ -14,12 +14,15 @@ from headstart.simulate.toys import dial_pair
 
 @dataclass(frozen=True)
 class Speed:
-    """rounds: of all streams together. seconds: wall clock, the models' tables included. tokens: emitted."""
+    """A timed simulation."""
 
     rule: str
     rounds: int
+    """Of all streams together."""
     tokens: int
+    """Emitted by all streams."""
     seconds: float
+    """Wall clock, the models' tables included."""
 
     def __str__(self) -> str:
         rate = self.rounds / self.seconds

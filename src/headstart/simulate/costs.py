@@ -31,10 +31,13 @@ class Estimate(NamedTuple):
 class Run:
     """What a speculative simulation counted.
 
-    emitted [B]: tokens by stream. draft_steps [B]: draft forwards. verified [B, most + 1]: rounds by the number of
-    drafted tokens. lengths [most + 1, most + 1]: rounds of all streams, by tokens drafted and accepted.
-    tokens [B, n]: the text's first n tokens, if they were asked for. calls: contexts each model was asked about
-    (target, draft).
+    rounds: of each stream.
+    emitted: [B], tokens by stream.
+    draft_steps: [B], draft forwards by stream.
+    verified: [B, most + 1], rounds by the number of drafted tokens.
+    lengths: [most + 1, most + 1], rounds of all streams, by tokens drafted and accepted.
+    tokens: [B, n], the text's first n tokens, if they were asked for.
+    calls: contexts that target and draft were asked about.
     """
 
     rounds: int

@@ -28,10 +28,13 @@ _MEMORY = 64  # rounds a History holds
 
 @dataclass(eq=False)
 class History:
-    """What a rule may look at. drafted, accepted: of past rounds, oldest first, [B] each; the last 64 are kept.
+    """What a rule may look at.
 
+    streams: B.
     acceptance: gives [B], the true chance that the next guess is kept, sum of min(p, q). No engine can know it;
-    only the oracle asks.
+        only the oracle asks.
+    drafted: tokens [B] drafted in each past round, oldest first; the last 64 rounds are kept.
+    accepted: tokens [B] accepted in each past round, likewise.
     """
 
     streams: int
@@ -146,7 +149,7 @@ class OracleK:
 
 
 def chosen(rule: Lengths, history: History) -> Ints:
-    """What the rule says, as [B].
+    """The rule's draft lengths, as [B].
 
     Raises:
         InvalidOption: it is not a whole number of 0 to MOST, or not one per stream.

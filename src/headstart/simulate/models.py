@@ -2,7 +2,7 @@
 
     law = model(context)      # context: a tuple of token ids; law: [V], anything np.asarray takes
 
-Two optional attributes make one faster; neither changes what it says:
+Two optional attributes make one faster; neither changes its law:
 
     model.laws(contexts)      # contexts: [n, L] int64, n of equal length; gives [n, V]
     model.order               # n: only the last n tokens matter, so only they are passed, and contexts that share

@@ -1,8 +1,8 @@
 """Verification rules for many streams in lockstep. Each is the law of a published rule, in whole-array form.
 
-A round of one stream: from context 0 the draft proposed x_1..x_K; context i is the one after x_i. A rule says how many
-of them are kept and which token follows. Shapes: B streams; contexts [most + 1][B], tokens [most][B], where a stream
-whose K is less than `most` repeats its last context and its tokens beyond K mean nothing.
+A round of one stream: from context 0 the draft proposed x_1..x_K; context i is the one after x_i. A rule decides how
+many of them are kept and which token follows. Shapes: B streams; contexts [most + 1][B], tokens [most][B], where a
+stream whose K is less than `most` repeats its last context and its tokens beyond K mean nothing.
 
 `reach` of a rule with a residual is, given the drafted tokens, the probability that at least the first i are kept;
 one uniform number then decides. That the same law comes out as of coins per token is what the tests enumerate.
@@ -78,9 +78,13 @@ class ChainRule:
         chances: list[Floats] = []
         so_far = np.ones(len(drafted.k))
         for i, (context, token) in enumerate(zip(drafted.contexts, drafted.tokens, strict=False)):
-            so_far = so_far * np.minimum(ratio(drafted, context, token), 1) * (i < drafted.k)
+            so_far = so_far * self.chance(drafted, context, token) * (i < drafted.k)
             chances.append(so_far)
         return chances
+
+    def chance(self, drafted: Round, context: Ints, token: Ints) -> Floats:
+        """[B]: the probability that one token is kept, all before it having been."""
+        return np.minimum(ratio(drafted, context, token), 1)
 
     def rest(self, drafted: Round, kept: Ints) -> Floats:
         """[B, V]: weights of the token that follows `kept` drafted ones; the target's own law after all k."""
@@ -134,13 +138,8 @@ class PointMassRule(ChainRule):
     def propose(self, q: Laws, contexts: Ints, draws: Draws, depth: int) -> Ints:  # noqa: ARG002
         return q.best(contexts)
 
-    def reach(self, drafted: Round) -> list[Floats]:
-        chances: list[Floats] = []
-        so_far = np.ones(len(drafted.k))
-        for i, (context, token) in enumerate(zip(drafted.contexts, drafted.tokens, strict=False)):
-            so_far = so_far * drafted.p.of(context, token) * (i < drafted.k)
-            chances.append(so_far)
-        return chances
+    def chance(self, drafted: Round, context: Ints, token: Ints) -> Floats:
+        return drafted.p.of(context, token)
 
     def rest(self, drafted: Round, kept: Ints) -> Floats:
         weights = drafted.p.rows(drafted.after(kept))

@@ -1,7 +1,7 @@
 """Named situations that people meet, simulated and compared with the formulas.
 
 All but the last have a planted acceptance, so theory predicts them exactly and the simulation has to agree. The last
-one, text that changes, is what the formulas for one alpha cannot say.
+one, text that changes, is what the formulas for one alpha cannot describe.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from headstart.theory import best_k, break_even_alpha, speedup
 class Scenario:
     """A situation: its question, acceptance, draft length, and costs in plain steps.
 
-    alpha: the chance that a guess is accepted, or (easy, hard) for text that changes between the two. k: a number, or
-    a rule that chooses. v: cost of a verification by its rows; None: one plain step whatever its width.
+    alpha: the chance that a guess is accepted, or (easy, hard) for text that changes between the two.
+    k: a number, or a rule that chooses.
+    c: the cost of a draft step.
+    v: the cost of a verification by its rows; None for one plain step whatever its width.
     """
 
     name: str
@@ -50,8 +52,13 @@ class Scenario:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """A scenario simulated. predicted, best_k, best_speedup, break_even: by theory, None where one alpha cannot say;
-    break_even is nan if no acceptance pays. alternatives: speedups of other rules for K on the same text.
+    """A scenario simulated, beside what theory predicts (None where one alpha does not describe it).
+
+    predicted: the speedup by theory.
+    best_k: the best draft length by theory.
+    best_speedup: the speedup at best_k, by theory.
+    break_even: the acceptance at which drafting pays, by theory; nan if none does.
+    alternatives: simulated speedups of other rules for K on the same text.
     """
 
     scenario: Scenario
@@ -68,7 +75,7 @@ class ScenarioResult:
 
     @property
     def pays(self) -> bool | None:
-        """Whether the simulated speedup is above 1 by 3 standard errors; None if it is too near to say."""
+        """Whether the simulated speedup is above 1 by 3 standard errors; None if it is too near to tell."""
         value, error = self.speedup
         return None if abs(value - 1) <= 3 * error else value > 1
 
@@ -170,7 +177,7 @@ def run_scenario(
         acceptance=done.acceptance,
         mean_k=done.mean_k,
     )
-    if isinstance(chosen.alpha, tuple):  # one alpha says nothing about it
+    if isinstance(chosen.alpha, tuple):  # one alpha does not describe it
         rules: dict[str, Lengths] = {f"K={k}": FixedK(k) for k in (2, 4, 8)}
         rules["oracle"] = OracleK(chosen.c, chosen.v)
         others = {name: run(k).speedup(chosen.c, chosen.v) for name, k in rules.items()}

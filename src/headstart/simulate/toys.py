@@ -57,13 +57,14 @@ def planted_pair(
 ) -> tuple[TableModel, TableModel]:
     """A pair whose acceptance is exactly `alpha` in every context, or alpha[t] after token t.
 
-    The target never says the last token, the draft says it with probability 1 - alpha, and otherwise what the target
-    would: sum of min(p, q) = alpha. So acceptance is independent from token to token, as the textbook formulas assume.
+    The target never emits the last token; the draft proposes it with probability 1 - alpha, and otherwise draws from
+    the target's law: sum of min(p, q) = alpha. So acceptance is independent from token to token, as the textbook
+    formulas assume.
 
     target: an order-1 table that gives the last token probability 0; a random one by default.
 
     Raises:
-        InvalidOption: an alpha outside [0, 1], not one or V of them, or a target that says the last token.
+        InvalidOption: an alpha outside [0, 1], not one or V of them, or a target that emits the last token.
     """
     check_number("vocab", vocab, low=2, integer=True)
     if target is None:
@@ -71,7 +72,9 @@ def planted_pair(
         logits[:, -1] = -np.inf
         target = TableModel(softmax(logits, 1.0))
     if target.order != 1 or target.table[:, -1].any():
-        raise InvalidOption("the target cannot carry a planted draft", hint="order 1, and the last token never said")
+        raise InvalidOption(
+            "the target cannot carry a planted draft", hint="order 1, and probability 0 for the last token"
+        )
     rates = np.asarray(alpha, dtype=np.float64)
     if rates.shape not in ((), (target.vocab,)) or not ((rates >= 0) & (rates <= 1)).all():
         raise InvalidOption(f"alpha={alpha!r} is out of range", hint=f"one number of 0 to 1, or {target.vocab} of them")

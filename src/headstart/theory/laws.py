@@ -74,9 +74,10 @@ def acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayL
 
 
 def point_acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayLike) -> Real:
-    """The same where the draft is a point mass, the draft model's likeliest token at every temperature: p of it.
+    """alpha where the draft is a point mass, the draft model's likeliest token at every temperature: p of that token.
 
-    So it is for greedy drafts and trees of likeliest tokens, and for n-gram and suffix matches, whatever their q is.
+    This holds for greedy drafts, trees of likeliest tokens, and n-gram and suffix matches. Shapes and errors are those
+    of `acceptance_at`.
     """
     target, draft = _logits("p_logits", p_logits), _logits("q_logits", q_logits)
     _same_vocabulary(target, draft)

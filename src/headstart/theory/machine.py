@@ -29,12 +29,14 @@ MOST_BATCH = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """bandwidth: bytes/s that reading the weights reaches. flops: FLOP/s that the products reach, in the weights' type.
-    overhead: seconds of every forward, whatever its size."""
+    """A machine's two limits, and what every forward costs besides."""
 
     bandwidth: float
+    """Bytes/s that reading the weights reaches."""
     flops: float
+    """FLOP/s that the products reach, in the weights' type."""
     overhead: float = 0.0
+    """Seconds of every forward, whatever its size."""
 
     def __post_init__(self) -> None:
         check_number("bandwidth", self.bandwidth, above=0)
@@ -44,12 +46,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """parameters: those that every token meets (in a mixture of experts rows choose different ones, and more are read:
-    the figures are then too good). kv_bytes_per_token: of all layers, 2 x layers x KV heads x head size x bytes."""
+    """A model's sizes."""
 
     parameters: float
+    """Those that every token meets. In a mixture of experts rows choose different ones, and more are read: the figures
+    are then too good."""
     bytes_per_weight: float = 2.0
     kv_bytes_per_token: float = 0.0
+    """Of all layers: 2 x layers x KV heads x head size x bytes."""
 
     def __post_init__(self) -> None:
         check_number("parameters", self.parameters, above=0)
@@ -120,7 +124,7 @@ def paying_batch(
 ) -> int:
     """The batch size up to which every batch gains by drafting K tokens; 0 where not even a single request does.
 
-    `most` where all of them do as far as one looked.
+    It is `most` where all batches up to that size gain.
     """
     sizes = np.arange(1, int(whole("most", most, low=1)) + 1)
     gains = batch_speedup(

@@ -60,7 +60,7 @@ def speedup(alpha: ArrayLike, k: ArrayLike, c: ArrayLike, v: VerifyCost = None) 
 
 
 def speedup_by_position(acceptance: ArrayLike, k: ArrayLike, c: ArrayLike, v: VerifyCost = None) -> Real:
-    """The same with conditional acceptances [..., n] by position; k and c broadcast against [...]."""
+    """`speedup` with conditional acceptances [..., n] by position; k and c broadcast against [...]."""
     return plain(expected_tokens_by_position(acceptance, k) / round_cost(k, c, v))
 
 
@@ -130,7 +130,7 @@ def _interpolated(v: Mapping[int, float], rows: Array) -> Array:
     """The mapping at `rows`, over its value at 1; beyond its last two entries, along the line through them."""
     given = whole("rows of v", list(v), low=1)
     if 1 not in given:
-        raise InvalidOption("v says nothing of 1 row", hint="v is {rows: cost}, and costs are compared with v[1]")
+        raise InvalidOption("v has no cost for 1 row", hint="v is {rows: cost}, and costs are compared with v[1]")
     order = np.argsort(given)
     known, costs = given[order], _positive(list(v.values()))[order]
     slope = (costs[-1] - costs[-2]) / (known[-1] - known[-2]) if len(known) > 1 else 0.0

@@ -23,9 +23,14 @@ def ssd_speedup(
 ) -> Real:
     """Over plain decoding: (h E_h + (1-h) E_m) / (h max(1, T_a) + (1-h)(1 + T_m)).
 
-    hit: h, the share of rounds whose outcome was ready. tokens_hit, tokens_miss: E_h, E_m, tokens per round. ahead:
-    T_a, drafting while the target verifies, free as long as it takes no longer. on_miss: T_m, drafting after a miss;
-    0 where nothing is drafted then (E_m = 1). A batch has a hit where all rows have one: h^batch.
+    A batch has a hit where all rows have one: h^batch.
+
+    Args:
+        hit: h, the share of rounds whose outcome was ready.
+        tokens_hit: E_h, tokens per round after a hit.
+        tokens_miss: E_m, tokens per round after a miss.
+        ahead: T_a, the time of drafting while the target verifies, which is free as long as it takes no longer.
+        on_miss: T_m, the time of drafting after a miss; 0 where nothing is drafted then (E_m = 1).
     """
     h = numbers("hit", hit, low=0, high=1)
     tokens = h * numbers("tokens_hit", tokens_hit, low=1) + (1 - h) * numbers("tokens_miss", tokens_miss, low=1)
@@ -46,7 +51,7 @@ def ssd_bound(tokens_hit: ArrayLike, tokens_sd: ArrayLike, draft_sd: ArrayLike) 
 def hit_rate(fan_out: ArrayLike, r: ArrayLike) -> Real:
     """1 - F^-r: the chance that the bonus token is among F foreseen ones; misses fall as a power of F. F = 0: never.
 
-    r is measured: it is what a drafter's list of likely tokens is worth. The law is a fit; at F = 1 it says 0.
+    r is measured on a drafter's lists of likely tokens. The law is a fit; at F = 1 it gives 0.
     """
     f, power = np.broadcast_arrays(numbers("fan_out", fan_out, low=0), numbers("r", r, low=0))
     return plain(np.where(f < 1, 0.0, 1 - np.maximum(f, 1.0) ** -power))

@@ -29,12 +29,14 @@ _NOTHING = -np.inf
 
 @dataclass(frozen=True)
 class Shape:
-    """A static tree below x0. parents[i] < i, -1 for a child of x0; ranks[i]: 1 for an eldest child, 2 for the next,
-    and so on, and elder siblings stand first. expected: tokens that a step with it emits, the bonus included."""
+    """A static tree below x0."""
 
     parents: tuple[int, ...] = ()
+    """parents[i] < i is the parent of node i, -1 for a child of x0."""
     ranks: tuple[int, ...] = ()
+    """ranks[i] is 1 for an eldest child, 2 for the next, and so on; elder siblings stand first."""
     expected: float = 1.0
+    """The expected tokens of a step with this tree, the bonus included."""
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -95,7 +97,7 @@ class Table:
         return float(self._best[depth, : nodes + 2].max())
 
     def shape(self, nodes: int, depth: int) -> Shape:
-        """That tree."""
+        """The best tree of at most `nodes` nodes and `depth` levels."""
         m = int(self._best[depth, : nodes + 2].argmax())
         parents: list[int] = []
         ranks: list[int] = []
@@ -129,7 +131,7 @@ def best_tree(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
 def choose_tree(
     acceptance: Sequence[float], forward: Callable[[int], float], level: float, *, nodes: int = 64, depth: int = 12
 ) -> Shape:
-    """The tree that makes a step worth most tokens per second; an empty one where plain decoding does.
+    """The tree whose step emits most tokens per second; an empty one where plain decoding does.
 
     forward: v(n), the time of a target forward of n rows. level: the time of drafting one level, in the same unit.
     """

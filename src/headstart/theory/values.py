@@ -32,7 +32,7 @@ def numbers(name: str, value: ArrayLike, *, low: float = -math.inf, high: float 
 
 
 def whole(name: str, value: ArrayLike, *, low: int = 0) -> Array:
-    """The same for whole numbers of at least `low`; 5.0 is one, 5.5 is not."""
+    """`value` as an array of whole numbers of at least `low`, in float64; 5.0 is whole, 5.5 is refused."""
     found = _as_array(name, value)
     good = np.isfinite(found) & (found >= low) & (found == np.floor(found))
     if not good.all():
@@ -41,7 +41,7 @@ def whole(name: str, value: ArrayLike, *, low: int = 0) -> Array:
 
 
 def scalar(name: str, value: ArrayLike, *, low: float = -math.inf, high: float = math.inf) -> float:
-    """The same for what can only be one number."""
+    """`value` as one number, low <= value <= high."""
     found = numbers(name, value, low=low, high=high)
     if found.ndim:
         raise InvalidOption(f"{name} has shape {list(found.shape)}", hint=f"{name} must be one number here")
