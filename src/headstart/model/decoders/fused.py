@@ -95,14 +95,16 @@ class FusedDecoder:
             positions=self._length,
             outputs=model.head.outputs,
         )
-        hidden = {layer: torch.empty(batch.rows, model.width) for layer in taps}
-        if hidden:
-            pointers = (ctypes.c_void_p * (model.layer_count + 1))()
-            for layer, states in hidden.items():
-                pointers[layer] = states.data_ptr()
-            batch.struct.taps = ctypes.addressof(pointers)
+        if not taps:
+            native.kernels().forward(model, batch.struct)
+            return Forward(batch.logits)
+        states = torch.empty(len(taps), batch.rows, model.width)  # one tensor for all: a step has little time for more
+        pointers = (ctypes.c_void_p * (model.layer_count + 1))()
+        for number, layer in enumerate(taps):
+            pointers[layer] = states.data_ptr() + 4 * number * batch.rows * model.width
+        batch.struct.taps = ctypes.addressof(pointers)
         native.kernels().forward(model, batch.struct)
-        return Forward(batch.logits, {layer: states.to(self._dtype) for layer, states in hidden.items()})
+        return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors
