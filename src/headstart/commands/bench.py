@@ -26,7 +26,7 @@ from headstart.types import Sampling
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headstart.insight.bench import BenchResult
+    from headstart.insight.bench.result import BenchResult
     from headstart.insight.bench.session import Session
 
 SLOWER = 1
@@ -121,9 +121,10 @@ def compare(
     if fail_below is not None and not 0 < fail_below <= 100:
         raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")
     from headstart.commands.bench_tables import print_comparison
-    from headstart.insight import bench as results
+    from headstart.insight.bench import comparison
+    from headstart.insight.bench.result import BenchResult
 
-    found = results.compare(results.BenchResult.read(before), results.BenchResult.read(after))
+    found = comparison.compare(BenchResult.read(before), BenchResult.read(after))
     if print_comparison(output(), found, fail_below):
         raise typer.Exit(SLOWER)
 
@@ -148,7 +149,7 @@ def _measure(session: Session) -> BenchResult:
         try:
             return session.run()
         except KeyboardInterrupt:
-            from headstart.insight.bench import summarise
+            from headstart.insight.bench.summary import summarise
 
             if not summarise(session.result):
                 raise
@@ -175,7 +176,7 @@ def _progress(console: Console, trials: int) -> Iterator[Any]:
 
 def _report(result: BenchResult, json_file: Path | None, html_file: Path | None) -> None:
     from headstart.commands.bench_tables import print_result  # needs NumPy, which --help must not wait for
-    from headstart.insight.bench import summarise
+    from headstart.insight.bench.summary import summarise
 
     figures = summarise(result)
     print_result(output(), result, figures)

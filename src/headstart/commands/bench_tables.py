@@ -14,12 +14,13 @@ from rich.text import Text
 
 from headstart.commands.figures import percent
 from headstart.commands.terminal import harmless
-from headstart.insight.bench.sweep import step_costs
-from headstart.insight.bench.verdict import times
+from headstart.insight.bench.sweep import step_costs, sweep_points, why_not_predicted
+from headstart.insight.bench.verdict import conclude
 
 if TYPE_CHECKING:
-    from headstart.insight.bench import BenchResult, Comparison, Figures
-    from headstart.insight.bench.comparison import Change
+    from headstart.insight.bench.comparison import Change, Comparison
+    from headstart.insight.bench.result import BenchResult
+    from headstart.insight.bench.summary import Figures
 
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
 _JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}
@@ -30,8 +31,6 @@ _MIB = 2**20
 
 def print_result(console: Console, result: BenchResult, figures: Sequence[Figures]) -> None:
     """figures: of `summarise`, not empty."""
-    from headstart.insight.bench.verdict import conclude
-
     found = conclude(result, list(figures))
     console.print(Text(found.headline, style=f"bold {_COLOURS[found.kind]}"))
     for reason in found.reasons:
@@ -97,7 +96,7 @@ def _by_category(figures: Sequence[Figures]) -> Table:
             harmless(each.category),
             str(each.prompts),
             f"{each.tokens_per_forward.value:.2f}",
-            Text(times(speedup), style=colour),
+            Text(speedup.times, style=colour),
             f"{each.plain.tokens_per_second:.4g} → {each.fast.tokens_per_second:.4g}",
             "-" if each.differing is None else f"{each.runs - each.differing} of {each.runs}",
         )
@@ -145,20 +144,16 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
 
 
 def _sweep(result: BenchResult) -> Table:
-    from headstart.insight.bench import sweep_points
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("K", "speedup", "predicted", "tokens/forward"):
         table.add_column(name, justify="right")
     for point in sweep_points(result):
         predicted = f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-"
-        table.add_row(str(point.k), times(point.speedup), predicted, f"{point.tokens_per_forward:.2f}")
+        table.add_row(str(point.k), point.speedup.times, predicted, f"{point.tokens_per_forward:.2f}")
     return table
 
 
 def _remarks(result: BenchResult) -> list[str]:
-    from headstart.insight.bench.sweep import why_not_predicted
-
     sizes = {name: value for name, value in result.memory.items() if value}
     found = ["memory, MiB: " + " · ".join(f"{name.replace('_', ' ')} {v / _MIB:.0f}" for name, v in sizes.items())]
     if result.no_energy:
@@ -178,9 +173,7 @@ def _on_comparison(found: Comparison) -> list[str]:
 
 
 def _values(change: Change) -> tuple[str, str, str]:
-    ratio = change.ratio
-    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.known else ""
-    return f"{change.before:.4g}", f"{change.after:.4g}", f"{ratio.value:.2f}{ends}"
+    return f"{change.before:.4g}", f"{change.after:.4g}", change.ratio.times.replace("x", "")
 
 
 def _milliseconds(quantiles: Mapping[str, float]) -> str:

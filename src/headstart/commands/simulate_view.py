@@ -13,7 +13,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from headstart.insight.what_if import Answer, Batches, Maps, Temperatures, WhatIf
+from headstart.insight.what_if.answers import Answer, Maps
+from headstart.insight.what_if.machines import Batches
+from headstart.insight.what_if.question import WhatIf
+from headstart.insight.what_if.temperature import Temperatures
 from headstart.theory.machine import MOST_BATCH
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}

@@ -9,10 +9,10 @@ import pytest
 from support import bench_runs as made
 
 from headstart import theory
-from headstart.insight.bench import FAST, PLAIN, Trial, summarise, sweep_points
 from headstart.insight.bench.machine import least
-from headstart.insight.bench.records import SourceRecord
-from headstart.insight.bench.sweep import here, step_costs, why_not_predicted
+from headstart.insight.bench.records import FAST, PLAIN, SourceRecord, Trial
+from headstart.insight.bench.summary import summarise
+from headstart.insight.bench.sweep import here, step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude
 from headstart.insight.statistics import proportion
 from headstart.theory import DraftCost, StepCosts

@@ -12,7 +12,7 @@ from headstart.insight.doctor.lines import flags, load_line
 from headstart.insight.doctor.lists import promising
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, decide, in_words, preferred, sentence, stops_paying
+from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, sentence, stops_paying
 from headstart.insight.statistics import Interval
 
 
@@ -123,5 +123,5 @@ def test_lists_worth_a_try() -> None:
 
 
 def test_spoken() -> None:
-    assert in_words(Interval(1.5)) == "1.50x"
-    assert in_words(Interval(1.5, 1.25, 1.75)) == "1.50x (1.25 to 1.75)"
+    assert Interval(1.5).times == "1.50x"
+    assert Interval(1.5, 1.25, 1.75).times == "1.50x (1.25 to 1.75)"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart import theory
-from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, Trial
+from headstart.insight.bench.records import FAST, PLAIN, RunRecord, Trial
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures, added_sources, paired, ratio, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
@@ -30,15 +30,6 @@ class SweepPoint:
     speedup: Interval
     tokens_per_forward: float
     predicted: float
-
-    def record(self) -> Record:
-        predicted = self.predicted if math.isfinite(self.predicted) else None
-        return {
-            "k": self.k,
-            "speedup": self.speedup.record(),
-            "tokens_per_forward": self.tokens_per_forward,
-            "predicted": predicted,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Literal
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures
 from headstart.insight.bench.sweep import Here, here
-from headstart.insight.statistics import Interval
 
 _BUSY = 0.5  # processes that want a core, by core
 Kind = Literal["good", "bad", "unsure", "info"]
@@ -41,12 +40,6 @@ def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
     return Conclusion(kind, headline, tuple(reasons))
 
 
-def times(interval: Interval) -> str:
-    """ "1.62x (1.51 to 1.74)"; the value alone where no interval is known."""
-    value = f"{interval.value:.2f}x"
-    return f"{value} ({interval.low:.2f} to {interval.high:.2f})" if interval.known else value
-
-
 def _headline(overall: Figures) -> tuple[Kind, str]:
     speedup = overall.speedup
     if not sum(source.nodes for source in overall.sources.values()):
@@ -54,7 +47,7 @@ def _headline(overall: Figures) -> tuple[Kind, str]:
     tokens = f"{overall.tokens_per_forward.value:.2f} tokens per target forward"
     prompts = f"{overall.prompts} prompt{'s' if overall.prompts != 1 else ''}"
     if not speedup.known:
-        return "unsure", f"{tokens}; {times(speedup)} on {prompts}, too few to say how far off that is."
+        return "unsure", f"{tokens}; {speedup.times} on {prompts}, too few to say how far off that is."
     ends = f"95% interval {speedup.low:.2f} to {speedup.high:.2f}"
     if speedup.low > 1:
         return "good", f"{tokens}; {speedup.value:.2f} times as fast as plain decoding on {prompts} ({ends})."
@@ -96,7 +89,7 @@ def _texts(result: BenchResult, overall: Figures) -> list[str]:
 
 def _categories(figures: list[Figures]) -> list[str]:
     slower = [each for each in figures if each.speedup.known and each.speedup.high < 1]
-    return [f"Slower in category {each.category}: {times(each.speedup)}." for each in slower]
+    return [f"Slower in category {each.category}: {each.speedup.times}." for each in slower]
 
 
 def _busy(result: BenchResult) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, in_words
+from headstart.insight.doctor.verdict import Checked, Ranked
 from headstart.model import loading
 
 _OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}
@@ -44,7 +44,7 @@ def markdown(examination: Examination) -> str:
     )  # fmt: skip
     rows = [
         f"| {one.candidate.name} | {one.best.k} | {one.best.speedup.value:.2f} | "
-        f"{in_words(one.checked.speedup).replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
+        f"{one.checked.speedup.times.replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
         f"{one.checked.given:.2f} | {_signed(one.checked.given, one.checked)} |"
         for one in sorted(examination.ranked, key=lambda one: -one.gain)
         if one.checked is not None
@@ -59,7 +59,7 @@ def adaptive_words(ranked: Sequence[Ranked]) -> str:
     for one in ranked:
         if one.checked is not None and one.checked.adaptive is not None:
             name, fixed = one.candidate.name, one.checked.speedup.value
-            measured = in_words(one.checked.adaptive)
+            measured = one.checked.adaptive.times
             return f"{name} with adaptive pacing, the default: {measured}, against {fixed:.2f}x with {one.setting}"
     return "Adaptive pacing, the default, changes K from step to step; --check measures what it makes of this"
 

@@ -160,11 +160,5 @@ def _in(ranked: Ranked) -> str:
 
 def _speed(ranked: Ranked) -> str:
     if ranked.checked is None:
-        return f"{in_words(ranked.best.speedup)} (predicted)"
-    return f"{in_words(ranked.checked.speedup)} (measured; {ranked.best.speedup.value:.2f}x was predicted)"
-
-
-def in_words(interval: Interval) -> str:
-    if not interval.known:
-        return f"{interval.value:.2f}x"
-    return f"{interval.value:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+        return f"{ranked.best.speedup.times} (predicted)"
+    return f"{ranked.checked.speedup.times} (measured; {ranked.best.speedup.value:.2f}x was predicted)"

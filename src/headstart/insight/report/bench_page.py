@@ -13,7 +13,7 @@ from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import ArmFigures, Figures, paired
 from headstart.insight.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
-from headstart.insight.bench.verdict import conclude, times
+from headstart.insight.bench.verdict import conclude
 from headstart.insight.provenance import Provenance
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
@@ -89,7 +89,7 @@ def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures])
             reference=1.0,
         ),
         caption="Speedup by category, with 95% intervals. Below 1, speculation is slower than plain decoding.",
-        alt="; ".join(f"{each.category}: {times(each.speedup)}" for each in figures),
+        alt="; ".join(f"{each.category}: {each.speedup.times}" for each in figures),
     )
 
 
@@ -133,7 +133,7 @@ def _add_lengths(page: Page, result: BenchResult) -> None:
         ),
         caption="Fixed draft lengths on some of the prompts, with 95% intervals. "
         + (f"No prediction: {why}." if why else "Predicted from measured costs and acceptance by position."),
-        alt="; ".join(f"K={point.k}: {times(point.speedup)}" for point in points),
+        alt="; ".join(f"K={point.k}: {point.speedup.times}" for point in points),
     )
 
 

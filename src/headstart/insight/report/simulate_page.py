@@ -10,7 +10,10 @@ import numpy as np
 from headstart import theory
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
-from headstart.insight.what_if import Answer, Batches, Temperatures, WhatIf
+from headstart.insight.what_if.answers import Answer
+from headstart.insight.what_if.machines import Batches
+from headstart.insight.what_if.question import WhatIf
+from headstart.insight.what_if.temperature import Temperatures
 
 _TWO = ".2f"
 
