@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import INTERRUPTED, messages, output
+from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar
 from headstart.errors import InvalidOption
 from headstart.insight.bench.options import BenchSettings
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headstart.insight.bench.session import Session
 
 SLOWER = 1
+_COLUMNS = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 _OUT = "Output"
 _SAMPLING = Sampling(max_tokens=128)
 
@@ -158,13 +159,8 @@ def _measure(session: Session) -> BenchResult:
 
 @contextmanager
 def _progress(console: Console, trials: int) -> Iterator[Any]:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
-        auto_refresh=False,  # a thread that draws would take time from what is measured
-        redirect_stdout=False,
-    )  # fmt: skip
-    with bar:
+    # A thread that draws would take time from what is measured
+    with progress_bar(console, *_COLUMNS, auto_refresh=False) as bar:
         task = bar.add_task("measuring costs", total=trials)
 
         def advance(words: str) -> None:

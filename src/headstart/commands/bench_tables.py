@@ -7,13 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.figures import percent
-from headstart.commands.terminal import harmless
+from headstart.commands.terminal import harmless, table_of
 from headstart.insight.bench.sweep import step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude
 
@@ -60,12 +59,8 @@ def print_comparison(console: Console, found: Comparison, fail_below: float | No
     """Print the comparison; return whether a speedup is below `fail_below` percent of what it was."""
     colour = "bold" if found.verdict == "no difference" else f"bold {_JUDGEMENTS[found.verdict]}"
     console.print(Text(f"The second result: {found.words}.", style=colour))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("figure", "first", "second", "second/first", "beyond\nnoise"):
-        table.add_column(
-            name, justify="left" if name == "figure" else "right", no_wrap=name in ("figure", "second/first")
-        )
+    columns = ("", "figure", "first", "second", "second/first", "beyond\nnoise")
+    table = table_of(*columns, left=("", "figure"), whole=("figure", "second/first"))
     for row in found.rows:
         for title, change in (("speedup", row.speedup), ("tokens/forward", row.tokens_per_forward)):
             judged = Text(_SHORT.get(change.judgement, change.judgement), style=_JUDGEMENTS[change.judgement])
@@ -85,10 +80,8 @@ def print_comparison(console: Console, found: Comparison, fail_below: float | No
 
 
 def _by_category(figures: Sequence[Figures]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text"):
-        table.add_column(name, justify="right", no_wrap="95%" in name)
+    columns = ("", "prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text")
+    table = table_of(*columns, whole=("speedup (95%)",))
     for each in figures:
         speedup = each.speedup
         colour = "green" if speedup.low > 1 else "red" if speedup.high < 1 else "yellow"
@@ -105,21 +98,19 @@ def _by_category(figures: Sequence[Figures]) -> Table:
 
 def _details(result: BenchResult, overall: Figures) -> Table:
     """Of both arms, all categories together."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "plain", "speculative"):
-        table.add_column(name, justify="right" if name else "left")
+    table = table_of("", "plain", "speculative")
     arms = (overall.plain, overall.fast)
     titles = {
-        "first": "first token, ms (P50 P90 P99)",
-        "token": "per output token, ms",
+        "first_token": "first token, ms (P50 P90 P99)",
+        "per_output_token": "per output token, ms",
         "gap": "gap between chunks, ms",
     }
     for name, title in titles.items():
         table.add_row(title, *(_milliseconds(getattr(arm, name)) for arm in arms))
-    for part in overall.fast.parts:
-        table.add_row(f"  time in {part}", *(percent(arm.parts.get(part, 0.0)) for arm in arms), style="dim")
+    for part in overall.fast.time_split:
+        table.add_row(f"  time in {part}", *(percent(arm.time_split.get(part, 0.0)) for arm in arms), style="dim")
     if not result.no_energy:
-        joules = ("-" if arm.joules is None else f"{arm.joules:.3g}" for arm in arms)
+        joules = ("-" if arm.joules_per_token is None else f"{arm.joules_per_token:.3g}" for arm in arms)
         table.add_row("energy, J per token", *joules)
     return table
 
@@ -144,9 +135,7 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
 
 
 def _sweep(result: BenchResult) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("K", "speedup", "predicted", "tokens/forward"):
-        table.add_column(name, justify="right")
+    table = table_of("K", "speedup", "predicted", "tokens/forward")
     for point in sweep_points(result):
         predicted = f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-"
         table.add_row(str(point.k), point.speedup.times, predicted, f"{point.tokens_per_forward:.2f}")

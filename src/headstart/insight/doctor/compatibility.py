@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from headstart.loading.checkpoint import Checkpoint, check_sizes
 from headstart.model.tokens.tokenizers import differences
@@ -20,9 +20,6 @@ class Compatibility:
     how: How
     words: str
     differences: tuple[str, ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 WEIGHTLESS = Compatibility("none", "it copies the target's own tokens")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.errors import NotEnoughMemory
+from headstart.insight.as_json import as_json
 from headstart.model.memory import MemoryNeed
 
 GIB = 2**30
@@ -84,7 +85,7 @@ class Memory:
     def record(self) -> dict[str, Any]:
         return {
             "free": self.free,
-            "needs": [{"name": n.name, "weights": n.weights, "cache": n.cache} for n in self.needs],
+            "needs": as_json(self.needs),
             "max_batch_size": self.slots,
             "max_length": self.length,
             "headroom": self.headroom,

@@ -117,17 +117,20 @@ def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One source's part in a prediction. share: of the rounds that it drafts in. alpha: the acceptance per token that
-    would bring as many tokens per drafted round if all positions were alike. c: seconds per drafted level over those of
-    a plain step. break_even: the alpha below which its drafts cost more than they bring; NaN if even sure guesses do.
-    acceptance: conditional, by position; counts: (accepted, tested) behind it."""
+    """One source's part in a prediction."""
 
     share: float
+    """The share of the rounds that it drafts in."""
     alpha: float
+    """The acceptance that would bring as many tokens per drafted round if all positions were alike."""
     c: float
-    break_even: float
+    """Seconds per drafted level over those of a plain step."""
+    break_even_alpha: float
+    """The alpha below which its drafts cost more than they bring; NaN if even a perfect draft would not pay."""
     acceptance: tuple[float, ...]
-    counts: tuple[tuple[int, int], ...]
+    """Conditional acceptance by position."""
+    accepted_of_tested: tuple[tuple[int, int], ...]
+    """The counts behind the acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +204,15 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
     depth = sum(w * one.depth for w, one in mine) / weight
     levels = max(1, round(depth))
     c = timing.of(source).c(source, depth)
-    rows = 1 + sum(w * one.nodes for w, one in mine) / weight
+    rows = 1 + sum(w * one.nodes for w, one in mine) / weight  # for a chain that is one more than its levels
     return Member(
         share=weight / whole,
         alpha=alike(emitted, levels),
         c=c,
-        break_even=_break_even(timing, source, levels, c, rows),
+        break_even_alpha=float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: timing.of(source).v(rows)})),
         acceptance=shares(counts),
-        counts=counts,
+        accepted_of_tested=counts,
     )
-
-
-def _break_even(timing: Timing, source: str, levels: int, c: float, rows: float) -> float:
-    """Of drafts of so many levels that take so many rows; for a chain that is one more than its levels."""
-    return float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: timing.of(source).v(rows)}))
 
 
 def alike(tokens: float, k: int) -> float:

@@ -117,13 +117,13 @@ def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, {ranked.setting} brings {_speed(ranked)}."
     if gain >= EVEN:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({gain:.2f}x){instead}."
-    if math.isnan(member.break_even):
+    if math.isnan(member.break_even_alpha):
         return (
             f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."
         )
-    if member.alpha < member.break_even:
+    if member.alpha < member.break_even_alpha:
         return (
-            f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even:.2f} for "
+            f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even_alpha:.2f} for "
             f"c = {member.c:.2f}: do not use this draft{instead}."
         )
     return f"{name}: {_alpha(member)}, yet {gain:.2f}x in all: do not use it{instead}."
@@ -148,9 +148,9 @@ def stops_paying(ranked: Ranked) -> str:
 
 
 def _alpha(member: Member) -> str:
-    if math.isnan(member.break_even):
+    if math.isnan(member.break_even_alpha):
         return f"alpha {member.alpha:.2f} at c = {member.c:.2f}"
-    return f"alpha {member.alpha:.2f} against a break-even of {member.break_even:.2f} for c = {member.c:.2f}"
+    return f"alpha {member.alpha:.2f} against a break-even of {member.break_even_alpha:.2f} for c = {member.c:.2f}"
 
 
 def _in(ranked: Ranked) -> str:

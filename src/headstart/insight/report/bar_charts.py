@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.insight.report.style import INK, add_reference, blank, colour, plain, wrapped
-from headstart.insight.report.tables import Bounds, check_bounds, finite, rows_of
+from headstart.insight.report.style import INK, add_reference, blank, colour, finite, plain, wrapped
+from headstart.insight.report.tables import Bounds, check_bounds, rows_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -19,22 +19,24 @@ from headstart.insight.report.style import (
     INK,
     PALETTE,
     Mark,
+    Numbers,
     add_marks,
     add_reference,
     blank,
     colour,
     faint,
+    finite,
     plain,
     symbol,
     whole_ticks,
     wrapped,
 )
-from headstart.insight.report.tables import Bounds, Numbers, check_bounds, finite, rows_of
+from headstart.insight.report.tables import Bounds, check_bounds, ends, rows_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Mark", "bars", "distributions", "heatmap", "lines", "scatter", "stacked"]
+__all__ = ["Mark", "bars", "distributions", "ends", "heatmap", "lines", "scatter", "stacked"]
 
 
 QUANTILES = {"P50": 0.5, "P90": 0.9, "P99": 0.99}

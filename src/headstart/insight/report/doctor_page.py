@@ -66,13 +66,12 @@ def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
     }  # fmt: skip
     caption = "Speedups over plain decoding at batch 1, after the first token."
     page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
-    lows, highs = zip(*((one.best.speedup.low, one.best.speedup.high) for one in ranked), strict=True)
     page.figure(
         charts.bars(
             [one.candidate.name for one in ranked],
             {"predicted speedup": [one.best.speedup.value for one in ranked]},
             y="speedup over plain decoding",
-            low_high={"predicted speedup": (list(lows), list(highs))},
+            low_high={"predicted speedup": charts.ends(one.best.speedup for one in ranked)},
             reference=1.0,
         ),
         caption="Predicted speedup, each at its best setting, with its interval over prompts.",
@@ -110,10 +109,7 @@ def _by_position(page: Page, ranked: Sequence[Ranked]) -> None:
 
 def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
-        one.candidate.name: (
-            list(BATCHES),
-            [max(p.batches[batch] for p in one.predictions) for batch in BATCHES],
-        )
+        one.candidate.name: (BATCHES, [max(p.batches[batch] for p in one.predictions) for batch in BATCHES])
         for one in ranked[:_SOME]
     }
     page.figure(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.insight.report.style import Mark, add_marks, blank, plain, whole_ticks
+from headstart.insight.report.style import Mark, add_marks, blank, finite, plain, whole_ticks
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -34,8 +34,8 @@ def heatmap(
         raise ValueError(f"values must be [{len(ys)}, {len(xs)}] (ys, xs), not {list(numbers.shape)}")
     rows = [[vertical, *row] for vertical, row in zip(ys, numbers.tolist(), strict=True)]
     figure = blank(x, y, [f"{y} \\ {x}", *(f"{across:g}" for across in xs)], rows)
-    finite = numbers[np.isfinite(numbers)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    known = finite(numbers)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     figure.add_heatmap(
         x=list(xs),
         y=list(ys),
