@@ -116,6 +116,16 @@ def quantile(values: Sequence[float] | NDArray[Any], share: float) -> float:
     return float(np.quantile(np.asarray(values, dtype=float), share)) if len(values) else math.nan
 
 
+def bisect(
+    rising: Callable[[float], float], value: float, low: float, high: float, halvings: int = _HALVINGS
+) -> tuple[float, float]:
+    """The ends of the short interval in which a rising function reaches the value, found between low and high."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return low, high
+
+
 def student(freedom: int, probability: float) -> float:
     """The quantile of Student's law with so many degrees of freedom.
 
@@ -125,12 +135,8 @@ def student(freedom: int, probability: float) -> float:
         return _NORMAL.inv_cdf(probability)
     if probability < 0.5:
         return -student(freedom, 1 - probability)
-    within = 2 * probability - 1
-    low, high = 0.0, math.pi / 2
-    for _ in range(_HALVINGS):
-        angle = (low + high) / 2
-        low, high = (angle, high) if _within(angle, freedom) < within else (low, angle)
-    return math.sqrt(freedom) * math.tan(low)
+    angle, _ = bisect(lambda angle: _within(angle, freedom), 2 * probability - 1, 0.0, math.pi / 2)
+    return math.sqrt(freedom) * math.tan(angle)
 
 
 def _within(angle: float, freedom: int) -> float:

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.lines import flags, load_line
-from headstart.insight.doctor.lists import promising
+from headstart.insight.doctor.facts import flags, load_line
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, sentence, stops_paying
+from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, promising, sentence, stops_paying
 from headstart.insight.statistics import Interval
 
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from headstart.insight.bench.energy import Meter
-from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial
+from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial, added
 from headstart.insight.measure import Round
 from headstart.types import Output, Sampling, Step
 
@@ -172,13 +172,12 @@ class _Watch:
 
 def _by_source(rounds: Sequence[Round]) -> dict[str, SourceRecord]:
     """What each source did in a run."""
-    found: dict[str, SourceRecord] = {}
-    for one in rounds:
-        if one.nodes:
-            # A stop may have cut the accepted path short
-            mine = SourceRecord(1, one.nodes, one.depth, min(one.accepted, one.tokens))
-            found[one.source] = found[one.source] + mine if one.source in found else mine
-    return found
+    return added(
+        # A stop may have cut the accepted path short
+        (one.source, SourceRecord(1, one.nodes, one.depth, min(one.accepted, one.tokens)))
+        for one in rounds
+        if one.nodes
+    )
 
 
 def _with_differences(each: Trial, outputs: Sequence[Output], plain: Sequence[Output]) -> Trial:

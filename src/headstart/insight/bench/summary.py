@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.insight.as_json import as_json
-from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, SourceRecord, Trial
+from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, SourceRecord, Trial, added
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.statistics import Interval, bootstrap, proportion, quantile
 
@@ -216,11 +216,7 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
 
 def added_sources(runs: Iterable[RunRecord]) -> dict[str, SourceRecord]:
     """What each source did in all of the runs."""
-    found: dict[str, SourceRecord] = {}
-    for run in runs:
-        for name, each in run.sources.items():
-            found[name] = found[name] + each if name in found else each
-    return found
+    return added(each for run in runs for each in run.sources.items())
 
 
 def _columns(rows: Iterable[Sequence[int]]) -> list[int]:

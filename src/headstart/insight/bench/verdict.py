@@ -1,4 +1,4 @@
-"""What a bench comes to, in plain words: faster, slower or not to be told, why, and whether the texts were the same."""
+"""What a bench comes to, in plain words: faster, slower or no difference, why, and whether the texts were the same."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
     """figures: of `summarise`, not empty."""
     overall = figures[0]
     reasons = [
-        *_speculation(overall),
+        *(f"Speculation was off in {n} of {overall.runs} runs: {why}." for why, n in overall.off.items()),
         *_pays(overall, here(result, overall)),
         *_texts(result, overall),
-        *_categories(figures[1:]),
+        *(
+            f"Slower in category {each.category}: {each.speedup.times}."
+            for each in figures[1:]
+            if each.speedup.known and each.speedup.high < 1
+        ),
         *_batches(result),
         *_busy(result),
     ]
@@ -56,12 +60,6 @@ def _headline(overall: Figures) -> tuple[Kind, str]:
     return "unsure", f"{tokens}; no difference in speed beyond noise: {speedup.value:.2f}x on {prompts} ({ends})."
 
 
-def _speculation(overall: Figures) -> list[str]:
-    return [
-        f"Speculation was off in {count} of {overall.runs} runs: {reason}." for reason, count in overall.off.items()
-    ]
-
-
 def _pays(overall: Figures, place: Here | None) -> list[str]:
     """Why, as far as alpha, K and c say it."""
     if place is None:
@@ -85,11 +83,6 @@ def _texts(result: BenchResult, overall: Figures) -> list[str]:
         f"{words}: in {result.engine.get('dtype')} a forward of another width rounds differently, and nearly equal "
         "tokens can change places. `headstart audit` tells such a tie from a bug."
     ]
-
-
-def _categories(figures: list[Figures]) -> list[str]:
-    slower = [each for each in figures if each.speedup.known and each.speedup.high < 1]
-    return [f"Slower in category {each.category}: {each.speedup.times}." for each in slower]
 
 
 def _busy(result: BenchResult) -> list[str]:

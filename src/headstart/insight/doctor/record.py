@@ -7,7 +7,7 @@ from typing import Any
 from headstart.insight.as_json import as_json
 from headstart.insight.doctor import costs
 from headstart.insight.doctor.examination import Examination
-from headstart.insight.doctor.lines import flags, load_line
+from headstart.insight.doctor.facts import flags, load_line
 from headstart.insight.doctor.measuring import Failure, Inspected
 from headstart.insight.doctor.verdict import Checked, Ranked
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.measuring import LONGEST
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.statistics import Interval
+from headstart.loading.choice import WEIGHTLESS
 
 Kind = Literal["good", "unsure", "bad"]
 
@@ -17,21 +19,26 @@ WORTH = 1.05
 """Speedup from which on a drafter is worth having."""
 EVEN = 0.97
 """Down to here a drafter changes next to nothing."""
+COPIERS = ("ngram", "suffix")
+HOPELESS = 0.8
+"""A drafter that is slower than this alone is not made good by a copier before it."""
 LONGER = 1.03
 """How much better a list must be than its best member to be preferred to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A prediction put to the test. speedup: measured. given: predicted again with what was accepted in these very
-    runs, so that its error is that of the costs alone. adaptive: measured with the default pacing. same: whether the
-    prompts were those of the prediction."""
+    """A prediction put to the test."""
 
     speedup: Interval
+    """As it was measured."""
     given: float
+    """The speedup predicted from what was accepted in these very runs, so that its error is that of the costs alone."""
     adaptive: Interval | None
+    """The speedup measured with the default pacing."""
     prompts: int
     same: bool
+    """Whether the prompts were those of the prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,21 @@ def preferred(ranked: Sequence[Ranked]) -> Ranked | None:
         if one.gain >= LONGER * max(members, default=0.0) and (best is None or one.gain > best.gain):
             best = one
     return best
+
+
+def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
+    """(list, nodes of a draft): copier, then each promising other drafter, the fastest first."""
+    singles = [one for one in ranked if len(one.candidate.drafters) == 1]
+    copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
+    others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
+    others += [one for one in singles if one.candidate.drafters[0] == "early-exit" and one.gain > 1]
+    if not copiers:
+        return []
+    first = max(copiers, key=lambda one: one.gain).candidate.drafters[0]
+    return [
+        (Candidate((first, *one.candidate.drafters), "list"), one.best.k if one.tree else LONGEST)
+        for one in sorted(others, key=lambda one: -one.gain)
+    ]
 
 
 def sentence(ranked: Ranked, best: Ranked | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.insight.report.style import Mark, add_marks, blank, finite, plain, whole_ticks
+from headstart.insight.report.style import BELOW, Mark, add_marks, blank, finite, plain, whole_ticks
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -46,9 +46,7 @@ def heatmap(
         hovertemplate=f"{plain(x)} %{{x}}<br>{plain(y)} %{{y}}<br>{plain(z)} %{{z:.3~g}}<extra></extra>",
         colorbar={
             "orientation": "h",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
+            **BELOW,
             "thickness": 14,
             "tickvals": _turning_ticks(low, high, middle),
             "tickformat": ".3~g",
@@ -68,10 +66,8 @@ def heatmap(
         )
     whole_ticks(figure.update_xaxes, xs)
     whole_ticks(figure.update_yaxes, ys)
-    figure.update_layout(
-        title={"text": f"Colour: {plain(z)}", "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"}
-    )
-    figure.update_layout(margin_t=38)
+    title = {"text": f"Colour: {plain(z)}", "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"}
+    figure.update_layout(title=title, margin_t=38)
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(showgrid=False)
     add_marks(figure, marks, xs, ys)

@@ -28,6 +28,9 @@ INK, GRID, BACK = "#7d8590", "rgba(128,134,145,0.28)", "#fdfdfe"
 """Text, grid and the ground behind hovering words. The page's script draws with its own colours in their place, light
 or dark: it looks for exactly these values (templates/page.js)."""
 
+BELOW = {"yref": "container", "y": 0, "yanchor": "bottom"}
+"""Where a legend or a scale of colours stands: under the plot, where a phone has room for it."""
+
 TABLE = "headstart_table"
 """Where a figure keeps the table of its numbers: `layout.meta[TABLE] = {"columns": [...], "rows": [...]}`."""
 
@@ -96,15 +99,7 @@ def house_style() -> Any:
         "dragmode": False,
         "hovermode": "closest",
         "hoverlabel": {"bgcolor": BACK, "bordercolor": INK, "font": {"color": INK}},
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "x": 0,
-            "xanchor": "left",
-        },
+        "legend": {"orientation": "h", "traceorder": "normal", **BELOW, "x": 0, "xanchor": "left"},
     }
     return extra("plotly.graph_objects").layout.Template(layout=layout)
 
