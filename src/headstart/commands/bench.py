@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -24,8 +22,6 @@ from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from headstart.insight.bench.result import BenchResult
     from headstart.insight.bench.session import Session
 
@@ -145,8 +141,11 @@ def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
 
 def _measure(session: Session) -> BenchResult:
     """Run it under a progress bar. An interrupt ends it; without a finished pair it passes through."""
-    with _progress(messages(), session.trials) as advance:
-        session.on_trial = advance
+    # A thread that draws would take time from what is measured
+    with progress_bar(messages(), *_COLUMNS, auto_refresh=False) as bar:
+        task = bar.add_task("measuring costs", total=session.trials)
+        bar.refresh()
+        session.on_trial = lambda words: bar.update(task, advance=1, description=words, refresh=True)
         try:
             return session.run()
         except KeyboardInterrupt:
@@ -155,19 +154,6 @@ def _measure(session: Session) -> BenchResult:
             if not summarise(session.result):
                 raise
             return session.result
-
-
-@contextmanager
-def _progress(console: Console, trials: int) -> Iterator[Any]:
-    # A thread that draws would take time from what is measured
-    with progress_bar(console, *_COLUMNS, auto_refresh=False) as bar:
-        task = bar.add_task("measuring costs", total=trials)
-
-        def advance(words: str) -> None:
-            bar.update(task, advance=1, description=words, refresh=True)
-
-        bar.refresh()
-        yield advance
 
 
 def _report(result: BenchResult, json_file: Path | None, html_file: Path | None) -> None:

@@ -109,14 +109,9 @@ def output_as_json(out: Output) -> dict[str, Any]:
     """One line of `--json`. Derived figures come with the raw counts they are made of."""
     stats = out.stats
     return {
-        "text": out.text,
-        "tokens": list(out.tokens),
-        "finish_reason": out.finish_reason,
-        "prompt_tokens": list(out.prompt_tokens),
-        "seed": out.seed,
+        **as_json(out),
         "logprobs": None
         if out.logprobs is None
         else [{"token": e.token, "logprob": e.logprob, "top": dict(e.top)} for e in out.logprobs],
         "stats": {**as_json(stats), **{name: getattr(stats, name) for name in _DERIVED}},
-        "error": as_json(out.error),
     }

@@ -77,9 +77,8 @@ def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = 
                 done.append(run_trial(arm, workload, number, unit, sampling, meter))
             texts = {each.arm: outputs for each, outputs in done}
             for each, outputs in done:
-                compared = workload.compared and PLAIN in texts
                 each = replace(each, repetition=repetition)
-                yield _with_differences(each, outputs, texts[PLAIN]) if compared else each
+                yield _with_differences(each, outputs, texts[PLAIN]) if workload.compared and PLAIN in texts else each
 
 
 def warm_up(arms: Sequence[Arm], workload: Workload, trials: int, on_trial: Callable[[], None]) -> None:

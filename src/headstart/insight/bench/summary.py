@@ -8,7 +8,7 @@ those of the whole batch, and the speedup that of throughput. Intervals resample
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.insight.as_json import as_json
-from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, SourceRecord, Trial, added
+from headstart.insight.bench.records import FAST, PLAIN, Record, SourceRecord, Trial, added
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.statistics import Interval, bootstrap, proportion, quantile
 
@@ -165,12 +165,8 @@ def _figures(category: str, result: BenchResult, trials: Sequence[Trial], level:
     forwards = unit_forwards(trials, FAST)
     tested = _columns(run.tested for run in runs)
     kept = _columns(run.kept for run in runs)
-    sources = added_sources(runs)
+    sources = added(each for run in runs for each in run.sources.items())
     drafts = sum(source.drafts for source in sources.values())
-    off: dict[str, int] = defaultdict(int)
-    for run in runs:
-        if not run.on:
-            off[run.reason or "no reason given"] += 1
     return Figures(
         category=category,
         prompts=len({run.prompt for run in runs}),
@@ -189,7 +185,7 @@ def _figures(category: str, result: BenchResult, trials: Sequence[Trial], level:
         sources=sources,
         runs=len(runs),
         differing=sum(run.differs_at is not None for run in runs) if result.compared else None,
-        off=dict(off),
+        off=dict(Counter(run.reason or "no reason given" for run in runs if not run.on)),
     )
 
 
@@ -212,11 +208,6 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
         time_split=shares | {"other": 1 - sum(shares.values())},
         joules_per_token=sum(joules) / tokens if tokens and len(joules) == len(trials) else None,
     )
-
-
-def added_sources(runs: Iterable[RunRecord]) -> dict[str, SourceRecord]:
-    """What each source did in all of the runs."""
-    return added(each for run in runs for each in run.sources.items())
 
 
 def _columns(rows: Iterable[Sequence[int]]) -> list[int]:

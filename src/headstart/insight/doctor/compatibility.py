@@ -1,4 +1,4 @@
-"""Do a draft and its target speak the same tokens, and if not, what is done about it?"""
+"""Do a draft and its target have the same tokens, and if not, what is done about it?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """how: "none" (no tokens of its own), "own" (heads speak the target's), "same", "sizes" (no tokenizer to compare,
+    """how: "none" (no tokens of its own), "own" (heads draft the target's), "same", "sizes" (no tokenizer to compare,
     as many tokens), or the way drafts are translated (`Translation.way`). differences: in words."""
 
     how: How
@@ -23,14 +23,14 @@ class Compatibility:
 
 
 WEIGHTLESS = Compatibility("none", "it copies the target's own tokens")
-HEAD = Compatibility("own", "a head speaks the target's tokens")
+HEAD = Compatibility("own", "a head drafts the target's tokens")
 
 
 def compare(ours: Checkpoint, theirs: Checkpoint) -> Compatibility:
     """Compare tokenizers, not sizes of vocabularies: those may differ by padding.
 
     Raises:
-        IncompatibleTokenizer: drafts cannot even be translated; it says what differs.
+        IncompatibleTokenizer: drafts cannot even be translated; the message names what differs.
     """
     check_sizes(ours, theirs)
     if ours.tokenizer is None or theirs.tokenizer is None:

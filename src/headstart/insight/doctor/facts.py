@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
+from headstart.insight.doctor.candidates import absolute
 from headstart.insight.doctor.costs import bandwidth, bound_in_words, free_rows
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.measuring import Failure
 from headstart.insight.doctor.memory import in_gib
 from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Ranked
-from headstart.model import loading
 
 _OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}
 _FLAGS = {"draft_tree": "--tree"}
@@ -74,7 +73,7 @@ def not_measured(examination: Examination) -> list[tuple[str, str]]:
 def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     """`hs.load(...)`; paced by default, or with drafts of the recommended length."""
     drafters = ["none"] if best is None else list(best.candidate.drafters)
-    given = [repr(_target(setup)), repr(drafters[0] if len(drafters) == 1 else drafters)]
+    given = [repr(absolute(setup.target)), repr(drafters[0] if len(drafters) == 1 else drafters)]
     given += [f"{name}={value!r}" for name, value in _changed(setup).items()]
     if fixed and best is not None:
         given += [f"num_speculative_tokens={best.best.k}", 'pacing="fixed"']
@@ -83,7 +82,7 @@ def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
 
 def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     """The same for `headstart generate`."""
-    words = ["--target", _target(setup)]
+    words = ["--target", absolute(setup.target)]
     for name in ("none",) if best is None else best.candidate.drafters:
         words += ["--drafter", name]
     for name, value in _changed(setup).items():
@@ -122,12 +121,6 @@ def adaptive_words(ranked: Sequence[Ranked]) -> str:
 
 def _signed(predicted: float, checked: Checked) -> str:
     return f"{predicted / checked.speedup.value - 1:+.0%}"
-
-
-def _target(setup: Setup) -> str:
-    path = Path(setup.target).expanduser()
-    local = setup.target != loading.BUNDLED and path.is_dir()
-    return str(path.resolve()) if local else setup.target
 
 
 def _changed(setup: Setup) -> dict[str, object]:

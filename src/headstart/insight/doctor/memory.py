@@ -67,7 +67,8 @@ class Memory:
         context = f"{self.slots} requests of {self.length} tokens"
         if self.fits:
             return f"fits: {in_gib(self.total)} of {in_gib(self.free)} free, for {context} ({parts})"
-        return f"does not fit: {in_gib(self.total)} needed, {in_gib(self.free)} free, for {context} ({parts}); {self.remedy}"
+        need = f"{in_gib(self.total)} needed, {in_gib(self.free)} free"
+        return f"does not fit: {need}, for {context} ({parts}); {self.remedy}"
 
     @property
     def remedy(self) -> str:

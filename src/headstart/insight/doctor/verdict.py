@@ -15,8 +15,8 @@ from headstart.loading.choice import WEIGHTLESS
 
 Kind = Literal["good", "unsure", "bad"]
 
-WORTH = 1.05
-"""Speedup from which on a drafter is worth having."""
+PAYS = 1.05
+"""The speedup from which on a drafter is recommended."""
 EVEN = 0.97
 """Down to here a drafter changes next to nothing."""
 COPIERS = ("ngram", "suffix")
@@ -71,14 +71,16 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """kind: worth it, hardly, or not. best: what to use, None for plain decoding. reasons: a sentence per candidate.
-    batch: where speculation stops paying."""
+    """Which drafter to take, and why."""
 
     kind: Kind
     headline: str
     best: Ranked | None
+    """None for plain decoding."""
     reasons: tuple[str, ...]
+    """A sentence for each candidate."""
     batch: str
+    """The batch size at which speculation stops paying."""
 
 
 def decide(ranked: Sequence[Ranked]) -> Recommendation:
@@ -86,8 +88,8 @@ def decide(ranked: Sequence[Ranked]) -> Recommendation:
     first = preferred(ranked)
     if first is None:
         return Recommendation("bad", "Nothing could be measured: decode plainly.", None, (), "")
-    kind: Kind = "good" if first.gain >= WORTH else "unsure" if first.gain >= EVEN else "bad"
-    best = first if first.gain >= WORTH else None
+    kind: Kind = "good" if first.gain >= PAYS else "unsure" if first.gain >= EVEN else "bad"
+    best = first if first.gain >= PAYS else None
     how = "predicted" if first.checked is None else "measured"
     headline = {
         "good": f"Yes: {first.candidate.name} with {first.setting}, {how} {first.gain:.2f}x on your prompts.",
@@ -126,16 +128,16 @@ def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
 
 
 def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
-    """Why this candidate is, or is not, worth having. best: what is better, to be named where it is not."""
+    """Why this candidate is, or is not, recommended. best: what is better, to be named where it is not."""
     name, prediction = ranked.candidate.name, ranked.best
     instead = ""
     if best is not None and best is not ranked:
         instead = f"; {best.candidate.name} gives {best.gain:.1f}x on your prompts"
     if not prediction.members:
-        return f"{name}: it never had anything to say on these prompts{instead}."
+        return f"{name}: it never drafted on these prompts{instead}."
     member = max(prediction.members.values(), key=lambda one: one.share)
     gain = ranked.gain
-    if gain >= WORTH:
+    if gain >= PAYS:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, {ranked.setting} brings {_speed(ranked)}."
     if gain >= EVEN:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({gain:.2f}x){instead}."

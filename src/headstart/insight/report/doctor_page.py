@@ -36,7 +36,9 @@ def doctor_page(examination: Examination) -> Page:
         _by_k(page, ranked)
         _by_position(page, ranked)
         _by_batch(page, ranked)
-    _not_measured(page, examination)
+    if rows := not_measured(examination):
+        page.heading("Not measured")
+        page.table(["candidate", "why"], rows)
     _target(page, examination)
     return page
 
@@ -116,13 +118,6 @@ def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
         caption="Predicted speedup by batch size, each time with the best length.",
         alt="A line per candidate; where it falls below 1, speculation stops paying.",
     )
-
-
-def _not_measured(page: Page, examination: Examination) -> None:
-    rows = not_measured(examination)
-    if rows:
-        page.heading("Not measured")
-        page.table(["candidate", "why"], rows)
 
 
 def _target(page: Page, examination: Examination) -> None:

@@ -22,8 +22,6 @@ from headstart.insight.report.tables import Cell, Table, table_of
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Page", "VerdictKind", "require_report"]
-
 VerdictKind = Literal["good", "bad", "unsure", "info"]
 CONFIG = {"displayModeBar": False, "scrollZoom": False}
 

@@ -10,7 +10,6 @@ from headstart import theory
 from headstart.insight.as_json import as_json
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
-from headstart.insight.what_if.answers import Answer
 from headstart.insight.what_if.machines import Batches
 from headstart.insight.what_if.question import WhatIf
 from headstart.insight.what_if.temperature import Temperatures
@@ -65,18 +64,15 @@ def _assumptions(page: Page, found: WhatIf) -> None:
 def _by_length(page: Page, found: WhatIf) -> None:
     page.heading("How long a draft?")
     series: dict[str, Any] = {a.name: (list(range(len(a.speedup_by_k))), list(a.speedup_by_k)) for a in found.answers}
+    peaks = (f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
     marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
     page.figure(
         charts.lines(
             series, x="K, draft tokens per round", y="speedup over plain decoding", marks=marks, reference=1.0
         ),
         caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
-        alt="Speedup by draft length: " + "; ".join(_peak(a) for a in found.answers),
+        alt="Speedup by draft length: " + "; ".join(peaks),
     )
-
-
-def _peak(answer: Answer) -> str:
-    return f"{answer.name} is best at K = {answer.best.k} with {answer.best.speedup:.2f}"
 
 
 def _batches(page: Page, compared: Batches) -> None:

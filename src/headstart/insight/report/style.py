@@ -115,7 +115,7 @@ def blank(x: str, y: str, columns: Sequence[str], rows: Sequence[Sequence[object
 
 
 def whole_ticks(update_axes: Callable[..., Any], values: Sequence[float]) -> None:
-    """Ticks at whole numbers where an axis counts something, so that none says K = 1.5."""
+    """Ticks at whole numbers where an axis counts something, so that none is K = 1.5."""
     numbers = finite(values)
     if numbers.size and np.all(numbers == np.round(numbers)) and np.ptp(numbers) <= 20:
         update_axes(tick0=0, dtick=1 if np.ptp(numbers) <= 11 else 2, tickangle=0)

@@ -20,7 +20,7 @@ LONG = 40
 """Characters from which on a cell would be a tower of words on a phone."""
 
 MOST_ROWS = 300
-"""Rows of a figure's table; of longer ones an even selection is shown, and that is said."""
+"""Rows of a figure's table; of longer ones an even selection is shown, and the caption names how many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a temperature does to acceptance, shown on a toy pair, since no formula gives it without the logits.
 
 The toy is `headstart.simulate.dial_logits`: laws over 10 tokens and a draft that agrees with the target to a degree
-from 0 to 1. It says how flattening both laws moves sum min(p, q), and nothing of what real pairs add to that: a text
+from 0 to 1. It shows how flattening both laws moves sum min(p, q), and not what real pairs add to that: a text
 drawn hot wanders to where drafts know less.
 """
 
@@ -25,13 +25,14 @@ _CURVE = 21
 
 @dataclass(frozen=True, slots=True)
 class TemperatureRow:
-    """alpha: of a draft drawn at the same temperature. point: of one that is always the draft's likeliest token. best
-    and point_best: what each of them is worth."""
+    """One temperature, with the acceptance of two drafts and the best K for each."""
 
     temperature: float
     alpha: float
+    """The acceptance of a draft drawn at the same temperature."""
     best: BestK
     point: float
+    """The acceptance of a draft that is always the draft's likeliest token."""
     point_best: BestK
 
 
