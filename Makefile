@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test setup lint bench clean
+.PHONY: demo test slow setup lint bench clean
 
 demo: setup
 	$(BIN)/headstart demo
 
 test: setup
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: setup
+	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: setup
 	$(BIN)/ruff check src tests tools benchmarks

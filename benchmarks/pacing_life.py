@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -73,18 +74,15 @@ def _clock(engine: hs.Engine) -> float:
 
 def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | None, batch: int) -> hs.Engine:
     """An engine that shares the target's weights; without a drafter it is plain. No pacing: adaptive, measured now."""
-    engine = hs.Engine(target, drafter=drafter, max_batch_size=batch)
-    if drafter is not None:
-        engine.pacing = adaptive(engine, drafter) if pacing is None else pacing
-    return engine
-
-
-def adaptive(engine: hs.Engine, drafter: Drafter) -> AdaptivePacing:
-    batch = measured_batch(len(engine.cache.lengths))
-    costs = measure(engine.target, engine.cache, drafter.parts, batch=batch)
-    return AdaptivePacing(
-        [Source(p.name, max(p.limit, p.default_budget), tuple(p.sizes)) for p in drafter.parts], costs
-    )
+    made = functools.partial(hs.Engine, target, drafter=drafter, max_batch_size=batch)
+    if drafter is None:
+        return made()
+    if pacing is not None:
+        return made(pacing=pacing)
+    with_cache = made()  # whose slots the measurement uses
+    costs = measure(target, with_cache.cache, drafter.parts, batch=measured_batch(batch))
+    sources = [Source(p.name, max(p.limit, p.default_budget), tuple(p.sizes)) for p in drafter.parts]
+    return made(pacing=AdaptivePacing(sources, costs))
 
 
 def random_draft(target: ModelRunner, like: ModelRunner, slots: int) -> DraftModel:

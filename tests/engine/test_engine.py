@@ -271,7 +271,7 @@ class Broken(Scripted):
         if self.how == "raises":
             raise RuntimeError("out of ideas")
         return {
-            "too long": [Draft.chain([3] * (contexts[0].budget + 1))],
+            "too long": [Draft.chain([3] * (contexts[0].budget.nodes + 1))],
             "not a token": [Draft.chain([VOCAB])],
             "wrong q": [Draft.chain([3], torch.ones(1, 5))],
             "too few": [],

@@ -94,8 +94,11 @@ def requests(entry: Entry, settings: Sequence[Setting], seeds: int = SEEDS) -> l
 
 def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots: int = SLOTS) -> list[Done]:
     """Generate all of it in one call, and audit the caches afterwards."""
+    if len({each.setting.adaptive for each in asked}) > 1:
+        parts = [[each for each in asked if each.setting.adaptive is adaptive] for adaptive in (False, True)]
+        return [done for part in parts for done in run(shop, entry, rule, part, slots)]
     rounds: dict[int, list[Step]] = defaultdict(list)
-    with engine(shop, entry, rule, slots) as made:
+    with engine(shop, entry, rule, slots, adaptive=asked[0].setting.adaptive) as made:
         made.subscribe(lambda step: rounds[step.request].append(step))
         outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked])
     assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
@@ -105,8 +108,8 @@ def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots:
 
 
 @contextmanager
-def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int) -> Iterator[hs.Engine]:
-    made = shop.engine(entry, rule, slots)
+def engine(shop: Workshop, entry: Entry, rule: Rule, slots: int, *, adaptive: bool) -> Iterator[hs.Engine]:
+    made = shop.engine(entry, rule, slots, adaptive=adaptive)
     yield made
     caches = [made.cache]
     drafter = made.drafter
@@ -195,6 +198,7 @@ def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -
         if len(same) < 2 and all(each.asked.prompt != other.asked.prompt for other in same):
             same.append(each)
     again = [each for members in chosen.values() for each in members]
+    again.sort(key=lambda each: each.asked.setting.adaptive)  # as `run` takes them
     alone = run(shop, entry, rule, [each.asked for each in again], slots=1)
     assert [each.output.tokens for each in alone] == [each.output.tokens for each in again]
 

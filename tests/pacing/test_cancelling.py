@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.matrix_cells import ENTRIES, Entry, Workshop
+from support.pacing import give
 
 import headstart as hs
 from headstart.pacing.controller import AdaptivePacing
@@ -26,12 +27,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.make is not None], ids=lambda entry: entry.name)
 def test_cancelling_at_any_step(entry: Entry, shop: Workshop) -> None:
     engine = shop.engine(entry, "exact", 2)
-    drafter = engine.drafting.drafter
+    drafter = engine.drafter
     assert drafter is not None
     sources = [Source(part.name, part.limit, tuple(part.sizes)) for part in drafter.parts]
     for seconds in (DEAR, CHEAP):
         costs = StepCosts(ROWS, 0.0, {source.name: DraftCost(token=seconds) for source in sources})
-        engine.pacing = AdaptivePacing(sources, costs)
+        give(engine, AdaptivePacing(sources, costs))
         requests = [engine.submit([4, 7, 4, 7], SAMPLING) for _ in range(2)]
         for _ in range(LAST + 1):  # one that waits is cancelled after every single step
             waiting = engine.submit([4, 7], SAMPLING)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.greedy import NEW, prompts, reference
+from support.pacing import give
 from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 from support.tiny import random_model
 
@@ -39,7 +40,7 @@ def cheap(engine: hs.Engine, token: float = 0.001) -> hs.Engine:
     assert drafter is not None
     parts = drafter.parts
     costs = StepCosts(ROWS, 0.0, {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in parts})
-    engine.pacing = Timeless([Source(part.name, part.limit) for part in parts], costs)
+    give(engine, Timeless([Source(part.name, part.limit) for part in parts], costs))
     return engine
 
 
@@ -135,7 +136,7 @@ def test_unseeded_and_greedy_rows_are_not_pinned(tiny: Callable[..., str], load:
     for options, sampling, pinned in cases:
         engine = load("llama", **{"drafter": tiny("llama", noise=0.02), **options})
         assert engine.drafter is not None
-        engine.pacing = Spy([Source(engine.drafter_name, 4)], StepCosts(ROWS))
+        give(engine, Spy([Source(engine.drafter_name, 4)], StepCosts(ROWS)))
         seen.clear()
         engine.generate([5, 6], sampling)
         assert set(seen) == {pinned}

@@ -35,6 +35,7 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Rule, Sampling
 from support.matrix_laws import EOS, LETTERS, VOCAB, Text
+from support.timeless import CHEAP, timeless
 
 CONTEXT, WIDTH, LAYERS, HEADS = 48, 16, 2, 2
 SLOTS = 40
@@ -58,11 +59,12 @@ PROMPTS: tuple[Text, ...] = (
 @dataclass(frozen=True)
 class Setting:
     """A column. variants: requests take turns with them. stops: texts may end early here, so some must end within an
-    accepted block."""
+    accepted block. adaptive: pacing decides how much is drafted; else every step drafts what the row says."""
 
     name: str
     variants: tuple[Sampling, ...]
     stops: bool = False
+    adaptive: bool = False
 
     @property
     def greedy(self) -> bool:
@@ -109,6 +111,8 @@ SETTINGS = (
         (_warm(ignore_eos=False, logit_bias={EOS: 0.5}), _warm(ignore_eos=False, logit_bias={EOS: 1.0}, min_tokens=2)),
         stops=True,
     ),
+    Setting("greedy, adaptive pacing", (_greedy(max_tokens=24), _greedy(repetition_penalty=1.3)), adaptive=True),
+    Setting("T=1, adaptive pacing", (_warm(),), adaptive=True),
 )
 
 
@@ -129,14 +133,17 @@ class Workshop:
         assert self.eos == {EOS}, "the target's config names its EOS"
         self.slots = 1
 
-    def engine(self, entry: Entry, rule: Rule, slots: int) -> hs.Engine:
-        """A new engine for so many requests at a time, which drafts what the entry says in every step."""
+    def engine(self, entry: Entry, rule: Rule, slots: int, *, adaptive: bool = False) -> hs.Engine:
+        """A new engine for so many requests at a time. It drafts what the entry says in every step, or as pacing
+        decides."""
         self.slots = slots
+        drafter = entry.make(self) if entry.make is not None else None
         return hs.Engine(
             self.target,
             self.tokenizer,
-            entry.make(self) if entry.make is not None else None,
+            drafter,
             rule=rule,
+            pacing=timeless(drafter, 1e-7, entry.nodes, CHEAP) if adaptive and drafter is not None else None,
             num_speculative_tokens=entry.nodes,
             max_batch_size=slots,
             eos_token_ids=self.eos,
@@ -410,8 +417,10 @@ is not up to date.
 
 A cell holds for a ragged batch of up to {slots} requests, prompts of {lengths} tokens and all settings mixed,
 and for batch 1, where the same seeds must give the same tokens. In each cell of a drafter some of its guesses were
-accepted and some rejected. The tests are tested, too: wrong rules that engines have had (resampling from p, typical
-acceptance, penalties that do not see the draft, ends overlooked in a block, ...) are planted, and must be found.
+accepted and some rejected. The last two columns run under adaptive pacing, the default of `headstart.load`; in the
+others every step drafts as much as it can. The tests are tested, too: wrong rules that engines have had (resampling
+from p, typical acceptance, penalties that do not see the draft, ends overlooked in a block, ...) are planted, and must
+be found.
 
 {tables}## Refused
 

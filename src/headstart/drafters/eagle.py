@@ -164,7 +164,7 @@ class EagleDrafter(Drafter):
         if observation.start != memory.start + memory.known or memory.known + len(tokens) > self._max_length:
             memory.close()  # states are missing, or the text is longer than its context
             return
-        memory.learn(tokens, joined_states([observation.hidden[layer] for layer in self.taps]))
+        memory.learn(tokens, [observation.hidden[layer] for layer in self.taps])
         while memory.readable >= self._chunk:  # a long prompt's states are not kept until somebody asks
             self._seat(memory)
             self._read([memory], self._chunk)
@@ -309,7 +309,7 @@ class _Memory:
         self.start = start
         self.slot: int | None = None
         self.known = self.read = 0
-        self._states: list[Tensor] = []
+        self._states: list[Sequence[Tensor]] = []  # of each layer; joined when they are read, which may be never
         self._after: list[int] = []
         self._last: Tensor | None = None
         self._closed = False
@@ -319,8 +319,8 @@ class _Memory:
         """Waiting rows whose next token is known."""
         return len(self._after)
 
-    def learn(self, tokens: Sequence[int], states: Tensor) -> None:
-        """The target has read these tokens, and had these states [n, features]."""
+    def learn(self, tokens: Sequence[int], states: Sequence[Tensor]) -> None:
+        """The target has read these tokens, and had these states [n, d] of each layer."""
         if self._closed:
             return
         # the first of them follows a state that waits, or one that was read together with it
@@ -339,7 +339,7 @@ class _Memory:
         how many are in the cache."""
         if not self._states:
             assert self._last is not None, "a row without states has been read"
-            self._states.append(self._last)
+            self._states.append([self._last])
             self.read -= 1
         del self._after[self.known - self.read - 1 :]
         self._after.append(pending)
@@ -348,10 +348,11 @@ class _Memory:
     def pop(self, count: int) -> tuple[tuple[int, ...], Tensor]:
         """The next rows to read, at most `count`: tokens, and states [n, features]."""
         tokens = tuple(self._after[:count])
-        states = self._states[0] if len(self._states) == 1 else torch.cat(self._states)
+        parts = [joined_states(layers) for layers in self._states]
+        states = parts[0] if len(parts) == 1 else torch.cat(parts)
         del self._after[:count]
         rest = states[len(tokens) :]
-        self._states = [rest] if len(rest) else []
+        self._states = [[rest]] if len(rest) else []
         states = states[: len(tokens)]
         self._last = states[-1:]
         self.read += len(tokens)

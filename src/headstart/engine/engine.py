@@ -310,9 +310,8 @@ class Engine:
         request.record(step)
         if request.finish_reason is not None:
             self.scheduler.remove(request)
-        kept = [*range(feed), *(feed + node for node in outcome.path)]
         cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
-        return Observation(step, cached, start, {i: states[kept] for i, states in hidden.items()}, outcome.laws)
+        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), outcome.laws)
 
     # -- around a step --------------------------------------------------------------------------------------------
 
@@ -371,6 +370,17 @@ class _Clock:
     @property
     def seconds(self) -> Seconds:
         return Seconds(**self._laps)
+
+
+def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:
+    """The hidden states of the rows that stay in the cache: the fed tokens and the accepted path."""
+    if not hidden:
+        return hidden
+    if list(path) != list(range(len(path))):
+        rows = [*range(feed), *(feed + node for node in path)]
+        return {layer: states[rows] for layer, states in hidden.items()}
+    count = feed + len(path)
+    return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

@@ -105,5 +105,5 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if isinstance(self.pacing, str):
+        if not hasattr(self.pacing, "plan"):
             check_choice("pacing", self.pacing, get_args(PacingName))

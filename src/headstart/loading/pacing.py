@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.drafters import Drafter
+from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
@@ -29,6 +30,10 @@ def make_pacing(
     device the costs depend on; None keeps no profile.
     """
     if not isinstance(pacing, str):
+        if not callable(getattr(pacing, "plan", None)):
+            raise InvalidOption(
+                f"pacing={pacing!r} does not exist", hint="it is 'adaptive' or 'fixed', or a Pacing object"
+            )
         return pacing
     if not drafter.parts or pacing == "fixed" or k == 0:
         return FixedPacing(drafter.default_budget if k is None else k)

@@ -74,7 +74,8 @@ def load_config(source: str, *, trust_remote_code: bool) -> Any:
     with reading(source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     check_config(config)
-    _refuse_pickle(source)
+    if Path(source).is_dir():
+        weight_files(Path(source), convert="model.save_pretrained(path) writes safetensors")
     return config
 
 
@@ -235,14 +236,19 @@ def _refuse_remote_code(source: str) -> None:
         )
 
 
-def _refuse_pickle(source: str) -> None:
-    path = Path(source)
-    if not path.is_dir() or any(path.glob("*.safetensors")):
-        return
-    pickles = [file.name for pattern in _PICKLES for file in path.glob(pattern)]
+def weight_files(folder: Path, *, convert: str) -> list[Path]:
+    """The safetensors in a directory. convert: how a pickle of these weights becomes one.
+
+    Raises:
+        PickleCheckpoint: the weights are there as a pickle only.
+        ModelNotFound: there are none.
+    """
+    if files := sorted(folder.glob("*.safetensors")):
+        return files
+    pickles = [file.name for pattern in _PICKLES for file in sorted(folder.glob(pattern))]
     if pickles:
         raise PickleCheckpoint(
-            f"{path} holds its weights only as a pickle ({pickles[0]}), which can run code when it is read",
-            hint="convert it once in a sandbox: model.save_pretrained(path) writes safetensors",
+            f"{folder} holds its weights only as a pickle ({pickles[0]}), which can run code when it is read",
+            hint=f"convert it once in a sandbox: {convert}",
         )
-    raise ModelNotFound(f"{path} has a config but no *.safetensors", hint="copy the weights into the directory")
+    raise ModelNotFound(f"{folder} has no *.safetensors", hint="copy the weights into the directory")

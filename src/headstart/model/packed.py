@@ -142,6 +142,8 @@ class Forward:
 
     def hidden_of(self, segments: Sequence[Segment]) -> list[dict[int, Tensor]]:
         """The tapped states of each segment's rows."""
+        if len(segments) == 1 or not self.hidden:
+            return [self.hidden] * len(segments)
         ends = list(itertools.accumulate(len(segment) for segment in segments))
         spans = [slice(end - len(segment), end) for end, segment in zip(ends, segments, strict=True)]
         return [{layer: states[span] for layer, states in self.hidden.items()} for span in spans]

@@ -50,7 +50,9 @@ class Memory:
     doubt_rounds: float = 20.0
     """Rounds' worth of doubt about depths that behave otherwise than the mixture says."""
     calibration: float = 1 - 1 / 200
-    """What each round leaves of the calibration by depth."""
+    """What each counted round leaves of the calibration by depth."""
+    calibrated_rounds: int = 2
+    """One of so many rounds is counted: counting takes time."""
     coverage_rate: float = 0.15
     """How far one answer moves how often a source has a draft, for its request."""
     prior_coverage_rate: float = 0.05
@@ -207,7 +209,8 @@ class Belief:
         drafted = min(drafted, MAX_DEPTH)
         accepted = min(accepted, drafted)
         weights = self.weights
-        self.prior.calibrate(weights, accepted, drafted)
+        if self.prior.rounds % MEMORY.calibrated_rounds == 0:
+            self.prior.calibrate(weights, accepted, drafted)
         self._weigh(weights * (_ACCEPTED if accepted == drafted else _FAILED)[accepted])
 
     def learn_tree(self, draft: Draft, path: tuple[int, ...], nodes: int) -> None:

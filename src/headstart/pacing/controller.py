@@ -21,6 +21,9 @@ from headstart.types import Budget, Step
 MAX_UNREAD_TOKENS = 8
 """Tokens that a draft may have had to read first, for its time to count as that of a draft."""
 
+FIRST_DECISIONS, MEASURED_DECISIONS = 256, 2
+"""Costs are learnt from the step after each of the first decisions, then after one of so many: learning takes time."""
+
 
 class AdaptivePacing(Pacing):
     """Budgets from measured costs and observed acceptance.
@@ -40,6 +43,8 @@ class AdaptivePacing(Pacing):
         self._states: dict[int, RowState] = {}
         self._sampled: frozenset[int] = frozenset()
         self._steps: list[Step] = []
+        self._decisions = 0
+        self._measures = False
 
     def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         self._steps.clear()
@@ -59,7 +64,10 @@ class AdaptivePacing(Pacing):
         extra = sum(budget.nodes for budget in budgets.values())
         for (row, _), budget in zip(shared, self._shared.plan(shared, len(rows), extra), strict=True):
             budgets[row.request] = budget
-        if self._shared.decided:
+        self._measures = self._shared.decided
+        if self._measures:
+            self._decisions += 1
+            self._measures = self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
             self._sampled = frozenset(row.request for row in rows if not row.sampling.greedy)
         return [budgets[row.request] for row in rows]
 
@@ -68,7 +76,7 @@ class AdaptivePacing(Pacing):
         if state is None:  # it ended before it ran
             return
         state.learn(step, self._sources)
-        if self._shared.decided and step.rows:  # steps alike teach no more, and learning takes time
+        if self._measures and step.rows:
             self._steps.append(step)
             if len(self._steps) == step.batch:
                 self._learn_costs(self._steps)

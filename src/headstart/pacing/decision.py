@@ -53,8 +53,8 @@ class DraftOption:
     """How likely its first guess is accepted."""
     backlog: float = 0.0
     """Seconds to read what it has not seen of the text."""
-    horizon: int = 1
-    """Steps that have to pay for the backlog."""
+    catch_up: float = 0.0
+    """Seconds of these that this draft has to pay for."""
 
     def gain(self, nodes: int) -> float:
         """Accepted tokens that are expected of a draft of so many nodes."""
@@ -121,7 +121,7 @@ def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool)
     seconds = costs.further(rows, option.nodes) + costs.level(option.source, sampled) * option.depths
     if sampled:
         seconds += costs.sampled_row * option.nodes
-    return seconds + (costs.start(option.source) + option.backlog / option.horizon)
+    return seconds + (costs.start(option.source) + option.catch_up)
 
 
 def _sizes(options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: float) -> list[int]:
@@ -140,9 +140,11 @@ def _sizes(options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: 
 
 def net_gain(option: DraftOption, costs: CurrentCosts, rows: int, rate: float, sampled: bool) -> float:
     """Tokens that a source brings with its best draft, less those that its seconds would have brought."""
-    if not len(option.nodes):
-        return 0.0
-    return max(0.0, float((option.gains - rate * _seconds(option, costs, rows, sampled)).max()))
+    return _net_gain(option, _seconds(option, costs, rows, sampled), rate)
+
+
+def _net_gain(option: DraftOption, seconds: NDArray[Any], rate: float) -> float:
+    return max(0.0, float((option.gains - rate * seconds).max())) if len(option.gains) else 0.0
 
 
 def can_pay(
@@ -173,9 +175,9 @@ def choose_for_many(
     drawn = np.array(sampled)
     base = costs.step(batch, batch + extra, int(drawn.sum()))
     plain = batch / base
-    used = [
-        _turns(options, costs, batch + extra, max(rate, plain), s) for options, s in zip(rows, sampled, strict=True)
-    ]
+    widest = [max(column, key=lambda option: len(option.nodes)) for column in zip(*rows, strict=True)]
+    times = [_seconds(option, costs, batch + extra, bool(drawn.any())) for option in widest]
+    used = [_turns(options, times, max(rate, plain)) for options in rows]
     deepest = max((int(o.depths.max()) for options in rows for o in options if len(o.depths)), default=0)
     if not deepest:
         return Choice([[0] * len(options) for options in rows], plain)
@@ -197,7 +199,7 @@ def choose_for_many(
         first = costs.start(source) * (1 + growth * (drafting - 1)) * (drafting > 0)
         # Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels
         time = level * ((1 - growth) * levels.max(1) + growth * levels.sum(1))
-        backlog = np.array([each.backlog / each.horizon for each in mine])
+        backlog = np.array([each.catch_up for each in mine])
         seconds += asked.max() * (first + time) + (made > 0) @ backlog
     rates = (batch + gain) / (costs.steps(batch, batch + extra + nodes, drawn.sum() + law) + seconds)
     best = int(rates.argmax())
@@ -207,12 +209,12 @@ def choose_for_many(
 
 
 def _turns(
-    options: Sequence[DraftOption], costs: CurrentCosts, rows: int, rate: float, sampled: bool
+    options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: float
 ) -> tuple[list[float], list[float]]:
     """By source: how likely its draft is used, and how likely it is asked; 0 where a later one does better."""
     if len(options) == 1:
         return [1.0], [1.0]
-    values = [net_gain(option, costs, rows, rate, sampled) for option in options]
+    values = [_net_gain(option, each[: len(option.gains)], rate) for option, each in zip(options, times, strict=True)]
     used, asked, left = [], [], 1.0
     for place, option in enumerate(options):
         if any(later > values[place] + MIN_LEAD_TOKENS for later in values[place + 1 :]):

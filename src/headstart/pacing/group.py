@@ -23,7 +23,7 @@ class Holding:
     """For how many further steps a decision stands: deciding costs as much as a tenth of a small model's step."""
 
     rows_per_step: int = 2
-    """Budgets of so many rows stand for one step more than those of none; those of one row are always thought over."""
+    """Budgets of a batch stand for one step for each so many rows; those of one row are always decided anew."""
     most_steps: int = 4
     """But no longer than this."""
     least_idle_steps: int = 3
@@ -38,8 +38,9 @@ HOLDING = Holding()
 NEW_SOURCE_SHARE = 0.8
 """Share of its expected gain that a new source must have to be tried: what its first rounds teach is of use for long,
 and one that just misses paying by the prior would hardly ever be met."""
-BACKLOG_STEPS = 64
-"""Steps over which reading a long context for a draft is spread."""
+BACKLOG_TOKENS, BACKLOG_STEPS = 32, 64
+"""A draft pays for reading so many tokens that it has not seen, since what others draft in between has to be read again
+and again; a longer context is read once, and spread over so many steps."""
 
 
 class RowState:
@@ -129,32 +130,40 @@ class Group:
             return [Budget(0, MEASURING)] * len(rows)
         asked = batch, [row.request for row, _ in rows]
         if self._held >= self._holds or self._decided[0] != asked:
-            self._decided = asked, self._decide(rows, batch, extra)
+            budgets, standing = self._decide(rows, batch, extra)
+            self._decided = asked, standing
             self._held = 0
             self.decided = True
         else:
             self._held += 1
-        return [budget.within(row.room) for (row, _), budget in zip(rows, self._decided[1], strict=True)]
+            budgets = self._decided[1]
+        return [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
 
-    def _decide(self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int) -> list[Budget]:
+    def _decide(
+        self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int
+    ) -> tuple[list[Budget], list[Budget]]:
+        """Budgets of the coming step, and those of the steps after it, in which nothing is probed."""
         sampled = [not row.sampling.greedy for row, _ in rows]
         options = [self._options(row, state) for row, state in rows]
         choice = self._choose(options, batch, extra, sampled)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
-        budgets = [
-            self._budget(each, mine, verdict, batch, s)
-            for each, mine, s in zip(options, choice.nodes, sampled, strict=True)
-        ]
-        self._holds = self._how_long(budgets, verdict)
-        return budgets
+        chosen = list(zip(options, choice.nodes, sampled, strict=True))
+        budgets = standing = [self._budget(each, nodes, verdict, batch, drawn) for each, nodes, drawn in chosen]
+        if verdict.place is not None:
+            budgets = [
+                self._probing(each, nodes, verdict.place) or budget
+                for (each, nodes, _), budget in zip(chosen, standing, strict=True)
+            ]
+        self._holds = self._how_long(standing, verdict)
+        return budgets, standing
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand."""
-        if verdict.place is not None:
+        if len(budgets) > 1 and any(budget.nodes for budget in budgets):
+            return min(HOLDING.most_steps, len(budgets) // HOLDING.rows_per_step)
+        if verdict.place is not None or budgets[0].nodes:
             return 0
-        if any(budget.nodes for budget in budgets):
-            return min(HOLDING.most_steps, len(budgets) // HOLDING.rows_per_step) if len(budgets) > 1 else 0
         if math.isinf(verdict.due_steps):
             return HOLDING.hopeless_steps
         due = int(verdict.due_steps) - 1  # the step that asks counts, too
@@ -177,27 +186,31 @@ class Group:
             if belief.prior.new:
                 gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
             unread = max(0, len(row.tokens) - state.read[place] - 2)  # a draft always has a token or two to read
+            charged = min(unread, BACKLOG_TOKENS) + max(0, unread - BACKLOG_TOKENS) / min(row.room + 1, BACKLOG_STEPS)
             found.append(
                 DraftOption(
                     place, belief.coverage, source.nodes[:fit], source.depths[:fit], gains[:fit], belief.chance,
-                    self.costs.read(place) * unread, min(row.room + 1, BACKLOG_STEPS),
+                    self.costs.read(place) * unread, self.costs.read(place) * charged,
                 )
             )  # fmt: skip
         return found
 
+    def _probing(self, options: Sequence[DraftOption], nodes: Sequence[int], place: int) -> Budget | None:
+        """The chosen budget with the smallest draft of this source besides; None where it has one, or cannot."""
+        if nodes[place] or not len(options[place].nodes):
+            return None
+        source = self._sources[place]
+        named = {each.name: most for each, most in zip(self._sources, nodes, strict=True)}
+        named[source.name] = source.smallest[0]
+        most = max(named.values())
+        return Budget(most, probing(most, source.name, options[place].chance), named)
+
     def _budget(
-        self, options: Sequence[DraftOption], nodes: list[int], verdict: Verdict, batch: int, sampled: bool
+        self, options: Sequence[DraftOption], nodes: Sequence[int], verdict: Verdict, batch: int, sampled: bool
     ) -> Budget:
-        probed = verdict.place
-        if probed is not None and (nodes[probed] or not len(options[probed].nodes)):
-            probed = None
-        if probed is not None:
-            nodes[probed] = self._sources[probed].smallest[0]
         most = max(nodes)
         named = {source.name: each for source, each in zip(self._sources, nodes, strict=True)}
         chances = [option.chance if len(option.nodes) else 0.0 for option in options]
-        if probed is not None:
-            return Budget(most, probing(most, self._sources[probed].name, chances[probed]), named)
         if most:
             return Budget(most, drafting(named, chances), named, self._expected_gain(options, nodes, sampled))
         useful = [chance for place, chance in enumerate(chances) if self._probe.can_pay(place, batch, sampled)]
@@ -214,3 +227,11 @@ class Group:
             seconds = self.costs.draft(option.source, source.levels(most), 1, sampled) if most else 0.0
             found[source.name] = option.gain(most) - self._rate * seconds
         return found
+
+
+def _within(budget: Budget, room: int) -> Budget:
+    """The same, with at most `room` nodes of any source."""
+    if budget.nodes <= room:
+        return budget
+    named = {name: min(most, room) for name, most in budget.max_nodes.items()}
+    return Budget(room, budget.reason, named, budget.expected_gain)

@@ -30,6 +30,8 @@ class Source:
         self.sizes = tuple(sizes) or tuple((k, k) for k in range(1, min(limit, MAX_DEPTH) + 1))
         self.nodes, self.depths = (np.array(column) for column in zip(*self.sizes, strict=True))
         self.limit = int(self.nodes[-1])
+        fitting = self.nodes.searchsorted(np.arange(self.limit + 1), side="right")
+        self._levels = [0 if not count else int(self.depths[count - 1]) for count in fitting]
 
     @property
     def smallest(self) -> tuple[int, int]:
@@ -38,4 +40,4 @@ class Source:
 
     def levels(self, nodes: int) -> int:
         """Depth of a draft for which so many nodes were asked: what drafting it costs grows with that."""
-        return max((size for size in self.sizes if size[0] <= nodes), default=(0, 0))[1]
+        return self._levels[min(nodes, self.limit)]

@@ -15,6 +15,7 @@ import torch
 import transformers as tf
 from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
+from support.pacing import give
 from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -354,7 +355,7 @@ def test_a_ragged_batch_equals_each_alone(tree: str, drafter_of: Callable[..., D
         assert (alone.tokens, alone.parents) == (draft.tokens, draft.parents)
         if draft.q is not None and alone.q is not None:
             assert torch.equal(alone.q, draft.q)
-        assert 0 < len(draft) <= each.budget
+        assert 0 < len(draft) <= each.budget.nodes
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0}], ids=str)
@@ -602,7 +603,7 @@ def paced(engine: hs.Engine) -> AdaptivePacing:
 @pytest.mark.parametrize("tree", TREES)
 def test_paced_trees_keep_the_text(tree: str, tiny: Callable[..., str], engine_of: Callable[..., hs.Engine]) -> None:
     engine = engine_of(tiny("llama"), tree, draft=tiny("llama", noise=0.02))
-    engine.pacing = paced(engine)
+    give(engine, paced(engine))
     steps: list[Step] = []
     engine.subscribe(steps.append)
     sampling = hs.Sampling(max_tokens=60, ignore_eos=True)
@@ -618,7 +619,7 @@ def test_a_seed_gives_one_text_whatever_was_learnt(
 ) -> None:
     """Under rule "exact" drawn trees reach into a text; neither shapes nor sizes may come from other requests."""
     engine = engine_of(tiny("llama"), "sampled", draft=tiny("llama", noise=0.02))
-    engine.pacing = paced(engine)
+    give(engine, paced(engine))
     assert engine.drafter.draws
     sampling = hs.Sampling(max_tokens=40, temperature=1.0, seed=5, ignore_eos=True)
     first = engine.generate(prompts()[1], sampling)

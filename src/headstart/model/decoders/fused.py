@@ -80,7 +80,9 @@ class FusedDecoder:
         if layers is not None:
             model = structs.Model.from_buffer_copy(model)
             model.layer_count = layers
-        if not 0 < model.layer_count <= len(self._layers) or not all(0 <= tap <= model.layer_count for tap in taps):
+        if not 0 < model.layer_count <= len(self._layers) or (
+            taps and not 0 <= min(taps) <= max(taps) <= model.layer_count
+        ):
             raise InvalidBatch(
                 f"{model.layer_count} layers with taps {taps} of {len(self._layers)}", hint="ask for layers it has"
             )
@@ -93,14 +95,16 @@ class FusedDecoder:
             positions=self._length,
             outputs=model.head.outputs,
         )
-        hidden = {layer: torch.empty(batch.rows, model.width) for layer in taps}
-        if hidden:
-            pointers = (ctypes.c_void_p * (model.layer_count + 1))()
-            for layer, states in hidden.items():
-                pointers[layer] = states.data_ptr()
-            batch.struct.taps = ctypes.addressof(pointers)
+        if not taps:
+            native.kernels().forward(model, batch.struct)
+            return Forward(batch.logits)
+        states = torch.empty(len(taps), batch.rows, model.width)  # one tensor for all: a step has little time for more
+        pointers = (ctypes.c_void_p * (model.layer_count + 1))()
+        for number, layer in enumerate(taps):
+            pointers[layer] = states.data_ptr() + 4 * number * batch.rows * model.width
+        batch.struct.taps = ctypes.addressof(pointers)
         native.kernels().forward(model, batch.struct)
-        return Forward(batch.logits, {layer: states.to(self._dtype) for layer, states in hidden.items()})
+        return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
 
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors

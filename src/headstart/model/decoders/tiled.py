@@ -94,25 +94,29 @@ class TiledBatch:
         parts = [packed.token_ids, packed.token_positions, slots, places, packed.judged_rows, segments]
         for window in windows:
             parts += visible(packed, window)
-        self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
-        begins = list(itertools.accumulate(map(len, parts), initial=0))
         self.rows = len(packed.token_ids)
-        limits = (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows)
-        _check(self._array, begins[: len(limits) + 1], limits)
-        addresses = [self._array.ctypes.data + 8 * begin for begin in begins]
+        _check(parts, (vocabulary, positions, len(cache.lengths), cache.capacity, self.rows))
+        self._array = np.fromiter(itertools.chain.from_iterable(parts), dtype=np.int64, count=sum(map(len, parts)))
+        base = self._array.ctypes.data
+        at = [base + 8 * begin for begin in itertools.accumulate(map(len, parts[:-1]), initial=0)]
         self._visible = (structs.Visible * len(windows))(
-            *(structs.Visible(*addresses[at : at + 4]) for at in range(6, len(parts), 4))
+            *(structs.Visible(*at[first : first + 4]) for first in range(6, len(parts), 4))
         )
         self.logits = torch.empty(len(packed.judged_rows), outputs)
         keys, values = cache.pointers
         self.struct = structs.Batch(
             count=self.rows,
-            **dict(zip(("ids", "positions", "slots", "places", "judged", "segments"), addresses, strict=False)),
+            ids=at[0],
+            positions=at[1],
+            slots=at[2],
+            places=at[3],
+            segments=at[5],
             segment_count=len(packed.segments),
             visible=self._visible,
             keys=ctypes.addressof(keys),
             values=ctypes.addressof(values),
             capacity=cache.padded,
+            judged=at[4],
             judged_count=len(self.logits),
             logits=self.logits.data_ptr(),
             threads=torch.get_num_threads(),
@@ -122,16 +126,16 @@ class TiledBatch:
 _PARTS = ("token", "position", "slot", "place in its slot", "judged row")
 
 
-def _check(array: np.ndarray[tuple[int], np.dtype[np.int64]], begins: Sequence[int], limits: Sequence[int]) -> None:
-    """Raise `InvalidBatch` unless every number of part k, from begins[k] to begins[k + 1], is in [0, limits[k])."""
-    if not limits[-1]:
+def _check(parts: Sequence[Sequence[int]], limits: Sequence[int]) -> None:
+    """Raise `InvalidBatch` unless all numbers of part k are in [0, limits[k])."""
+    if not parts[0]:
         raise InvalidBatch("a forward without rows", hint=_HINT)
-    # as unsigned numbers, negative ones are large: one pass finds both
-    highest = np.maximum.reduceat(array.view(np.uint64), begins)[: len(limits)].tolist()
-    for part, found, limit in zip(_PARTS, highest, limits, strict=True):
-        if found >= limit:
-            value = found - 2**64 if found >= 2**63 else found
-            raise InvalidBatch(f"a row has the {part} {value}, which is not below {limit}", hint=_HINT)
+    # lists, not arrays: of the few rows of a step Python finds the least and the most in a tenth of NumPy's time
+    for name, numbers, limit in zip(_PARTS, parts, limits, strict=False):
+        least, most = min(numbers), max(numbers)
+        if least < 0 or most >= limit:
+            wrong = least if least < 0 else most
+            raise InvalidBatch(f"a row has the {name} {wrong}, which is not below {limit}", hint=_HINT)
 
 
 def visible(packed: Packed, window: int | None) -> tuple[list[int], list[int], list[int], list[int]]:

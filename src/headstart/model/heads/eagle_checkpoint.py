@@ -27,14 +27,14 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import LlamaConfig
 
-from headstart.errors import ModelNotFound, PickleCheckpoint, UnsupportedModel
+from headstart.errors import ModelNotFound, UnsupportedModel
+from headstart.model.decoders.llama import FIXED_ROPE
+from headstart.model.loading import weight_files
 
 EAGLE1, EAGLE3 = 1, 3
 
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_FIXED_ROPE = {"default", "linear", "llama3", "yarn"}
 _IGNORED = ("rotary_emb.inv_freq",)
 _OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
 
@@ -269,9 +269,9 @@ def _rope(name: str, layer: Mapping[str, Any]) -> Any:
         kind = rope.rope_parameters["rope_type"]
     except (KeyError, TypeError, ValueError) as error:
         raise UnsupportedModel(f"{name}/config.json: {error}", hint="its rotation cannot be computed") from error
-    if kind not in _FIXED_ROPE:
+    if kind not in FIXED_ROPE:
         raise UnsupportedModel(
-            f"{name} has positions of the kind {kind!r}", hint=f"heads with {', '.join(sorted(_FIXED_ROPE))} can be run"
+            f"{name} has positions of the kind {kind!r}", hint=f"heads with {', '.join(sorted(FIXED_ROPE))} can be run"
         )
     return rope
 
@@ -295,17 +295,8 @@ def _check_target(config: HeadConfig, target: Any) -> None:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    files = sorted(path.glob("*.safetensors"))
-    if not files:
-        pickles = [file.name for pattern in _PICKLES for file in path.glob(pattern)]
-        if pickles:
-            raise PickleCheckpoint(
-                f"{path} holds its weights only as a pickle ({pickles[0]}), which can run code when it is read",
-                hint="convert it once in a sandbox with safetensors.torch.save_file",
-            )
-        raise ModelNotFound(f"{path} has a config but no *.safetensors", hint="copy the weights into the directory")
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(path, convert="safetensors.torch.save_file writes safetensors"):
         try:
             with safe_open(file, framework="pt") as stored:
                 tensors.update({_canonical(name): stored.get_tensor(name) for name in stored.keys()})  # noqa: SIM118

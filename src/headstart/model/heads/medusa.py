@@ -26,14 +26,15 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
+from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize
+from headstart.model.loading import weight_files
 from headstart.model.memory import bytes_of
 from headstart.model.native.weights import NativeWeights, kind_of
 
 _NAME = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
-_PICKLES = ("*.pt", "*.pth", "*.bin", "*.ckpt")
+_CONVERT = "safetensors.torch.save_file(torch.load(path, weights_only=True), new)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def read_heads(folder: Path) -> list[HeadWeights]:
         UnsupportedModel: they hold no heads, or incomplete ones.
     """
     found: dict[tuple[int, int, str], Tensor] = {}
-    for file in _weight_files(folder):
+    for file in weight_files(folder, convert=_CONVERT):
         try:
             with safe_open(file, framework="pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
@@ -74,19 +75,6 @@ def read_heads(folder: Path) -> list[HeadWeights]:
             hint="heads are numbered from 0 without gaps: a part of the checkpoint is missing",
         )
     return [_head(found, number, folder) for number in numbers]
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.safetensors"))
-    if files:
-        return files
-    pickles = [file.name for pattern in _PICKLES for file in sorted(folder.glob(pattern))]
-    if pickles:
-        raise PickleCheckpoint(
-            f"{folder} holds its Medusa heads only as a pickle ({pickles[0]}), which can run code when it is read",
-            hint="convert it once in a sandbox: safetensors.torch.save_file(torch.load(path, weights_only=True), new)",
-        )
-    raise ModelNotFound(f"{folder} has no *.safetensors", hint="copy the weights into the directory")
 
 
 def _head(found: dict[tuple[int, int, str], Tensor], number: int, folder: Path) -> HeadWeights:
