@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
 from headstart.commands.recording import Run
 from headstart.commands.terminal import table_of
+from headstart.insight.bench.arms import first_difference
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class Pair:
     @property
     def differs_at(self) -> int | None:
         """Index of the first token that differs, or None if the runs are the same token for token."""
-        both = zip_longest(self.plain.output.tokens, self.fast.output.tokens)
-        return next((index for index, (a, b) in enumerate(both) if a != b), None)
+        return first_difference(self.plain.output.tokens, self.fast.output.tokens)
 
 
 @dataclass(frozen=True)

@@ -103,16 +103,6 @@ def doctor(
         examination = examine(
             question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
         )
-    _write(examination, as_json, html)
-    if markdown:
-        from headstart.insight.doctor.facts import markdown as table
-
-        print(table(examination))
-    else:
-        _show(examination, output(), own_prompts=prompts is not None)
-
-
-def _write(examination: Examination, as_json: Path | None, html: Path | None) -> None:
     if as_json is not None:
         from headstart.insight.doctor.record import record
 
@@ -121,6 +111,12 @@ def _write(examination: Examination, as_json: Path | None, html: Path | None) ->
         from headstart.insight.report.doctor_page import doctor_page
 
         doctor_page(examination).write(html)
+    if markdown:
+        from headstart.insight.doctor.facts import markdown as table
+
+        print(table(examination))
+    else:
+        _show(examination, output(), own_prompts=prompts is not None)
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Total:
         """Parts of the time, adding up to 1; "other" is the text, the events and the caller.
 
         Requests of one batch share their steps, so their seconds add up to more than the wall clock: then there
-        is no "other" to be told, only the proportion of the parts.
+        is no "other", only the proportion of the parts.
         """
         seconds = sum((s.seconds for s in self.stats), Seconds())
         whole = max(self.wall, seconds.total) or 1.0

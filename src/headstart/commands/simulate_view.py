@@ -1,6 +1,6 @@
 """The answers of `headstart simulate` on a terminal: words, tables, bars and maps whose cells are coloured.
 
-Nothing is said by colour alone: cells hold their numbers, and what was asked about bears an asterisk.
+Nothing depends on colour alone: cells hold their numbers, and what was asked about bears an asterisk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headstart.insight.what_if.temperature import Temperatures
 from headstart.theory.machine import MOST_BATCH
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
-_LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue: told apart by nearly everybody
+_LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue, for colour-blind readers too
 _FULL = 1.5  # log2 of the speedup at which a cell has its full colour
 _BAR = 24
 

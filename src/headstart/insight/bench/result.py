@@ -118,7 +118,7 @@ def _check(result: BenchResult) -> None:
         if not unit or not all(0 <= index < len(result.prompts) for index in unit):
             raise ValueError("a unit names a prompt that is not there")
     if not {each.arm for each in result.trials} <= {PLAIN, FAST}:
-        raise ValueError("a round is of an arm that no bench has")
+        raise ValueError("a round has a 'lane' that no bench has")
     for each in (*result.trials, *result.sweep):
         if not 0 <= each.unit < len(result.units):
             raise ValueError("a trial names a unit that is not there")

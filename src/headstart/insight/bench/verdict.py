@@ -26,6 +26,8 @@ class Conclusion:
 def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
     """figures: of `summarise`, not empty."""
     overall = figures[0]
+    size = max(map(len, result.units), default=1)
+    batches = f"Prompts ran up to {size} at a time: the speedup is that of a batch's tokens per second."
     reasons = [
         *(f"Speculation was off in {n} of {overall.runs} runs: {why}." for why, n in overall.off.items()),
         *_pays(overall, here(result, overall)),
@@ -35,7 +37,7 @@ def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
             for each in figures[1:]
             if each.speedup.known and each.speedup.high < 1
         ),
-        *_batches(result),
+        *([batches] if size > 1 else []),
         *_busy(result),
     ]
     kind, headline = _headline(overall)
@@ -91,10 +93,3 @@ def _busy(result: BenchResult) -> list[str]:
     if not load or not cores or load < _BUSY * cores:
         return []
     return [f"The machine was busy when this began (load {load:g} on {cores} cores): costs and times are less certain."]
-
-
-def _batches(result: BenchResult) -> list[str]:
-    size = max(map(len, result.units), default=1)
-    if size == 1:
-        return []
-    return [f"Prompts ran up to {size} at a time: the speedup is that of a batch's tokens per second."]

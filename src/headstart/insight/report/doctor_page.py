@@ -12,7 +12,7 @@ from headstart.insight.report import charts
 from headstart.insight.report.page import Page
 
 _SOME = 6
-"""Candidates that a line chart shows, the best first: more could not be told apart."""
+"""The most candidates that a line chart shows, the best first, so that a reader can tell the lines apart."""
 
 
 def doctor_page(examination: Examination) -> Page:

@@ -38,19 +38,9 @@ class WhatIf:
 def record(found: WhatIf) -> dict[str, Any]:
     """All numbers as JSON takes them."""
     costs = found.costs
-    record: dict[str, Any] = as_json(
-        {
-            "headstart_simulate": 1,
-            "batch": found.batch,
-            "c": costs.c(),
-            "verify_cost": {rows: costs.v(rows) for rows in range(1, found.most + 2)},
-            "answers": found.answers,
-            "maps": found.maps,
-            "batches": found.batches,
-            "temperatures": found.temperatures,
-        }
-    )
-    return record
+    v = {rows: costs.v(rows) for rows in range(1, found.most + 2)}
+    lists = {name: getattr(found, name) for name in ("batch", "answers", "maps", "batches", "temperatures")}
+    return as_json({"headstart_simulate": 1, "c": costs.c(), "verify_cost": v, **lists})  # type: ignore[no-any-return]
 
 
 def what_if(
