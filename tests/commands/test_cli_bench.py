@@ -15,9 +15,10 @@ import headstart
 from headstart.commands.bench import bench
 from headstart.commands.loading import as_keywords
 from headstart.errors import InvalidOption
-from headstart.insight.bench import BenchResult, summarise
 from headstart.insight.bench.options import BenchSettings, parse_lengths
+from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.session import Session
+from headstart.insight.bench.summary import summarise
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
 

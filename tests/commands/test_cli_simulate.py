@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from headstart import theory
 from headstart.commands import scenario_view, simulate_view
 from headstart.commands.simulate import simulate
-from headstart.insight.what_if import what_if
+from headstart.insight.what_if.question import what_if
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)

@@ -11,7 +11,10 @@ import pytest
 
 from headstart import theory
 from headstart.errors import InvalidOption
-from headstart.insight.what_if import Deployment, answer, batches, maps, record, temperatures, what_if
+from headstart.insight.what_if.answers import answer, maps
+from headstart.insight.what_if.machines import Deployment, batches
+from headstart.insight.what_if.question import record, what_if
+from headstart.insight.what_if.temperature import temperatures
 from headstart.theory import Machine, Model, StepCosts
 
 in_plain_steps = StepCosts.in_plain_steps

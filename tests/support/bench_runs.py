@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.insight.bench import FAST, PLAIN, BenchResult, PromptRecord, RunRecord, Trial
-from headstart.insight.bench.records import SourceRecord
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, SourceRecord, Trial
+from headstart.insight.bench.result import BenchResult
 from headstart.insight.provenance import Provenance
 from headstart.theory import DraftCost, StepCosts
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import INTERRUPTED, messages, output
+from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar
 from headstart.errors import InvalidOption
 from headstart.insight.bench.options import BenchSettings
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -24,12 +22,11 @@ from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from headstart.insight.bench import BenchResult
+    from headstart.insight.bench.result import BenchResult
     from headstart.insight.bench.session import Session
 
 SLOWER = 1
+_COLUMNS = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 _OUT = "Output"
 _SAMPLING = Sampling(max_tokens=128)
 
@@ -121,9 +118,10 @@ def compare(
     if fail_below is not None and not 0 < fail_below <= 100:
         raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")
     from headstart.commands.bench_tables import print_comparison
-    from headstart.insight import bench as results
+    from headstart.insight.bench import comparison
+    from headstart.insight.bench.result import BenchResult
 
-    found = results.compare(results.BenchResult.read(before), results.BenchResult.read(after))
+    found = comparison.compare(BenchResult.read(before), BenchResult.read(after))
     if print_comparison(output(), found, fail_below):
         raise typer.Exit(SLOWER)
 
@@ -143,39 +141,24 @@ def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
 
 def _measure(session: Session) -> BenchResult:
     """Run it under a progress bar. An interrupt ends it; without a finished pair it passes through."""
-    with _progress(messages(), session.trials) as advance:
-        session.on_trial = advance
+    # A thread that draws would take time from what is measured
+    with progress_bar(messages(), *_COLUMNS, auto_refresh=False) as bar:
+        task = bar.add_task("measuring costs", total=session.trials)
+        bar.refresh()
+        session.on_trial = lambda words: bar.update(task, advance=1, description=words, refresh=True)
         try:
             return session.run()
         except KeyboardInterrupt:
-            from headstart.insight.bench import summarise
+            from headstart.insight.bench.summary import summarise
 
             if not summarise(session.result):
                 raise
             return session.result
 
 
-@contextmanager
-def _progress(console: Console, trials: int) -> Iterator[Any]:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
-        auto_refresh=False,  # a thread that draws would take time from what is measured
-        redirect_stdout=False,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("measuring costs", total=trials)
-
-        def advance(words: str) -> None:
-            bar.update(task, advance=1, description=words, refresh=True)
-
-        bar.refresh()
-        yield advance
-
-
 def _report(result: BenchResult, json_file: Path | None, html_file: Path | None) -> None:
     from headstart.commands.bench_tables import print_result  # needs NumPy, which --help must not wait for
-    from headstart.insight.bench import summarise
+    from headstart.insight.bench.summary import summarise
 
     figures = summarise(result)
     print_result(output(), result, figures)

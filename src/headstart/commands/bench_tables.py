@@ -7,19 +7,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.figures import percent
-from headstart.commands.terminal import harmless
-from headstart.insight.bench.sweep import step_costs
-from headstart.insight.bench.verdict import times
+from headstart.commands.terminal import harmless, table_of
+from headstart.insight.bench.sweep import step_costs, sweep_points, why_not_predicted
+from headstart.insight.bench.verdict import conclude
 
 if TYPE_CHECKING:
-    from headstart.insight.bench import BenchResult, Comparison, Figures
-    from headstart.insight.bench.comparison import Change
+    from headstart.insight.bench.comparison import Change, Comparison
+    from headstart.insight.bench.result import BenchResult
+    from headstart.insight.bench.summary import Figures
 
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
 _JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}
@@ -30,8 +30,6 @@ _MIB = 2**20
 
 def print_result(console: Console, result: BenchResult, figures: Sequence[Figures]) -> None:
     """figures: of `summarise`, not empty."""
-    from headstart.insight.bench.verdict import conclude
-
     found = conclude(result, list(figures))
     console.print(Text(found.headline, style=f"bold {_COLOURS[found.kind]}"))
     for reason in found.reasons:
@@ -61,12 +59,8 @@ def print_comparison(console: Console, found: Comparison, fail_below: float | No
     """Print the comparison; return whether a speedup is below `fail_below` percent of what it was."""
     colour = "bold" if found.verdict == "no difference" else f"bold {_JUDGEMENTS[found.verdict]}"
     console.print(Text(f"The second result: {found.words}.", style=colour))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("figure", "first", "second", "second/first", "beyond\nnoise"):
-        table.add_column(
-            name, justify="left" if name == "figure" else "right", no_wrap=name in ("figure", "second/first")
-        )
+    columns = ("", "figure", "first", "second", "second/first", "beyond\nnoise")
+    table = table_of(*columns, left=("", "figure"), whole=("figure", "second/first"))
     for row in found.rows:
         for title, change in (("speedup", row.speedup), ("tokens/forward", row.tokens_per_forward)):
             judged = Text(_SHORT.get(change.judgement, change.judgement), style=_JUDGEMENTS[change.judgement])
@@ -86,10 +80,8 @@ def print_comparison(console: Console, found: Comparison, fail_below: float | No
 
 
 def _by_category(figures: Sequence[Figures]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text"):
-        table.add_column(name, justify="right", no_wrap="95%" in name)
+    columns = ("", "prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text")
+    table = table_of(*columns, whole=("speedup (95%)",))
     for each in figures:
         speedup = each.speedup
         colour = "green" if speedup.low > 1 else "red" if speedup.high < 1 else "yellow"
@@ -97,7 +89,7 @@ def _by_category(figures: Sequence[Figures]) -> Table:
             harmless(each.category),
             str(each.prompts),
             f"{each.tokens_per_forward.value:.2f}",
-            Text(times(speedup), style=colour),
+            Text(speedup.times, style=colour),
             f"{each.plain.tokens_per_second:.4g} → {each.fast.tokens_per_second:.4g}",
             "-" if each.differing is None else f"{each.runs - each.differing} of {each.runs}",
         )
@@ -106,21 +98,19 @@ def _by_category(figures: Sequence[Figures]) -> Table:
 
 def _details(result: BenchResult, overall: Figures) -> Table:
     """Of both arms, all categories together."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "plain", "speculative"):
-        table.add_column(name, justify="right" if name else "left")
+    table = table_of("", "plain", "speculative")
     arms = (overall.plain, overall.fast)
     titles = {
-        "first": "first token, ms (P50 P90 P99)",
-        "token": "per output token, ms",
+        "first_token": "first token, ms (P50 P90 P99)",
+        "per_output_token": "per output token, ms",
         "gap": "gap between chunks, ms",
     }
     for name, title in titles.items():
         table.add_row(title, *(_milliseconds(getattr(arm, name)) for arm in arms))
-    for part in overall.fast.parts:
-        table.add_row(f"  time in {part}", *(percent(arm.parts.get(part, 0.0)) for arm in arms), style="dim")
+    for part in overall.fast.time_split:
+        table.add_row(f"  time in {part}", *(percent(arm.time_split.get(part, 0.0)) for arm in arms), style="dim")
     if not result.no_energy:
-        joules = ("-" if arm.joules is None else f"{arm.joules:.3g}" for arm in arms)
+        joules = ("-" if arm.joules_per_token is None else f"{arm.joules_per_token:.3g}" for arm in arms)
         table.add_row("energy, J per token", *joules)
     return table
 
@@ -145,20 +135,14 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
 
 
 def _sweep(result: BenchResult) -> Table:
-    from headstart.insight.bench import sweep_points
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("K", "speedup", "predicted", "tokens/forward"):
-        table.add_column(name, justify="right")
+    table = table_of("K", "speedup", "predicted", "tokens/forward")
     for point in sweep_points(result):
         predicted = f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-"
-        table.add_row(str(point.k), times(point.speedup), predicted, f"{point.tokens_per_forward:.2f}")
+        table.add_row(str(point.k), point.speedup.times, predicted, f"{point.tokens_per_forward:.2f}")
     return table
 
 
 def _remarks(result: BenchResult) -> list[str]:
-    from headstart.insight.bench.sweep import why_not_predicted
-
     sizes = {name: value for name, value in result.memory.items() if value}
     found = ["memory, MiB: " + " · ".join(f"{name.replace('_', ' ')} {v / _MIB:.0f}" for name, v in sizes.items())]
     if result.no_energy:
@@ -178,9 +162,7 @@ def _on_comparison(found: Comparison) -> list[str]:
 
 
 def _values(change: Change) -> tuple[str, str, str]:
-    ratio = change.ratio
-    ends = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.known else ""
-    return f"{change.before:.4g}", f"{change.after:.4g}", f"{ratio.value:.2f}{ends}"
+    return f"{change.before:.4g}", f"{change.after:.4g}", change.ratio.times.replace("x", "")
 
 
 def _milliseconds(quantiles: Mapping[str, float]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
 from headstart.commands.recording import Run
+from headstart.commands.terminal import table_of
+from headstart.insight.bench.arms import first_difference
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,7 @@ class Pair:
     @property
     def differs_at(self) -> int | None:
         """Index of the first token that differs, or None if the runs are the same token for token."""
-        both = zip_longest(self.plain.output.tokens, self.fast.output.tokens)
-        return next((index for index, (a, b) in enumerate(both) if a != b), None)
+        return first_difference(self.plain.output.tokens, self.fast.output.tokens)
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,8 @@ class Comparison:
     def table(self) -> Table:
         """tokens/s, speedup, tokens per target forward, acceptance by position, time split, sameness."""
         plain, fast = self.plain, self.fast
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("")
-        table.add_column("plain", justify="right")
-        table.add_column("headstart", justify="right", overflow="fold")
+        table = table_of("", "plain", "headstart")
+        table.columns[-1].overflow = "fold"
         table.add_row("tokens/s", f"{plain.tokens_per_second:.1f}", f"[bold]{fast.tokens_per_second:.1f}[/bold]")
         colour = "yellow" if self.speedup < 1 else "green"
         table.add_row("speedup", "1.00x", f"[bold {colour}]{self.speedup:.2f}x[/bold {colour}]")

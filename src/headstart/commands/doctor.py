@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -18,21 +16,20 @@ from headstart.commands.figures import percent, percentages
 from headstart.commands.options import Fields, command
 from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import harmless, messages, output
+from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
 from headstart.errors import InvalidOption
+from headstart.files import write_text
 from headstart.insight.samples import sample_prompts
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import check_number, option
-from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headstart.insight.doctor.examination import Examination
     from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
+_ENGINE_FIELDS = ("draft_tree", "rule", "max_batch_size")
 _SAMPLING = Sampling(max_tokens=128)
 _SAMPLING_FIELDS = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos",
@@ -44,7 +41,7 @@ def doctor(
     *,
     target: str = cli.TARGET,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
+    options: Annotated[EngineOptions, Fields.only(*_ENGINE_FIELDS)],
     drafter: list[str] | None = option(
         None,
         "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
@@ -91,85 +88,45 @@ def doctor(
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
     check_outputs(as_json, html)
-    examination = _examine(
-        items, sampling, drafter or [], scan, seconds, check=check, keep=keep,
-        setup={
-            "target": target, "rule": options.rule, "draft_tree": options.draft_tree,
-            "max_batch_size": options.max_batch_size, **cli.as_keywords(loading),
-        },
-    )  # fmt: skip
-    _write(examination, as_json, html)
-    if markdown:
-        from headstart.insight.doctor.lines import markdown as table
-
-        print(table(examination))
-    else:
-        _show(examination, output(), own_prompts=prompts is not None)
-
-
-def _examine(
-    items: list[PromptItem],
-    sampling: Sampling,
-    drafters: list[str],
-    scan: Path | None,
-    seconds: float,
-    *,
-    check: bool,
-    keep: bool,
-    setup: dict[str, Any],
-) -> Examination:
-    with _bar(messages()) as progress:
+    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
+        task = bar.add_task("importing", total=1.0)
         from transformers.utils import logging
 
         from headstart.insight.doctor.examination import Question, examine
         from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()
-        question = Question(
-            Setup(**setup), tuple(items), sampling, tuple(drafters), scan, seconds, check=check, keep=keep
+        offered = {name: getattr(options, name) for name in _ENGINE_FIELDS}
+        setup = Setup(target, **offered, **cli.as_keywords(loading))
+        given = tuple(drafter or ())
+        question = Question(setup, tuple(items), sampling, given, scan, seconds, check=check, keep=keep)
+        examination = examine(
+            question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
         )
-        return examine(question, progress)
-
-
-@contextmanager
-def _bar(console: Console) -> Iterator[Callable[[str, float], None]]:
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False, refresh_per_second=2,
-    )  # fmt: skip
-    with bar:
-        task = bar.add_task("importing", total=1.0)
-        yield lambda what, share: bar.update(task, description=harmless(what), completed=share)
-
-
-def _write(examination: Examination, as_json: Path | None, html: Path | None) -> None:
     if as_json is not None:
         from headstart.insight.doctor.record import record
 
-        try:
-            as_json.write_text(json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
-        except OSError as error:
-            raise InvalidOption(f"cannot write {as_json}: {error.strerror}", hint="name another file") from error
+        write_text(as_json, json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
     if html is not None:
         from headstart.insight.report.doctor_page import doctor_page
 
         doctor_page(examination).write(html)
+    if markdown:
+        from headstart.insight.doctor.facts import markdown as table
+
+        print(table(examination))
+    else:
+        _show(examination, output(), own_prompts=prompts is not None)
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------
 
 
 def _show(examination: Examination, console: Console, *, own_prompts: bool) -> None:
-    from headstart.insight.doctor.facts import not_measured, target_facts, warning
-    from headstart.insight.doctor.lines import adaptive_words, flags, load_line
+    from headstart.insight.doctor.facts import adaptive_words, flags, load_line, not_measured, target_facts, warning
 
     verdict, setup = examination.verdict, examination.question.setup
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
-    for name, value in target_facts(examination).items():
-        grid.add_row(harmless(name), Text(harmless(value)))
-    console.print(grid)
+    console.print(facts_table(target_facts(examination).items()))
     if examination.ranked:
         console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain)))
     for reason in verdict.reasons:

@@ -8,9 +8,9 @@ from itertools import zip_longest
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
-from headstart.errors import HeadstartError
+from headstart.commands.terminal import facts_table
+from headstart.insight.as_json import as_json
 from headstart.types import Output, Seconds, Stats
 
 
@@ -54,7 +54,7 @@ class Total:
         """Parts of the time, adding up to 1; "other" is the text, the events and the caller.
 
         Requests of one batch share their steps, so their seconds add up to more than the wall clock: then there
-        is no "other" to be told, only the proportion of the parts.
+        is no "other", only the proportion of the parts.
         """
         seconds = sum((s.seconds for s in self.stats), Seconds())
         whole = max(self.wall, seconds.total) or 1.0
@@ -75,31 +75,24 @@ def percentages(shares: Sequence[float]) -> str:
     return " ".join(f"{100 * share:.0f}" for share in shares) + "%" if shares else "-"
 
 
-def in_words(total: Total) -> dict[str, str]:
-    """The lines that describe any run, with or without a drafter."""
-    return {
-        "tokens/s": f"{total.tokens_per_second:.1f}",
-        "tokens per target forward": f"{total.tokens_per_forward:.2f}",
-        "draft tokens accepted": f"{total.accepted} of {total.drafted}" if total.drafted else "-",
-        "acceptance by position": percentages(total.acceptance),
-        "time": " · ".join(f"{name} {percent(share)}" for name, share in total.shares.items()),
-    }
-
-
 def stats_table(total: Total, *, chosen: str) -> Table:
     """A small table of two columns for `--stats`; chosen: why this drafter."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
     waits = sorted(s.seconds_to_first_token for s in total.stats)
     first = f"{waits[0]:.3f} s" if len(waits) == 1 else f"{waits[0]:.3f} to {waits[-1]:.3f} s"
-    lines = {"tokens": f"{total.tokens} in {total.wall:.2f} s", "first token after": first, **in_words(total)}
-    for name, value in lines.items():
-        table.add_row(name, Text(value))
-    for words in dict.fromkeys(speculation_in_words(s) for s in total.stats):
-        table.add_row("speculation", Text(words))
-    table.add_row("drafter chosen", Text(chosen))
-    return table
+    states = dict.fromkeys(speculation_in_words(s) for s in total.stats)
+    return facts_table(
+        [
+            ("tokens", f"{total.tokens} in {total.wall:.2f} s"),
+            ("first token after", first),
+            ("tokens/s", f"{total.tokens_per_second:.1f}"),
+            ("tokens per target forward", f"{total.tokens_per_forward:.2f}"),
+            ("draft tokens accepted", f"{total.accepted} of {total.drafted}" if total.drafted else "-"),
+            ("acceptance by position", percentages(total.acceptance)),
+            ("time", " · ".join(f"{name} {percent(share)}" for name, share in total.shares.items())),
+            *(("speculation", state) for state in states),
+            ("drafter chosen", chosen),
+        ]
+    )
 
 
 def speculation_in_words(stats: Stats) -> str:
@@ -109,45 +102,16 @@ def speculation_in_words(stats: Stats) -> str:
     return f"{'on' if state.on else 'off'}, drafter {state.drafter}{reason}"
 
 
+_DERIVED = ("tokens_per_second", "tokens_per_forward")
+
+
 def output_as_json(out: Output) -> dict[str, Any]:
     """One line of `--json`. Derived figures come with the raw counts they are made of."""
     stats = out.stats
-    state = stats.speculation
     return {
-        "text": out.text,
-        "tokens": list(out.tokens),
-        "finish_reason": out.finish_reason,
-        "prompt_tokens": list(out.prompt_tokens),
-        "seed": out.seed,
+        **as_json(out),
         "logprobs": None
         if out.logprobs is None
         else [{"token": e.token, "logprob": e.logprob, "top": dict(e.top)} for e in out.logprobs],
-        "stats": {
-            "tokens": stats.tokens,
-            "prompt_tokens": stats.prompt_tokens,
-            "tokens_per_second": stats.tokens_per_second,
-            "tokens_per_forward": stats.tokens_per_forward,
-            "target_forwards": stats.target_forwards,
-            "prefill_forwards": stats.prefill_forwards,
-            "drafted": stats.drafted,
-            "accepted": stats.accepted,
-            "drafted_per_position": list(stats.drafted_per_position),
-            "accepted_per_position": list(stats.accepted_per_position),
-            "seconds": asdict(stats.seconds),
-            "seconds_to_first_token": stats.seconds_to_first_token,
-            "total_seconds": stats.total_seconds,
-            "speculation": {
-                "on": state.on,
-                "drafter": state.drafter,
-                "reason": state.reason,
-                "error": _error_as_json(state.error),
-            },
-        },
-        "error": _error_as_json(out.error),
+        "stats": {**as_json(stats), **{name: getattr(stats, name) for name in _DERIVED}},
     }
-
-
-def _error_as_json(error: HeadstartError | None) -> dict[str, str] | None:
-    if error is None:
-        return None
-    return {"type": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
 from headstart.commands.prompts import read_prompts
-from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error
+from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error, progress_bar
 from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import option
@@ -120,7 +120,8 @@ def _run(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, *, as_js
                 done.append(request.finish())
         else:
             for number, out in enumerate(_batch(engine, prompts, sampling, console), start=1):
-                print(_as_line(out) if as_json else _titled(out, number), flush=True)
+                line = json.dumps(output_as_json(out), ensure_ascii=False) if as_json else for_stdout(out.text)
+                print(line if as_json else f"--- prompt {number} ---\n{line}", flush=True)
                 done.append(out)
     finally:
         if stats and done:
@@ -148,11 +149,8 @@ def _stream(engine: Engine, request: Request) -> None:
 def _batch(engine: Engine, prompts: Sequence[Prompt], sampling: Sampling, console: Console) -> Iterator[Output]:
     """Outputs in the order of the prompts, each as soon as all before it are out; a bar on a terminal meanwhile."""
     requests = [_submit(engine, prompt, sampling, number) for number, prompt in enumerate(prompts, start=1)]
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal or len(prompts) == 1,
-        redirect_stdout=False,  # or standard output would be wrapped, and written to standard error
-    )  # fmt: skip
+    columns = (MofNCompleteColumn(), TimeElapsedColumn())
+    bar = progress_bar(console, *columns, disable=not console.is_terminal or len(prompts) == 1)
     tokens = 0
     start = time.perf_counter()
     try:
@@ -178,12 +176,3 @@ def _submit(engine: Engine, prompt: Prompt, sampling: Sampling, number: int) -> 
     except InvalidPrompt as error:
         error.message = f"prompt {number}: {error.message}"
         raise
-
-
-def _as_line(out: Output) -> str:
-    return json.dumps(output_as_json(out), ensure_ascii=False)
-
-
-def _titled(out: Output, number: int) -> str:
-    """A text among several: under a line that says whose it is."""
-    return f"--- prompt {number} ---\n{for_stdout(out.text)}"

@@ -26,6 +26,6 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
         if new:
             path.unlink()
     if page is not None:
-        from headstart.insight.report.page import require_report
+        from headstart.insight.report.extra import require_report
 
         require_report()

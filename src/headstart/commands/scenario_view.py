@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.commands.simulate_view import cell, section, table_of
+from headstart.commands.simulate_view import cell, section, tight_table
 from headstart.errors import InvalidOption
 from headstart.simulate import ScenarioResult, scenarios
 
@@ -47,7 +47,7 @@ def view(console: Console, results: Sequence[ScenarioResult]) -> None:
 
 
 def _table(results: Sequence[ScenarioResult]) -> Table:
-    table = table_of("scenario", "alpha", "K", "c", "simulated", "formula", "best K")
+    table = tight_table("scenario", "alpha", "K", "c", "simulated", "formula", "best K")
     table.columns[0].justify = "left"
     for result in results:
         facts = result.scenario.parameters()

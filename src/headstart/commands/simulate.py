@@ -47,7 +47,7 @@ def simulate(
         _scenarios(scenario or [], html, as_json=as_json)
         return
     from headstart.commands.simulate_view import view
-    from headstart.insight.what_if import ask, record
+    from headstart.insight.what_if.question import ask, record
 
     found = ask(question)
     if html is not None:

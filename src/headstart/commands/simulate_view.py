@@ -1,23 +1,28 @@
 """The answers of `headstart simulate` on a terminal: words, tables, bars and maps whose cells are coloured.
 
-Nothing is said by colour alone: cells hold their numbers, and what was asked about bears an asterisk.
+Nothing depends on colour alone: cells hold their numbers, and what was asked about bears an asterisk.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from headstart.insight.what_if import Answer, Batches, Maps, Temperatures, WhatIf
+from headstart.insight.what_if.answers import Answer
+from headstart.insight.what_if.machines import Batches
+from headstart.insight.what_if.question import WhatIf
+from headstart.insight.what_if.temperature import Temperatures
 from headstart.theory.machine import MOST_BATCH
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
-_LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue: told apart by nearly everybody
+_LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue, for colour-blind readers too
 _FULL = 1.5  # log2 of the speedup at which a cell has its full colour
 _BAR = 24
 
@@ -37,8 +42,11 @@ def view(console: Console, found: WhatIf) -> None:
         section(console, f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1", _temperatures(heat))
         console.print(_toy_note(heat), style="dim")
     maps = found.maps
-    section(console, f"Speedup by alpha and K, at c = {found.costs.c():.3g}", _length_map(maps))
-    section(console, f"Speedup by alpha and c, at K = {maps.k}", _cost_map(maps))
+    alpha, k, c = maps.here or (None, None, None)
+    by_k = _map("K", maps.lengths, maps.by_length, maps.alphas, (alpha, k))
+    section(console, f"Speedup by alpha and K, at c = {found.costs.c():.3g}", by_k)
+    by_c = _map("c", maps.draft_costs, maps.by_cost, maps.alphas, (alpha, c))
+    section(console, f"Speedup by alpha and c, at K = {maps.k}", by_c)
     if maps.here is not None:
         console.print("* what was asked about", style="dim")
 
@@ -69,7 +77,7 @@ def _answer(console: Console, answer: Answer, found: WhatIf) -> None:
 
 def _bars(answer: Answer, *, ascii_only: bool) -> Table:
     """Tokens and speedup of each K; the bar up to 1 is plain decoding's part."""
-    table = table_of("K", "tokens", "speedup")
+    table = tight_table("K", "tokens", "speedup")
     table.add_column("")
     longest = max(answer.speedup_by_k)
     before, beyond = ("-", "#") if ascii_only else ("─", "█")
@@ -85,18 +93,15 @@ def _bars(answer: Answer, *, ascii_only: bool) -> Table:
 
 
 def _by_length(answers: Sequence[Answer]) -> Table:
-    table = table_of("K", *(answer.name for answer in answers))
-    for k in range(max(len(answer.speedup_by_k) for answer in answers)):
-        cells: list[Text] = []
-        for answer in answers:
-            known = k < len(answer.speedup_by_k)
-            cells.append(cell(answer.speedup_by_k[k], here=k == answer.k) if known else Text(""))
+    table = tight_table("K", *(answer.name for answer in answers))
+    columns = [[cell(gain, here=k == each.k) for k, gain in enumerate(each.speedup_by_k)] for each in answers]
+    for k, cells in enumerate(zip_longest(*columns, fillvalue=Text(""))):
         table.add_row(str(k), *cells)
     return table
 
 
 def _batches(compared: Batches) -> Table:
-    table = table_of("batch", "plain tok/s", f"v({compared.k + 1})", "c", "speedup", "tok/s", "best K", "at best K")
+    table = tight_table("batch", "plain tok/s", f"v({compared.k + 1})", "c", "speedup", "tok/s", "best K", "at best K")
     for row in compared.rows:
         table.add_row(
             str(row.batch), f"{row.plain:,.0f}", f"{row.verify:.2f}", f"{row.c:.3f}", cell(row.speedup),
@@ -121,7 +126,7 @@ def _limits(compared: Batches) -> str:
 
 
 def _temperatures(heat: Temperatures) -> Table:
-    table = table_of("T", "alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K", "speedup")
+    table = tight_table("T", "alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K", "speedup")
     for row in heat.rows:
         table.add_row(
             f"{row.temperature:g}", f"{row.alpha:.2f}", str(row.best.k), cell(row.best.speedup),
@@ -140,25 +145,16 @@ def _toy_note(heat: Temperatures) -> str:
     return words
 
 
-def _length_map(maps: Maps) -> Table:
-    table = table_of("alpha \\ K", *map(str, maps.lengths))
-    here = maps.here and (maps.here[0], maps.here[1])
-    for alpha, row in zip(maps.alphas, maps.by_length, strict=True):
-        cells = [cell(value, here=(alpha, k) == here) for k, value in zip(maps.lengths, row, strict=True)]
+def _map(across: str, columns: Sequence[float], speedups: Any, alphas: Sequence[float], here: object) -> Table:
+    """Speedups [alphas, columns] as coloured cells; here: the (alpha, column) that was asked about."""
+    table = tight_table(f"alpha \\ {across}", *(f"{each:.3g}" for each in columns))
+    for alpha, row in zip(alphas, speedups, strict=True):
+        cells = [cell(value, here=(alpha, each) == here) for each, value in zip(columns, row, strict=True)]
         table.add_row(f"{alpha:g}", *cells)
     return table
 
 
-def _cost_map(maps: Maps) -> Table:
-    table = table_of("alpha \\ c", *(f"{c:.3g}" for c in maps.draft_costs))
-    here = maps.here and (maps.here[0], maps.here[2])
-    for alpha, row in zip(maps.alphas, maps.by_cost, strict=True):
-        cells = [cell(value, here=(alpha, c) == here) for c, value in zip(maps.draft_costs, row, strict=True)]
-        table.add_row(f"{alpha:g}", *cells)
-    return table
-
-
-def table_of(*columns: str) -> Table:
+def tight_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

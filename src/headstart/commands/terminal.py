@@ -6,21 +6,22 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.control import Control
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.segment import ControlType
+from rich.table import Table
 from rich.text import Text
 
 from headstart.errors import HeadstartError
 
 # Exit codes that shells know: 2 for bad input, 128 + the signal for an interrupt and for a reader that has gone.
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
-
-Traceback = Annotated[bool, typer.Option("--traceback", help="On an error, also show where in the code it was raised.")]
 
 # C0 controls, DEL and C1 controls except tab and newline: on a terminal they could move the cursor or recolour it.
 _CONTROLS = {code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)}
@@ -57,6 +58,33 @@ def note(console: Console, words: str) -> Iterator[None]:
         yield
     finally:
         console.control(Control((ControlType.ERASE_IN_LINE, 2), ControlType.CARRIAGE_RETURN))
+
+
+def progress_bar(console: Console, *columns: ProgressColumn, **options: Any) -> Progress:
+    """A bar on a terminal, gone when it ends, and nothing elsewhere. columns: what stands after the bar."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True,
+        redirect_stdout=False,  # else standard output would be wrapped, and written to standard error
+        **{"disable": not console.is_terminal, **options},
+    )  # fmt: skip
+
+
+def table_of(*columns: str, left: Collection[str] = ("",), whole: Collection[str] = ()) -> Table:
+    """A table with a line under its head; columns not in `left` stand at the right, those in `whole` never wrap."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=name in whole)
+    return table
+
+
+def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, side by side."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, value in facts:
+        table.add_row(harmless(name), Text(harmless(value)))
+    return table
 
 
 def for_stdout(text: str) -> str:

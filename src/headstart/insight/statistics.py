@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import InvalidOption
+from headstart.insight.as_json import as_json
 from headstart.options import check_number
 
 _NORMAL = NormalDist()
@@ -39,10 +40,14 @@ class Interval:
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
 
+    @property
+    def times(self) -> str:
+        """A ratio in words, "1.62x (1.51 to 1.74)"; the value alone where no interval is known."""
+        return f"{self.value:.2f}x" + (f" ({self.low:.2f} to {self.high:.2f})" if self.known else "")
+
     def record(self) -> dict[str, float | None]:
-        """For JSON, which has no NaN: None."""
-        ends = {"value": self.value, "low": self.low, "high": self.high}
-        return {name: end if math.isfinite(end) else None for name, end in ends.items()}
+        """As JSON values; what is unknown is None."""
+        return as_json(self)  # type: ignore[no-any-return]
 
 
 def bootstrap(
@@ -111,6 +116,16 @@ def quantile(values: Sequence[float] | NDArray[Any], share: float) -> float:
     return float(np.quantile(np.asarray(values, dtype=float), share)) if len(values) else math.nan
 
 
+def bisect(
+    rising: Callable[[float], float], value: float, low: float, high: float, halvings: int = _HALVINGS
+) -> tuple[float, float]:
+    """The ends of the short interval in which a rising function reaches the value, found between low and high."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return low, high
+
+
 def student(freedom: int, probability: float) -> float:
     """The quantile of Student's law with so many degrees of freedom.
 
@@ -120,12 +135,8 @@ def student(freedom: int, probability: float) -> float:
         return _NORMAL.inv_cdf(probability)
     if probability < 0.5:
         return -student(freedom, 1 - probability)
-    within = 2 * probability - 1
-    low, high = 0.0, math.pi / 2
-    for _ in range(_HALVINGS):
-        angle = (low + high) / 2
-        low, high = (angle, high) if _within(angle, freedom) < within else (low, angle)
-    return math.sqrt(freedom) * math.tan(low)
+    angle, _ = bisect(lambda angle: _within(angle, freedom), 2 * probability - 1, 0.0, math.pi / 2)
+    return math.sqrt(freedom) * math.tan(angle)
 
 
 def _within(angle: float, freedom: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 from support import bench_runs as made
 
 from headstart.errors import InvalidFile
-from headstart.insight.bench import compare
+from headstart.insight.bench.comparison import compare
 
 CATEGORIES = {"code": 8, "prose": 8}
 

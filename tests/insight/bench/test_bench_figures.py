@@ -9,10 +9,10 @@ import pytest
 from support import bench_runs as made
 
 from headstart import theory
-from headstart.insight.bench import FAST, PLAIN, Trial, summarise, sweep_points
 from headstart.insight.bench.machine import least
-from headstart.insight.bench.records import SourceRecord
-from headstart.insight.bench.sweep import here, step_costs, why_not_predicted
+from headstart.insight.bench.records import FAST, PLAIN, SourceRecord, Trial
+from headstart.insight.bench.summary import summarise
+from headstart.insight.bench.sweep import here, step_costs, sweep_points, why_not_predicted
 from headstart.insight.bench.verdict import conclude
 from headstart.insight.statistics import proportion
 from headstart.theory import DraftCost, StepCosts
@@ -60,8 +60,10 @@ def test_waiting_times() -> None:
 
 def test_the_parts_of_the_time_add_up() -> None:
     found = summarise(made.result([[1.0], [4.0]], [[0.5], [1.0]]))[0]
-    assert found.fast.parts == pytest.approx({"draft": 0.1, "verify": 0.6, "law": 0.1, "commit": 0.1, "other": 0.1})
-    assert sum(found.plain.parts.values()) == pytest.approx(1)
+    assert found.fast.time_split == pytest.approx(
+        {"draft": 0.1, "verify": 0.6, "law": 0.1, "commit": 0.1, "other": 0.1}
+    )
+    assert sum(found.plain.time_split.values()) == pytest.approx(1)
 
 
 def test_acceptance_is_added_up_by_position_over_runs_of_different_depth() -> None:
@@ -109,8 +111,8 @@ def test_a_batch_is_one_unit_and_its_speedup_is_that_of_throughput() -> None:
 def test_energy_is_per_token_and_unknown_where_one_round_has_none() -> None:
     whole = made.result([[1.0], [1.0]], [[0.5], [0.5]])
     told = replace(whole, trials=tuple(replace(each, joules=5.0) for each in whole.trials), no_energy="")
-    assert summarise(told)[0].plain.joules == pytest.approx(10 / 20)
-    assert summarise(replace(told, trials=(whole.trials[0], *told.trials[1:])))[0].plain.joules is None
+    assert summarise(told)[0].plain.joules_per_token == pytest.approx(10 / 20)
+    assert summarise(replace(told, trials=(whole.trials[0], *told.trials[1:])))[0].plain.joules_per_token is None
 
 
 # -- verdicts --------------------------------------------------------------------------------------------------------

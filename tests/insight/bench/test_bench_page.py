@@ -9,7 +9,8 @@ import pytest
 from support import bench_runs as made
 from support.browser import check_page
 
-from headstart.insight.bench import BenchResult, summarise
+from headstart.insight.bench.result import BenchResult
+from headstart.insight.bench.summary import summarise
 from headstart.insight.report.bench_page import bench_page
 
 

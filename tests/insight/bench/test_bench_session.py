@@ -11,10 +11,13 @@ from support.byte_models import save_model
 
 import headstart as hs
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
-from headstart.insight.bench import FAST, PLAIN, BenchResult, summarise, sweep_points
 from headstart.insight.bench.arms import first_difference
 from headstart.insight.bench.machine import measure_costs, memory_of
+from headstart.insight.bench.records import FAST, PLAIN
+from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.session import BenchSettings, Session
+from headstart.insight.bench.summary import summarise
+from headstart.insight.bench.sweep import sweep_points
 from headstart.insight.bench.verdict import conclude
 from headstart.insight.report.bench_page import bench_page
 from headstart.prompt_sets import Chat, PromptItem

@@ -13,7 +13,7 @@ from support.eagle_heads import write
 from support.tiny import byte_tokenizer
 
 from headstart.errors import IncompatibleTokenizer, InvalidOption
-from headstart.insight.doctor.candidates import Candidate, candidates, scan, standing
+from headstart.insight.doctor.candidates import Candidate, absolute, candidates, scan
 from headstart.insight.doctor.compatibility import compare
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.load import Target
@@ -68,9 +68,9 @@ def test_a_local_path_stays_right_wherever_one_stands(tmp_path: Path, monkeypatc
     (tmp_path / "draft").mkdir()
     (tmp_path / "ngram").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert standing("draft") == str(tmp_path / "draft")
-    assert standing("ngram") == "ngram"
-    assert standing("hub/draft") == "hub/draft"
+    assert absolute("draft") == str(tmp_path / "draft")
+    assert absolute("ngram") == "ngram"
+    assert absolute("hub/draft") == "hub/draft"
 
 
 def test_a_directory_is_searched(tmp_path: Path) -> None:

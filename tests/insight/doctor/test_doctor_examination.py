@@ -16,8 +16,7 @@ from headstart.errors import InvalidPrompt, ModelNotFound, NotEnoughMemory
 from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.examination import Examination, Question, examine
-from headstart.insight.doctor.facts import not_measured, target_facts, warning
-from headstart.insight.doctor.lines import markdown
+from headstart.insight.doctor.facts import markdown, not_measured, target_facts, warning
 from headstart.insight.doctor.measuring import Failure, Sample, affordable, measure_candidate, spread
 from headstart.insight.doctor.record import record
 from headstart.insight.doctor.setup import Setup, inspect

@@ -38,7 +38,7 @@ def test_what_would_fit_instead() -> None:
 def test_weights_alone_are_too_much() -> None:
     memory = Memory(2 * GIB, (TARGET,), slots=8, length=4096)
     assert (memory.most_length, memory.most_slots) == (0, 0)
-    assert "no room for a cache" in memory.way
+    assert "no room for a cache" in memory.remedy
 
 
 def costs(*rows: tuple[int, float], request: float = 0.0) -> StepCosts:

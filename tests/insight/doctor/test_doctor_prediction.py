@@ -41,7 +41,7 @@ def test_one_round_by_hand() -> None:
     member = found.members["d"]
     assert member.c == pytest.approx(0.2)
     # break-even: 1 + a + a^2 = 1.6
-    assert member.break_even == pytest.approx((-1 + math.sqrt(1 + 4 * 0.6)) / 2)
+    assert member.break_even_alpha == pytest.approx((-1 + math.sqrt(1 + 4 * 0.6)) / 2)
     # the alpha of two tokens per round at K = 2: 1 + a + a^2 = 2
     assert member.alpha == pytest.approx((-1 + math.sqrt(5)) / 2)
     # K = 1: one accepted, then a token that may have been guessed or not; here it was not, since the draft was wrong
@@ -91,14 +91,14 @@ def test_alpha_is_below_break_even_exactly_where_it_does_not_pay() -> None:
         rounds = [drafted(4, accepted), drafted(4, 1)]
         found = predict(fit(COSTS, [plain()], rounds), [rounds], 4)
         member = found.members["d"]
-        assert (member.alpha < member.break_even) == (found.speedup.value < 1)
+        assert (member.alpha < member.break_even_alpha) == (found.speedup.value < 1)
 
 
 def test_a_draft_so_dear_that_no_guess_could_pay() -> None:
     rounds = [drafted(4, 4, draft=6.0)]
     member = predict(fit(COSTS, [plain()], rounds), [rounds], 4).members["d"]
     assert member.c == pytest.approx(1.5)
-    assert math.isnan(member.break_even)
+    assert math.isnan(member.break_even_alpha)
 
 
 def test_levels_come_from_real_rounds_and_shapes_from_the_costs() -> None:

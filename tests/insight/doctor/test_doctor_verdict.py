@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.lines import flags, load_line
-from headstart.insight.doctor.lists import promising
+from headstart.insight.doctor.facts import flags, load_line
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, decide, in_words, preferred, sentence, stops_paying
+from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, promising, sentence, stops_paying
 from headstart.insight.statistics import Interval
 
 
@@ -65,7 +64,7 @@ def test_other_reasons() -> None:
     dear = judged("dear", predictions=(prediction(1, 0.4, c=1.5, break_even=math.nan),))
     assert "not even guesses that are always right would pay" in sentence(dear)
     silent = judged("ngram", predictions=(prediction(4, 1.0, share=0.0),))
-    assert "never had anything to say" in sentence(silent)
+    assert "never drafted" in sentence(silent)
     seldom = judged("ngram", predictions=(prediction(4, 1.2, share=0.25),))
     assert "drafting in 25% of the steps" in sentence(seldom)
     odd = judged("odd", predictions=(prediction(4, 0.9, alpha=0.6, break_even=0.5),))
@@ -123,5 +122,5 @@ def test_lists_worth_a_try() -> None:
 
 
 def test_spoken() -> None:
-    assert in_words(Interval(1.5)) == "1.50x"
-    assert in_words(Interval(1.5, 1.25, 1.75)) == "1.50x (1.25 to 1.75)"
+    assert Interval(1.5).times == "1.50x"
+    assert Interval(1.5, 1.25, 1.75).times == "1.50x (1.25 to 1.75)"

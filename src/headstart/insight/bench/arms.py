@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from headstart.insight.bench.energy import Meter
-from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial
+from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial, added
 from headstart.insight.measure import Round
 from headstart.types import Output, Sampling, Step
 
@@ -77,9 +77,8 @@ def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = 
                 done.append(run_trial(arm, workload, number, unit, sampling, meter))
             texts = {each.arm: outputs for each, outputs in done}
             for each, outputs in done:
-                compared = workload.compared and PLAIN in texts
                 each = replace(each, repetition=repetition)
-                yield _with_differences(each, outputs, texts[PLAIN]) if compared else each
+                yield _with_differences(each, outputs, texts[PLAIN]) if workload.compared and PLAIN in texts else each
 
 
 def warm_up(arms: Sequence[Arm], workload: Workload, trials: int, on_trial: Callable[[], None]) -> None:
@@ -172,13 +171,12 @@ class _Watch:
 
 def _by_source(rounds: Sequence[Round]) -> dict[str, SourceRecord]:
     """What each source did in a run."""
-    found: dict[str, SourceRecord] = {}
-    for one in rounds:
-        if one.nodes:
-            # A stop may have cut the accepted path short
-            mine = SourceRecord(1, one.nodes, one.depth, min(one.accepted, one.tokens))
-            found[one.source] = found[one.source] + mine if one.source in found else mine
-    return found
+    return added(
+        # A stop may have cut the accepted path short
+        (one.source, SourceRecord(1, one.nodes, one.depth, min(one.accepted, one.tokens)))
+        for one in rounds
+        if one.nodes
+    )
 
 
 def _with_differences(each: Trial, outputs: Sequence[Output], plain: Sequence[Output]) -> Trial:

@@ -8,7 +8,7 @@ second are the machine's as well; they are shown, with plain's beside them, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import InvalidFile
-from headstart.insight.bench.records import FAST, PLAIN, Trial
+from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import OVERALL, paired, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
 
 Judgement = Literal["slower", "faster", "no difference"]
-_UNTOLD = ("command", "date", "load")  # parts of the provenance that differ between any two runs
-_MUCH = 0.1  # of plain's tokens per second: from here on the machine is said to have been another
+_ALWAYS_DIFFERENT = ("command", "date", "load")  # parts of the provenance that differ between any two runs
+_MUCH = 0.1  # of plain's tokens per second: from here on the machine counts as another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Change:
 
     @property
     def judgement(self) -> Judgement:
-        """Beyond noise: the interval leaves out 1. Where there is no interval (one unit), nothing can be told."""
+        """Beyond noise: the interval leaves out 1. Where there is no interval (one unit), there is no difference."""
         if not self.ratio.known or self.ratio.low <= 1 <= self.ratio.high:
             return "no difference"
         return "slower" if self.ratio.high < 1 else "faster"
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def machine(self) -> str:
-        """What plain decoding says about the machine, or "" if it went about as fast in both."""
+        """What plain decoding shows of the machine, or "" if it went about as fast in both."""
         change = self.rows[0].plain.ratio.value - 1
         if abs(change) < _MUCH:
             return ""
@@ -99,8 +99,8 @@ def compare(first: BenchResult, second: BenchResult, *, level: float = 0.95, res
     Raises:
         InvalidFile: no finished prompt in common.
     """
-    one, two = _Side.of(first), _Side.of(second)
-    shared = sorted(one.times.keys() & two.times.keys())
+    one, two = _rows(first), _rows(second)
+    shared = sorted(one.keys() & two.keys())
     if not shared:
         raise InvalidFile(
             "the two results have no prompt in common, or none was finished",
@@ -111,9 +111,12 @@ def compare(first: BenchResult, second: BenchResult, *, level: float = 0.95, res
     if len(categories) > 1:
         groups |= {name: [unit for unit in shared if unit[0] == name] for name in categories}
     each = 1 - (1 - level) / len(groups)
-    ours, theirs = one.prompts(), two.prompts()
+    ours, theirs = _prompts(one), _prompts(two)
     return Comparison(
-        rows=tuple(_changes(name, units, one, two, each, resamples) for name, units in groups.items()),
+        rows=tuple(
+            _changes(name, np.array([[*one[unit], *two[unit]] for unit in units]), each, resamples)
+            for name, units in groups.items()
+        ),
         settings=dict(_differences(first, second)),
         prompts=len(ours & theirs),
         missing=len(ours ^ theirs),
@@ -126,32 +129,19 @@ Unit = tuple[str, str]
 """Category, and the hashes of the prompts that ran together."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """times: by unit, seconds its text takes on both arms; counts: its tokens and forwards; tokens: plain's."""
+def _rows(result: BenchResult) -> dict[Unit, list[float]]:
+    """By unit: [plain seconds, fast seconds, plain tokens, fast tokens, fast forwards], see `unit_times`."""
+    names, trials = _names(result), paired(result.trials)
+    repetitions = Counter(each.unit for each in trials if each.arm == PLAIN)
+    plain, fast = unit_forwards(trials, PLAIN), unit_forwards(trials, FAST)
+    return {
+        names[unit]: [*times, float(plain[unit][0]) / repetitions[unit], *fast[unit]]
+        for unit, times in unit_times(trials, (PLAIN, FAST)).items()
+    }
 
-    times: Mapping[Unit, NDArray[Any]]
-    counts: Mapping[Unit, NDArray[Any]]
-    tokens: Mapping[Unit, float]
 
-    @classmethod
-    def of(cls, result: BenchResult) -> _Side:
-        names = _names(result)
-        trials = paired(result.trials)
-        plain = unit_forwards(trials, PLAIN)
-        repetitions = _repetitions(trials)
-        return cls(
-            {names[unit]: times for unit, times in unit_times(trials, (PLAIN, FAST)).items()},
-            {names[unit]: counts for unit, counts in unit_forwards(trials, FAST).items()},
-            {names[unit]: float(counts[0]) / repetitions[unit] for unit, counts in plain.items()},
-        )
-
-    def prompts(self) -> set[Unit]:
-        return {(category, digest) for category, digests in self.times for digest in digests.split("+")}
-
-    def row(self, unit: Unit) -> list[float]:
-        """[plain seconds, fast seconds, tokens, fast tokens, fast forwards]."""
-        return [*self.times[unit], self.tokens[unit], *self.counts[unit]]
+def _prompts(units: Iterable[Unit]) -> set[Unit]:
+    return {(category, digest) for category, digests in units for digest in digests.split("+")}
 
 
 def _names(result: BenchResult) -> list[Unit]:
@@ -165,12 +155,8 @@ def _names(result: BenchResult) -> list[Unit]:
     return found
 
 
-def _repetitions(trials: Sequence[Trial]) -> dict[int, int]:
-    return {unit: len({r.repetition for r in trials if r.unit == unit}) for unit in {r.unit for r in trials}}
-
-
-def _changes(name: str, units: Sequence[Unit], one: _Side, two: _Side, level: float, resamples: int) -> Changes:
-    rows = np.array([[*one.row(unit), *two.row(unit)] for unit in units])
+def _changes(name: str, rows: NDArray[Any], level: float, resamples: int) -> Changes:
+    """rows: of each unit those of `_rows`, the first result's and the second's side by side."""
 
     def change(figure: Any) -> Change:
         def quotient(chosen: NDArray[Any]) -> float:
@@ -182,7 +168,7 @@ def _changes(name: str, units: Sequence[Unit], one: _Side, two: _Side, level: fl
 
     return Changes(
         category=name,
-        units=len(units),
+        units=len(rows),
         speedup=change(lambda total: total[0] / total[1]),
         tokens_per_forward=change(lambda total: total[3] / total[4]),
         fast=change(lambda total: total[2] / total[1]),
@@ -194,7 +180,7 @@ def _differences(first: BenchResult, second: BenchResult) -> Iterator[tuple[str,
     """Settings, engine and provenance, flat, where they are not the same."""
     sides = []
     for result in (first, second):
-        provenance = {k: v for k, v in result.provenance.items() if k not in _UNTOLD}
+        provenance = {k: v for k, v in result.provenance.items() if k not in _ALWAYS_DIFFERENT}
         sides.append(dict(_flat({"": {**result.settings}, "engine": {**result.engine}, "made with": provenance})))
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         pair = (sides[0].get(name), sides[1].get(name))

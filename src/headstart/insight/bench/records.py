@@ -5,7 +5,7 @@ Nothing here computes, and nothing imports torch: a result is read on a machine 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -46,6 +46,14 @@ class SourceRecord:
             self.depth + other.depth,
             self.accepted + other.accepted,
         )
+
+
+def added(records: Iterable[tuple[str, SourceRecord]]) -> dict[str, SourceRecord]:
+    """The sum of each source's records, by its name."""
+    found: dict[str, SourceRecord] = {}
+    for name, each in records:
+        found[name] = found[name] + each if name in found else each
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from headstart.theory import StepCosts
 
 VERSION = 1
 KEY = "headstart_bench"
+_HINT = "give a file that `headstart bench --json FILE` wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,12 @@ class BenchResult:
         try:
             data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         except OSError as error:
-            raise InvalidFile(
-                f"cannot read {path}: {error.strerror}", hint="give a file that `headstart bench --json FILE` wrote"
-            ) from error
+            raise InvalidFile(f"cannot read {path}: {error.strerror}", hint=_HINT) from error
         except json.JSONDecodeError as error:
-            raise InvalidFile(
-                f"{path}, line {error.lineno}: not JSON: {error.msg}", hint="the file is cut off or damaged: bench anew"
-            ) from error
+            hint = "the file is cut off or damaged: bench anew"
+            raise InvalidFile(f"{path}, line {error.lineno}: not JSON: {error.msg}", hint=hint) from error
         except ValueError as error:  # not UTF-8, or NaN
-            raise InvalidFile(
-                f"{path} is not JSON: {error}", hint="give a file that `headstart bench --json FILE` wrote"
-            ) from error
+            raise InvalidFile(f"{path} is not JSON: {error}", hint=_HINT) from error
         _check_kind(data, path)
         try:
             result = _ADAPTER.validate_python({name: value for name, value in data.items() if name != KEY})
@@ -107,10 +103,8 @@ def _in_words(error: ValidationError) -> str:
 def _check_kind(data: object, path: Path) -> None:
     if not isinstance(data, dict) or KEY not in data:
         kind = next((key for key in data if key.startswith("headstart_")), "") if isinstance(data, dict) else ""
-        raise InvalidFile(
-            f"{path} is not the result of a bench" + (f" but of {kind.replace('_', ' ')}" if kind else ""),
-            hint="give a file that `headstart bench --json FILE` wrote",
-        )
+        other = f" but of {kind.replace('_', ' ')}" if kind else ""
+        raise InvalidFile(f"{path} is not the result of a bench{other}", hint=_HINT)
     if data[KEY] != VERSION:
         raise InvalidFile(
             f"{path} is a bench result of version {data[KEY]}, and this headstart reads version {VERSION}",
@@ -124,7 +118,7 @@ def _check(result: BenchResult) -> None:
         if not unit or not all(0 <= index < len(result.prompts) for index in unit):
             raise ValueError("a unit names a prompt that is not there")
     if not {each.arm for each in result.trials} <= {PLAIN, FAST}:
-        raise ValueError("a round is of a lane that no bench has")
+        raise ValueError("a round has a 'lane' that no bench has")
     for each in (*result.trials, *result.sweep):
         if not 0 <= each.unit < len(result.units):
             raise ValueError("a trial names a unit that is not there")

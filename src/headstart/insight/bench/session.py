@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,10 +107,8 @@ class Session:
     @property
     def _swept(self) -> list[int]:
         """The first units of each category."""
-        groups: dict[str, list[int]] = {}
-        for number in range(len(self._workload.units)):
-            groups.setdefault(self._result.category(number), []).append(number)
-        return [number for group in groups.values() for number in group[:SWEEP_UNITS]]
+        groups = _grouped(map(self._result.category, range(len(self._workload.units))))
+        return [number for group in groups for number in group[:SWEEP_UNITS]]
 
     def _sweep(self, plain: Arm) -> None:
         arms = [plain, *(Arm(arm_of(k), self.engine, k) for k in self.settings.ks)]
@@ -141,7 +139,13 @@ class Session:
 
 def _units(prompts: Sequence[PromptRecord], size: int) -> list[tuple[int, ...]]:
     """Prompts that run together, in order: up to `size` of one category."""
+    groups = _grouped(prompt.category for prompt in prompts)
+    return [tuple(group[i : i + size]) for group in groups for i in range(0, len(group), size)]
+
+
+def _grouped(categories: Iterable[str]) -> Iterable[list[int]]:
+    """The indices of each category."""
     groups: dict[str, list[int]] = {}
-    for index, prompt in enumerate(prompts):
-        groups.setdefault(prompt.category, []).append(index)
-    return [tuple(group[i : i + size]) for group in groups.values() for i in range(0, len(group), size)]
+    for index, category in enumerate(categories):
+        groups.setdefault(category, []).append(index)
+    return groups.values()

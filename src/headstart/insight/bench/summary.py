@@ -8,7 +8,7 @@ those of the whole batch, and the speedup that of throughput. Intervals resample
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, SourceRecord, Trial
+from headstart.insight.as_json import as_json
+from headstart.insight.bench.records import FAST, PLAIN, Record, SourceRecord, Trial, added
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.statistics import Interval, bootstrap, proportion, quantile
 
@@ -27,25 +28,28 @@ SHARES = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """One way of decoding. Times in seconds; quantiles by name (`SHARES`), NaN where there is nothing to count.
-
-    first: to the first token, by request. token: time per output token after the first chunk, by request. gap: between
-    two chunks. parts: shares of the wall clock, adding up to 1; "other" is text, events and the caller. joules: per
-    token, None where the machine does not tell.
-    """
+    """One way of decoding. Quantiles are in seconds, by name (`SHARES`), NaN where there is nothing to count."""
 
     tokens: int
     seconds: float
     forwards: int
-    first: Mapping[str, float]
-    token: Mapping[str, float]
+    first_token: Mapping[str, float]
+    """Time to the first token, by request."""
+    per_output_token: Mapping[str, float]
+    """Time per output token after the first chunk, by request."""
     gap: Mapping[str, float]
-    parts: Mapping[str, float]
-    joules: float | None
+    """Time between two chunks."""
+    time_split: Mapping[str, float]
+    """Shares of the wall clock, adding up to 1; "other" is text, events and the caller."""
+    joules_per_token: float | None
+    """None where the machine has no counter."""
 
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
+
+    def record(self) -> Record:
+        return {**as_json(self), "tokens_per_second": self.tokens_per_second}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +92,13 @@ class Figures:
 
     def record(self) -> Record:
         """As JSON values; what is unknown is None."""
-        arms = {name: _arm_record(arm) for name, arm in ((PLAIN, self.plain), (FAST, self.fast))}
-        return {
-            "category": self.category,
-            "prompts": self.prompts,
-            "speedup": self.speedup.record(),
-            "tokens_per_forward": self.tokens_per_forward.record(),
-            "alpha": _known(self.alpha),
-            "depth": _known(self.depth),
-            "acceptance": [
-                {"position": p.position, "judged": p.judged, "accepted": p.accepted, **p.share.record()}
-                for p in self.positions
-            ],
-            "differing": self.differing,
-            "off": dict(self.off),
-            **arms,
-        }
+        shown = ("category", "prompts", "speedup", "tokens_per_forward", "alpha", "depth", "differing", "off")
+        positions = [
+            {"position": p.position, "judged": p.judged, "accepted": p.accepted, **p.share.record()}
+            for p in self.positions
+        ]
+        arms = {PLAIN: self.plain.record(), FAST: self.fast.record()}
+        return {**{name: as_json(getattr(self, name)) for name in shown}, "acceptance": positions, **arms}
 
 
 def summarise(result: BenchResult, *, level: float = 0.95) -> list[Figures]:
@@ -170,12 +165,8 @@ def _figures(category: str, result: BenchResult, trials: Sequence[Trial], level:
     forwards = unit_forwards(trials, FAST)
     tested = _columns(run.tested for run in runs)
     kept = _columns(run.kept for run in runs)
-    sources = added_sources(runs)
+    sources = added(each for run in runs for each in run.sources.items())
     drafts = sum(source.drafts for source in sources.values())
-    off: dict[str, int] = defaultdict(int)
-    for run in runs:
-        if not run.on:
-            off[run.reason or "no reason given"] += 1
     return Figures(
         category=category,
         prompts=len({run.prompt for run in runs}),
@@ -194,7 +185,7 @@ def _figures(category: str, result: BenchResult, trials: Sequence[Trial], level:
         sources=sources,
         runs=len(runs),
         differing=sum(run.differs_at is not None for run in runs) if result.compared else None,
-        off=dict(off),
+        off=dict(Counter(run.reason or "no reason given" for run in runs if not run.on)),
     )
 
 
@@ -211,21 +202,12 @@ def arm_figures(trials: Sequence[Trial]) -> ArmFigures:
         tokens=tokens,
         seconds=seconds,
         forwards=sum(run.forwards for run in runs),
-        first=_quantiles([run.first for run in runs]),
-        token=_quantiles([run.seconds_per_token for run in runs if run.seconds_per_token is not None]),
+        first_token=_quantiles([run.first for run in runs]),
+        per_output_token=_quantiles([run.seconds_per_token for run in runs if run.seconds_per_token is not None]),
         gap=_quantiles([gap for run in runs for gap in run.gaps]),
-        parts=shares | {"other": 1 - sum(shares.values())},
-        joules=sum(joules) / tokens if tokens and len(joules) == len(trials) else None,
+        time_split=shares | {"other": 1 - sum(shares.values())},
+        joules_per_token=sum(joules) / tokens if tokens and len(joules) == len(trials) else None,
     )
-
-
-def added_sources(runs: Iterable[RunRecord]) -> dict[str, SourceRecord]:
-    """What each source did in all of the runs."""
-    found: dict[str, SourceRecord] = {}
-    for run in runs:
-        for name, each in run.sources.items():
-            found[name] = found[name] + each if name in found else each
-    return found
 
 
 def _columns(rows: Iterable[Sequence[int]]) -> list[int]:
@@ -234,20 +216,3 @@ def _columns(rows: Iterable[Sequence[int]]) -> list[int]:
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:
     return {name: quantile(values, share) for name, share in SHARES.items()}
-
-
-def _known(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def _arm_record(arm: ArmFigures) -> Record:
-    times = {"first_token": arm.first, "per_output_token": arm.token, "gap": arm.gap}
-    return {
-        "tokens": arm.tokens,
-        "seconds": arm.seconds,
-        "tokens_per_second": arm.tokens_per_second,
-        "forwards": arm.forwards,
-        **{name: {share: _known(value) for share, value in found.items()} for name, found in times.items()},
-        "time_split": dict(arm.parts),
-        "joules_per_token": arm.joules,
-    }

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart import theory
-from headstart.insight.bench.records import FAST, PLAIN, Record, RunRecord, Trial
+from headstart.insight.bench.records import FAST, PLAIN, RunRecord, Trial, added
 from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.summary import Figures, added_sources, paired, ratio, unit_forwards, unit_times
+from headstart.insight.bench.summary import Figures, paired, ratio, unit_forwards, unit_times
 from headstart.insight.statistics import Interval, bootstrap
 from headstart.theory import StepCosts
 
@@ -30,15 +30,6 @@ class SweepPoint:
     speedup: Interval
     tokens_per_forward: float
     predicted: float
-
-    def record(self) -> Record:
-        predicted = self.predicted if math.isfinite(self.predicted) else None
-        return {
-            "k": self.k,
-            "speedup": self.speedup.record(),
-            "tokens_per_forward": self.tokens_per_forward,
-            "predicted": predicted,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +135,7 @@ def _predicted(result: BenchResult, trials: Sequence[Trial], k: int, longest: in
     forwards = sum(run.forwards for run in arm)
     tokens = float(theory.expected_tokens_by_position(_chances(arm, longest), k))
     cost, drafting = 0.0, 0.0
-    for name, source in added_sources(arm).items():
+    for name, source in added(each for run in arm for each in run.sources.items()).items():
         share, length = source.drafts / forwards, min(float(k), source.nodes / source.drafts)
         drafting += share
         # What came while others drafted it has yet to read

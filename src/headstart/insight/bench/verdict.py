@@ -1,4 +1,4 @@
-"""What a bench comes to, in plain words: faster, slower or not to be told, why, and whether the texts were the same."""
+"""What a bench comes to, in plain words: faster, slower or no difference, why, and whether the texts were the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import Figures
 from headstart.insight.bench.sweep import Here, here
-from headstart.insight.statistics import Interval
 
 _BUSY = 0.5  # processes that want a core, by core
 Kind = Literal["good", "bad", "unsure", "info"]
@@ -27,24 +26,24 @@ class Conclusion:
 def conclude(result: BenchResult, figures: list[Figures]) -> Conclusion:
     """figures: of `summarise`, not empty."""
     overall = figures[0]
+    size = max(map(len, result.units), default=1)
+    batches = f"Prompts ran up to {size} at a time: the speedup is that of a batch's tokens per second."
     reasons = [
-        *_speculation(overall),
+        *(f"Speculation was off in {n} of {overall.runs} runs: {why}." for why, n in overall.off.items()),
         *_pays(overall, here(result, overall)),
         *_texts(result, overall),
-        *_categories(figures[1:]),
-        *_batches(result),
+        *(
+            f"Slower in category {each.category}: {each.speedup.times}."
+            for each in figures[1:]
+            if each.speedup.known and each.speedup.high < 1
+        ),
+        *([batches] if size > 1 else []),
         *_busy(result),
     ]
     kind, headline = _headline(overall)
     if not result.complete:
         headline += " (interrupted: what was finished counts)"
     return Conclusion(kind, headline, tuple(reasons))
-
-
-def times(interval: Interval) -> str:
-    """ "1.62x (1.51 to 1.74)"; the value alone where no interval is known."""
-    value = f"{interval.value:.2f}x"
-    return f"{value} ({interval.low:.2f} to {interval.high:.2f})" if interval.known else value
 
 
 def _headline(overall: Figures) -> tuple[Kind, str]:
@@ -54,19 +53,13 @@ def _headline(overall: Figures) -> tuple[Kind, str]:
     tokens = f"{overall.tokens_per_forward.value:.2f} tokens per target forward"
     prompts = f"{overall.prompts} prompt{'s' if overall.prompts != 1 else ''}"
     if not speedup.known:
-        return "unsure", f"{tokens}; {times(speedup)} on {prompts}, too few to say how far off that is."
+        return "unsure", f"{tokens}; {speedup.times} on {prompts}, too few to say how far off that is."
     ends = f"95% interval {speedup.low:.2f} to {speedup.high:.2f}"
     if speedup.low > 1:
         return "good", f"{tokens}; {speedup.value:.2f} times as fast as plain decoding on {prompts} ({ends})."
     if speedup.high < 1:
         return "bad", f"{tokens}, but slower: {speedup.value:.2f} times plain decoding's speed on {prompts} ({ends})."
     return "unsure", f"{tokens}; no difference in speed beyond noise: {speedup.value:.2f}x on {prompts} ({ends})."
-
-
-def _speculation(overall: Figures) -> list[str]:
-    return [
-        f"Speculation was off in {count} of {overall.runs} runs: {reason}." for reason, count in overall.off.items()
-    ]
 
 
 def _pays(overall: Figures, place: Here | None) -> list[str]:
@@ -94,21 +87,9 @@ def _texts(result: BenchResult, overall: Figures) -> list[str]:
     ]
 
 
-def _categories(figures: list[Figures]) -> list[str]:
-    slower = [each for each in figures if each.speedup.known and each.speedup.high < 1]
-    return [f"Slower in category {each.category}: {times(each.speedup)}." for each in slower]
-
-
 def _busy(result: BenchResult) -> list[str]:
     """The load average counts processes that want a core; those of the bench itself come later."""
     load, cores = result.provenance.get("load"), result.provenance.get("cores")
     if not load or not cores or load < _BUSY * cores:
         return []
     return [f"The machine was busy when this began (load {load:g} on {cores} cores): costs and times are less certain."]
-
-
-def _batches(result: BenchResult) -> list[str]:
-    size = max(map(len, result.units), default=1)
-    if size == 1:
-        return []
-    return [f"Prompts ran up to {size} at a time: the speedup is that of a batch's tokens per second."]

@@ -45,14 +45,14 @@ class Found:
 
 def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
     """Each once: what the user named (with commas: a list), what was found, what came with the target, what is always
-    worth a look.
+    looked at.
 
     Raises:
         InvalidOption: "auto" or "none" among what was named: neither is a drafter.
     """
     wanted: list[Candidate] = []
     for text in given:
-        names = tuple(standing(name) for name in text.split(",") if name)
+        names = tuple(absolute(name) for name in text.split(",") if name)
         if not names or {"auto", "none"} & set(names):
             raise InvalidOption(
                 f"--drafter {text!r} is no drafter to look at",
@@ -70,7 +70,7 @@ def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> 
     return list(once.values())
 
 
-def standing(name: str) -> str:
+def absolute(name: str) -> str:
     """A local directory by its absolute path, anything else as it is."""
     path = Path(name).expanduser()
     special = name in (*WEIGHTLESS, *BUNDLED_HEADS, loading.BUNDLED)

@@ -1,9 +1,9 @@
-"""Do a draft and its target speak the same tokens, and if not, what is done about it?"""
+"""Do a draft and its target have the same tokens, and if not, what is done about it?"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from headstart.loading.checkpoint import Checkpoint, check_sizes
 from headstart.model.tokens.tokenizers import differences
@@ -14,26 +14,28 @@ How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """how: "none" (no tokens of its own), "own" (heads speak the target's), "same", "sizes" (no tokenizer to compare,
-    as many tokens), or the method by which drafts are translated (`Translation.method`). differences: in words."""
+    """How a draft's tokens relate to the target's.
+
+    how: "none" (no tokens of its own), "own" (a head drafts the target's), "same", "sizes" (no tokenizer to compare, as
+    many tokens), or the method by which drafts are translated (`Translation.method`).
+    words: the same in words.
+    differences: between the tokenizers, in words.
+    """
 
     how: How
     words: str
     differences: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 WEIGHTLESS = Compatibility("none", "it copies the target's own tokens")
-HEAD = Compatibility("own", "a head speaks the target's tokens")
+HEAD = Compatibility("own", "a head drafts the target's tokens")
 
 
 def compare(ours: Checkpoint, theirs: Checkpoint) -> Compatibility:
     """Compare tokenizers, not sizes of vocabularies: those may differ by padding.
 
     Raises:
-        IncompatibleTokenizer: drafts cannot even be translated; it says what differs.
+        IncompatibleTokenizer: drafts cannot even be translated; the message names what differs.
     """
     check_sizes(ours, theirs)
     if ours.tokenizer is None or theirs.tokenizer is None:

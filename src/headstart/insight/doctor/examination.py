@@ -21,10 +21,9 @@ from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.conversations import every_turn
 from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
 from headstart.insight.doctor.checking import check_candidate
-from headstart.insight.doctor.compatibility import Compatibility
 from headstart.insight.doctor.costs import bytes_read
-from headstart.insight.doctor.lists import promising
 from headstart.insight.doctor.measuring import (
+    LONGEST,
     Failure,
     Inspected,
     Sample,
@@ -36,7 +35,7 @@ from headstart.insight.doctor.measuring import (
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.setup import Setup, described, inspect
-from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred
+from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred, promising
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
@@ -60,17 +59,20 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked. seconds: for everything; with `check` as many again. given: drafters to look at; scan: a
-    directory with more. keep: whether the answer is kept for `load`."""
+    """What is asked."""
 
     setup: Setup
     items: tuple[PromptItem, ...]
     sampling: Sampling
     given: tuple[str, ...] = ()
+    """Drafters to look at."""
     scan: Path | None = None
+    """A directory with more of them."""
     seconds: float = 60.0
+    """The time for everything; with `check` as much again."""
     check: bool = False
     keep: bool = True
+    """Whether the answer is kept for `load`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,33 +206,31 @@ class _Examiner:
         usable = sum(one.result is None for one in looks)
         for one in looks:
             usable -= one.result is None
-            self._inspected.append(one if one.result is not None else self._measured(one, later=usable + _LISTS))
+            self._inspected.append(self._measured(one, later=usable + _LISTS))
         for left, (candidate, budget) in zip((1, 0), promising(self._ranked)[:_LISTS], strict=False):
             if all(candidate.drafters != one.candidate.drafters for one in self._inspected):
-                one = self._look(candidate)
-                known = one if one.result is not None else self._measured(one, later=left, budget=budget)
-                self._inspected.append(known)
+                self._inspected.append(self._measured(self._look(candidate), later=left, budget=budget))
 
     def _look(self, candidate: Candidate) -> Inspected:
-        compatibility: Compatibility | None = None
-        memory: Memory | None = None
         try:
-            compatibility, memory = inspect(self._target, self._memory, candidate)
+            return Inspected(candidate, *inspect(self._target, self._memory, candidate), None)
         except HeadstartError as error:
-            return Inspected(candidate, compatibility, memory, Failure(error))
-        return Inspected(candidate, compatibility, memory, None)
+            return Inspected(candidate, None, None, Failure(error))
 
     def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
         """With what its share of the time showed; as it is, if time ran out before and another was measured."""
         left = self._left
-        if left <= 0 and self._ranked:  # an answer about one is better than none about all
+        # An answer about one is better than none about all
+        if one.result is not None or (left <= 0 and self._ranked):
             return one
         self._tell(f"trying {one.candidate.name}")
         items = self._items[0::2] if self._splits else self._items
         # With a check, each candidate's follows at once, as long as the machine is what it was; and one at the end
         share = max(_LEAST, left / (later + self._passes)) / self._passes
         try:
-            begin, budget = time.monotonic(), budget or _listed_budget(one.candidate)
+            begin = time.monotonic()
+            if budget is None and len(one.candidate.drafters) > 1:
+                budget = LONGEST  # a list that the user named has no measured members to take a length from
             engine = self._engine(one.candidate, budget=budget)
             rest = max(_LEAST, share - (time.monotonic() - begin))
             sample = measure_candidate(one.candidate, engine, self._plain, items, self._sampling, rest, budget=budget)
@@ -334,8 +334,3 @@ class _Examiner:
             except InvalidPrompt as error:
                 error.message = f"{item.name or 'a prompt'}: {error.message}"
                 raise
-
-
-def _listed_budget(candidate: Candidate) -> int | None:
-    """A list that the user named has no measured members to take a length from."""
-    return 8 if len(candidate.drafters) > 1 else None

@@ -1,12 +1,20 @@
-"""An examination's findings about the target, and about who was not measured, in words for terminal and page."""
+"""An examination in words, for terminal, page and file: findings, lines to paste, the table of predictions."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
+from headstart.insight.doctor.candidates import absolute
 from headstart.insight.doctor.costs import bandwidth, bound_in_words, free_rows
 from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.measuring import Failure
 from headstart.insight.doctor.memory import in_gib
+from headstart.insight.doctor.setup import Setup
+from headstart.insight.doctor.verdict import Checked, Ranked
 
+_OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}
+_FLAGS = {"draft_tree": "--tree"}
 UNSTEADY = 2.0
 """Slow plain steps over quick ones from which on timings are not to be trusted."""
 
@@ -60,3 +68,63 @@ def not_measured(examination: Examination) -> list[tuple[str, str]]:
         elif one.result is None:
             found.append((one.candidate.name, "the time ran out first; --seconds gives more"))
     return found + list(examination.passed_over.items())
+
+
+def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
+    """`hs.load(...)`; paced by default, or with drafts of the recommended length."""
+    drafters = ["none"] if best is None else list(best.candidate.drafters)
+    given = [repr(absolute(setup.target)), repr(drafters[0] if len(drafters) == 1 else drafters)]
+    given += [f"{name}={value!r}" for name, value in _changed(setup).items()]
+    if fixed and best is not None:
+        given += [f"num_speculative_tokens={best.best.k}", 'pacing="fixed"']
+    return f"hs.load({', '.join(given)})"
+
+
+def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
+    """The same for `headstart generate`."""
+    words = ["--target", absolute(setup.target)]
+    for name in ("none",) if best is None else best.candidate.drafters:
+        words += ["--drafter", name]
+    for name, value in _changed(setup).items():
+        words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
+    if fixed and best is not None:
+        words += ["--k", str(best.best.k), "--pacing", "fixed"]
+    return shlex.join(words)
+
+
+def markdown(examination: Examination) -> str:
+    """Predicted against measured, a row per candidate that was checked; with what made it."""
+    columns = (
+        "drafter", "drafts of", "predicted", "measured", "error", "predicted from what these prompts accepted", "error",
+    )  # fmt: skip
+    rows = [
+        f"| {one.candidate.name} | {one.best.k} | {one.best.speedup.value:.2f} | "
+        f"{one.checked.speedup.times.replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
+        f"{one.checked.given:.2f} | {_signed(one.checked.given, one.checked)} |"
+        for one in sorted(examination.ranked, key=lambda one: -one.gain)
+        if one.checked is not None
+    ]
+    head = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    facts = "; ".join(f"{name}: {value}" for name, value in examination.provenance.rows().items())
+    return "\n".join([*head, *rows, "", f"{facts}."])
+
+
+def adaptive_words(ranked: Sequence[Ranked]) -> str:
+    """What adaptive pacing made of the recommended drafter, where it was measured."""
+    for one in ranked:
+        if one.checked is not None and one.checked.adaptive is not None:
+            name, fixed = one.candidate.name, one.checked.speedup.value
+            measured = one.checked.adaptive.times
+            return f"{name} with adaptive pacing, the default: {measured}, against {fixed:.2f}x with {one.setting}"
+    return "Adaptive pacing, the default, changes K from step to step; --check measures what it makes of this"
+
+
+def _signed(predicted: float, checked: Checked) -> str:
+    return f"{predicted / checked.speedup.value - 1:+.0%}"
+
+
+def _changed(setup: Setup) -> dict[str, object]:
+    found = {name: getattr(setup, name) for name, usual in _OPTIONS.items() if getattr(setup, name) != usual}
+    if setup.max_length is not None:
+        found["max_length"] = setup.max_length
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from statistics import median
@@ -36,8 +36,6 @@ _PROMPTS = 4
 _PASSES = 4
 _APART = "doctor's warm-up"
 
-Progress = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -50,12 +48,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured of a candidate. plain: rounds of plain decoding between its own, by prompt. names: of its
-    sources."""
+    """What was measured of a candidate. plain: rounds of plain decoding between its own, by prompt."""
 
     candidate: Candidate
     costs: StepCosts
-    names: tuple[str, ...]
     plain: tuple[tuple[Round, ...], ...]
     settings: tuple[Setting, ...]
 
@@ -130,8 +126,7 @@ def measure_candidate(
             found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
         between += found["plain"]
         settings.append(Setting(k, tree, tuple(found["drafted"])))
-    names = tuple(part.name for part in drafter.parts)
-    return Sample(candidate, costs, names, tuple(between), tuple(settings))
+    return Sample(candidate, costs, tuple(between), tuple(settings))
 
 
 def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
@@ -162,11 +157,7 @@ def by_prompt(
             for run in in_turn(engines, item.prompt, apart, turn=number + index):
                 raise_failure(run)
                 mine = found[run.name]
-                rounds = run.rounds
-                if index < len(mine):
-                    mine[index] += rounds
-                else:
-                    mine.append(rounds)
+                mine[index : index + 1] = [(*(mine[index] if index < len(mine) else ()), *run.rounds)]
             if time.monotonic() > until:
                 return found
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.errors import NotEnoughMemory
+from headstart.insight.as_json import as_json
 from headstart.model.memory import MemoryNeed
 
 GIB = 2**30
@@ -15,13 +16,15 @@ LEAST = 64
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """needs: the target's, then the draft's. Bytes. slots, length: requests at once and tokens of each, that the
-    caches are for."""
+    """What is free and what is needed, in bytes."""
 
     free: int
     needs: tuple[MemoryNeed, ...]
+    """The target's, then the draft's."""
     slots: int
+    """Requests at once that the caches are for."""
     length: int
+    """Tokens of each request that the caches are for."""
 
     @property
     def total(self) -> int:
@@ -43,21 +46,18 @@ class Memory:
     @property
     def most_length(self) -> int:
         """Tokens of context that would fit with so many requests at once; 0 if the weights alone do not."""
-        return self._within(self.length, self._token(self.length))
+        return self._most(self.length)
 
     @property
     def most_slots(self) -> int:
         """Requests at once that would fit with so long a context."""
-        return self._within(self.slots, self._token(self.slots))
+        return self._most(self.slots)
 
-    def _token(self, share: int) -> float:
-        return sum(need.cache for need in self.needs) / share
-
-    def _within(self, most: int, each: float) -> int:
-        left = self.free - self.weights
+    def _most(self, asked: int) -> int:
+        left, each = self.free - self.weights, sum(need.cache for need in self.needs) / asked
         if left < 0:
             return 0
-        return most if left >= most * each else int(left / each)
+        return asked if left >= asked * each else int(left / each)
 
     @property
     def words(self) -> str:
@@ -67,24 +67,23 @@ class Memory:
         context = f"{self.slots} requests of {self.length} tokens"
         if self.fits:
             return f"fits: {in_gib(self.total)} of {in_gib(self.free)} free, for {context} ({parts})"
-        return (
-            f"does not fit: {in_gib(self.total)} needed, {in_gib(self.free)} free, for {context} ({parts}); {self.way}"
-        )
+        need = f"{in_gib(self.total)} needed, {in_gib(self.free)} free"
+        return f"does not fit: {need}, for {context} ({parts}); {self.remedy}"
 
     @property
-    def way(self) -> str:
+    def remedy(self) -> str:
         """What would fit instead."""
         if self.most_length < LEAST:
             return "the weights leave no room for a cache"
-        ways = [f"--max-length {self.most_length}"]
+        options = [f"--max-length {self.most_length}"]
         if self.most_slots >= 1:
-            ways.append(f"--max-batch-size {self.most_slots}")
-        return f"{' or '.join(ways)} would fit"
+            options.append(f"--max-batch-size {self.most_slots}")
+        return f"{' or '.join(options)} would fit"
 
     def record(self) -> dict[str, Any]:
         return {
             "free": self.free,
-            "needs": [{"name": n.name, "weights": n.weights, "cache": n.cache} for n in self.needs],
+            "needs": as_json(self.needs),
             "max_batch_size": self.slots,
             "max_length": self.length,
             "headroom": self.headroom,
@@ -98,7 +97,7 @@ def check(memory: Memory) -> None:
     """Raise `NotEnoughMemory`, with what would fit, unless it fits."""
     if not memory.fits:
         names = " and ".join(need.name for need in memory.needs)
-        raise NotEnoughMemory(f"{names} {memory.words}", hint=f"{memory.way}, or take a smaller model")
+        raise NotEnoughMemory(f"{names} {memory.words}", hint=f"{memory.remedy}, or take a smaller model")
 
 
 def in_gib(size: int) -> str:

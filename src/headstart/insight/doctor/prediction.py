@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from headstart import theory
 from headstart.insight.doctor.acceptance import conditional, recut, shares, whole_goes_on
 from headstart.insight.measure import Round
-from headstart.insight.statistics import Interval, bootstrap
+from headstart.insight.statistics import Interval, bisect, bootstrap
 from headstart.theory import DraftCost, StepCosts
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_HALVINGS = 60
 _RESAMPLES = 400
 ENOUGH = 4
 """Prompts from which on an interval is given."""
@@ -72,9 +71,7 @@ def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> T
         # More rows than one never take less than a plain step; where they seem to, the plain ones were held up
         least = level * costs.forward(1) / median(expected)
         width = 1 + round(median(one.nodes for one in mine))
-        further = max(0.0, median(one.seconds - one.parts.draft - one.parts.verify for one in mine) - rest) / max(
-            1, width - 1
-        )
+        further = max(0.0, median(map(_outside, mine)) - rest) / max(1, width - 1)
         drafts = {source: _cost(costs.drafts.get(source, DraftCost()), mine)}
         sources[source] = _levelled(
             costs, level, drafts, rest, factor=max(least, found), width=width, row_overhead=further
@@ -117,17 +114,20 @@ def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One source's part in a prediction. share: of the rounds that it drafts in. alpha: the acceptance per token that
-    would bring as many tokens per drafted round if all positions were alike. c: seconds per drafted level over those of
-    a plain step. break_even: the alpha below which its drafts cost more than they bring; NaN if even sure guesses do.
-    acceptance: conditional, by position; counts: (accepted, tested) behind it."""
+    """One source's part in a prediction."""
 
     share: float
+    """The share of the rounds that it drafts in."""
     alpha: float
+    """The acceptance that would bring as many tokens per drafted round if all positions were alike."""
     c: float
-    break_even: float
+    """Seconds per drafted level over those of a plain step."""
+    break_even_alpha: float
+    """The alpha below which its drafts cost more than they bring; NaN if even a perfect draft would not pay."""
     acceptance: tuple[float, ...]
-    counts: tuple[tuple[int, int], ...]
+    """Conditional acceptance by position."""
+    accepted_of_tested: tuple[tuple[int, int], ...]
+    """The counts behind the acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +152,14 @@ def predict(timing: Timing, rounds: Rounds, k: int, *, tree: bool = False) -> Pr
     """What the measured rounds say about drafts of k. Rounds of trees are taken as they are: k must be theirs."""
     flat = [one for prompt in rounds for one in prompt]
     weight = 0.0 if tree else whole_goes_on(flat)
-    ways = [(1.0, rounds)] if tree else [(1 - weight, _recut(rounds, k, joined=False))]
+    cuts = [(1.0, rounds)] if tree else [(1 - weight, [recut(prompt, k, joined=False) for prompt in rounds])]
     if weight > 0:
-        ways.append((weight, _recut(rounds, k, joined=True)))
-    totals = np.array([_prompt_totals(timing, [(w, cut[i]) for w, cut in ways]) for i in range(len(rounds))])
+        cuts.append((weight, [recut(prompt, k, joined=True) for prompt in rounds]))
+    totals = np.array([_prompt_totals(timing, [(w, cut[i]) for w, cut in cuts]) for i in range(len(rounds))])
     totals = totals.reshape(-1, 3)
     speedup = over_prompts(totals, lambda units: _ratio(timing, units))
     tokens, _, count = totals.sum(0)
-    weighted = [(w, one) for w, cut in ways for prompt in cut for one in prompt]
+    weighted = [(w, one) for w, cut in cuts for prompt in cut for one in prompt]
     whole = sum(w for w, _ in weighted)
     members = {}
     for source in dict.fromkeys(one.source for _, one in weighted if one.nodes):
@@ -177,15 +177,11 @@ def over_prompts(units: Sequence[Any] | NDArray[Any], statistic: Callable[[Any],
     return bootstrap(units, statistic, resamples=_RESAMPLES, scale="log")
 
 
-def _recut(rounds: Rounds, k: int, *, joined: bool) -> list[list[Round]]:
-    return [recut(prompt, k, joined=joined) for prompt in rounds]
-
-
-def _prompt_totals(timing: Timing, ways: Sequence[tuple[float, Sequence[Round]]]) -> tuple[float, float, float]:
-    """Of one prompt: tokens, predicted seconds, rounds."""
-    tokens = sum(w * one.tokens for w, rounds in ways for one in rounds)
-    seconds = sum(w * timing.step(one.source, 1 + one.nodes, one.depth) for w, rounds in ways for one in rounds)
-    return tokens, seconds, sum(w * len(rounds) for w, rounds in ways)
+def _prompt_totals(timing: Timing, cuts: Sequence[tuple[float, Sequence[Round]]]) -> tuple[float, float, float]:
+    """Tokens, predicted seconds and rounds of one prompt, whose rounds are cut in several ways, each with a weight."""
+    tokens = sum(w * one.tokens for w, rounds in cuts for one in rounds)
+    seconds = sum(w * timing.step(one.source, 1 + one.nodes, one.depth) for w, rounds in cuts for one in rounds)
+    return tokens, seconds, sum(w * len(rounds) for w, rounds in cuts)
 
 
 def _ratio(timing: Timing, units: Any) -> float:
@@ -201,31 +197,22 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
     depth = sum(w * one.depth for w, one in mine) / weight
     levels = max(1, round(depth))
     c = timing.of(source).c(source, depth)
-    rows = 1 + sum(w * one.nodes for w, one in mine) / weight
+    rows = 1 + sum(w * one.nodes for w, one in mine) / weight  # for a chain that is one more than its levels
     return Member(
         share=weight / whole,
         alpha=alike(emitted, levels),
         c=c,
-        break_even=_break_even(timing, source, levels, c, rows),
+        break_even_alpha=float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: timing.of(source).v(rows)})),
         acceptance=shares(counts),
-        counts=counts,
+        accepted_of_tested=counts,
     )
-
-
-def _break_even(timing: Timing, source: str, levels: int, c: float, rows: float) -> float:
-    """Of drafts of so many levels that take so many rows; for a chain that is one more than its levels."""
-    return float(theory.break_even_alpha(levels, c, {1: 1.0, levels + 1: timing.of(source).v(rows)}))
 
 
 def alike(tokens: float, k: int) -> float:
     """The alpha for which a draft of k brings so many tokens per round: `theory.expected_tokens` turned round."""
-    low, high = 0.0, 1.0
     if tokens >= k + 1:
         return 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if theory.expected_tokens(middle, k) < tokens else (low, middle)
-    return low
+    return bisect(lambda alpha: theory.expected_tokens(alpha, k), tokens, 0.0, 1.0)[0]
 
 
 def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: int) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from headstart.insight.as_json import as_json
 from headstart.insight.doctor import costs
 from headstart.insight.doctor.examination import Examination
-from headstart.insight.doctor.lines import flags, load_line
+from headstart.insight.doctor.facts import flags, load_line
 from headstart.insight.doctor.measuring import Failure, Inspected
-from headstart.insight.doctor.prediction import Prediction
-from headstart.insight.doctor.verdict import Ranked
+from headstart.insight.doctor.verdict import Checked, Ranked
 
 FORMAT = 1
 
@@ -20,9 +19,9 @@ def record(examination: Examination) -> dict[str, Any]:
     question, verdict = examination.question, examination.verdict
     ranked = {one.candidate: one for one in examination.ranked}
     best = verdict.best
-    return {
+    found: dict[str, Any] = {
         "headstart_doctor": FORMAT,
-        "provenance": examination.provenance.record(),
+        "provenance": examination.provenance,
         "target": examination.described,
         "seconds": examination.seconds,
         "prompts": len(question.items),
@@ -36,66 +35,54 @@ def record(examination: Examination) -> dict[str, Any]:
         "verdict": {
             "kind": verdict.kind,
             "headline": verdict.headline,
-            "drafters": [] if best is None else list(best.candidate.drafters),
+            "drafters": () if best is None else best.candidate.drafters,
             "k": None if best is None else best.best.k,
             "tree": None if best is None else best.tree,
             "speedup": None if best is None else best.gain,
-            "reasons": list(verdict.reasons),
+            "reasons": verdict.reasons,
             "batch": verdict.batch,
             "load": load_line(question.setup, best),
             "flags": flags(question.setup, best),
         },
         "advice": None if examination.advice is None else str(examination.advice),
     }
+    return as_json(found)  # type: ignore[no-any-return]
 
 
 def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "drafters": list(inspected.candidate.drafters),
+        "drafters": inspected.candidate.drafters,
         "origin": inspected.candidate.origin,
-        "tokenizer": None if inspected.compatibility is None else inspected.compatibility.record(),
+        "tokenizer": inspected.compatibility,
         "memory": None if inspected.memory is None else inspected.memory.record(),
     }
     if isinstance(inspected.result, Failure):
-        error = inspected.result.error
-        found["error"] = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
+        found["error"] = inspected.result.error
     if ranked is None:
         return found
-    found |= {
-        "tree": ranked.tree,
-        "best": _prediction(ranked.best),
-        "by_k": [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions],
+    best = ranked.best
+    found["tree"] = ranked.tree
+    found["best"] = {
+        "k": best.k,
+        "depth": best.depth,
+        "speedup": best.speedup,
+        "tokens_per_forward": best.tokens_per_forward,
+        "speaks": best.drafting,
+        "by_batch": best.batches,
+        "sources": best.members,
     }
+    found["by_k"] = [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions]
     if ranked.checked is not None:
-        checked = ranked.checked
-        found["checked"] = {
-            "speedup": checked.speedup.record(),
-            "error": ranked.error,
-            "predicted_from_its_acceptance": checked.given,
-            "adaptive": None if checked.adaptive is None else checked.adaptive.record(),
-            "prompts": checked.prompts,
-            "same_prompts": checked.same,
-        }
+        found["checked"] = _checked(ranked.checked, ranked.error)
     return found
 
 
-def _prediction(prediction: Prediction) -> dict[str, Any]:
+def _checked(checked: Checked, error: float | None) -> dict[str, Any]:
     return {
-        "k": prediction.k,
-        "depth": prediction.depth,
-        "speedup": prediction.speedup.record(),
-        "tokens_per_forward": prediction.tokens_per_forward,
-        "speaks": prediction.drafting,
-        "by_batch": {str(batch): gain for batch, gain in prediction.batches.items()},
-        "sources": {
-            name: {
-                "share": member.share,
-                "alpha": member.alpha,
-                "c": member.c,
-                "break_even_alpha": None if math.isnan(member.break_even) else member.break_even,
-                "acceptance": list(member.acceptance),
-                "accepted_of_tested": [list(count) for count in member.counts],
-            }
-            for name, member in prediction.members.items()
-        },
+        "speedup": checked.speedup,
+        "error": error,
+        "predicted_from_its_acceptance": checked.given,
+        "adaptive": checked.adaptive,
+        "prompts": checked.prompts,
+        "same_prompts": checked.same,
     }

@@ -72,14 +72,8 @@ class Setup:
         )
 
     def _target(self, max_length: int | None) -> Target:
-        return Target(
-            self.target,
-            device=self.device,
-            dtype=self.dtype,
-            quantize=self.quantize,
-            max_length=max_length,
-            trust_remote_code=self.trust_remote_code,
-        )
+        given = {name: getattr(self, name) for name in ("device", "dtype", "quantize", "trust_remote_code")}
+        return Target(self.target, max_length=max_length, **given)
 
 
 def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compatibility, Memory | None]:

@@ -8,30 +8,37 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.measuring import LONGEST
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.statistics import Interval
+from headstart.loading.choice import WEIGHTLESS
 
 Kind = Literal["good", "unsure", "bad"]
 
-WORTH = 1.05
-"""Speedup from which on a drafter is worth having."""
+PAYS = 1.05
+"""The speedup from which on a drafter is recommended."""
 EVEN = 0.97
 """Down to here a drafter changes next to nothing."""
+COPIERS = ("ngram", "suffix")
+HOPELESS = 0.8
+"""A drafter that is slower than this alone is not made good by a copier before it."""
 LONGER = 1.03
 """How much better a list must be than its best member to be preferred to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A prediction put to the test. speedup: measured. given: predicted again with what was accepted in these very
-    runs, so that its error is that of the costs alone. adaptive: measured with the default pacing. same: whether the
-    prompts were those of the prediction."""
+    """A prediction put to the test."""
 
     speedup: Interval
+    """As it was measured."""
     given: float
+    """The speedup predicted from what was accepted in these very runs, so that its error is that of the costs alone."""
     adaptive: Interval | None
+    """The speedup measured with the default pacing."""
     prompts: int
     same: bool
+    """Whether the prompts were those of the prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,16 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """kind: worth it, hardly, or not. best: what to use, None for plain decoding. reasons: a sentence per candidate.
-    batch: where speculation stops paying."""
+    """Which drafter to take, and why."""
 
     kind: Kind
     headline: str
     best: Ranked | None
+    """None for plain decoding."""
     reasons: tuple[str, ...]
+    """A sentence for each candidate."""
     batch: str
+    """The batch size at which speculation stops paying."""
 
 
 def decide(ranked: Sequence[Ranked]) -> Recommendation:
@@ -79,8 +88,8 @@ def decide(ranked: Sequence[Ranked]) -> Recommendation:
     first = preferred(ranked)
     if first is None:
         return Recommendation("bad", "Nothing could be measured: decode plainly.", None, (), "")
-    kind: Kind = "good" if first.gain >= WORTH else "unsure" if first.gain >= EVEN else "bad"
-    best = first if first.gain >= WORTH else None
+    kind: Kind = "good" if first.gain >= PAYS else "unsure" if first.gain >= EVEN else "bad"
+    best = first if first.gain >= PAYS else None
     how = "predicted" if first.checked is None else "measured"
     headline = {
         "good": f"Yes: {first.candidate.name} with {first.setting}, {how} {first.gain:.2f}x on your prompts.",
@@ -103,27 +112,42 @@ def preferred(ranked: Sequence[Ranked]) -> Ranked | None:
     return best
 
 
+def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
+    """(list, nodes of a draft): copier, then each promising other drafter, the fastest first."""
+    singles = [one for one in ranked if len(one.candidate.drafters) == 1]
+    copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
+    others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
+    others += [one for one in singles if one.candidate.drafters[0] == "early-exit" and one.gain > 1]
+    if not copiers:
+        return []
+    first = max(copiers, key=lambda one: one.gain).candidate.drafters[0]
+    return [
+        (Candidate((first, *one.candidate.drafters), "list"), one.best.k if one.tree else LONGEST)
+        for one in sorted(others, key=lambda one: -one.gain)
+    ]
+
+
 def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
-    """Why this candidate is, or is not, worth having. best: what is better, to be named where it is not."""
+    """Why this candidate is, or is not, recommended. best: what is better, to be named where it is not."""
     name, prediction = ranked.candidate.name, ranked.best
     instead = ""
     if best is not None and best is not ranked:
         instead = f"; {best.candidate.name} gives {best.gain:.1f}x on your prompts"
     if not prediction.members:
-        return f"{name}: it never had anything to say on these prompts{instead}."
+        return f"{name}: it never drafted on these prompts{instead}."
     member = max(prediction.members.values(), key=lambda one: one.share)
     gain = ranked.gain
-    if gain >= WORTH:
+    if gain >= PAYS:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, {ranked.setting} brings {_speed(ranked)}."
     if gain >= EVEN:
         return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({gain:.2f}x){instead}."
-    if math.isnan(member.break_even):
+    if math.isnan(member.break_even_alpha):
         return (
             f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."
         )
-    if member.alpha < member.break_even:
+    if member.alpha < member.break_even_alpha:
         return (
-            f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even:.2f} for "
+            f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even_alpha:.2f} for "
             f"c = {member.c:.2f}: do not use this draft{instead}."
         )
     return f"{name}: {_alpha(member)}, yet {gain:.2f}x in all: do not use it{instead}."
@@ -148,9 +172,9 @@ def stops_paying(ranked: Ranked) -> str:
 
 
 def _alpha(member: Member) -> str:
-    if math.isnan(member.break_even):
+    if math.isnan(member.break_even_alpha):
         return f"alpha {member.alpha:.2f} at c = {member.c:.2f}"
-    return f"alpha {member.alpha:.2f} against a break-even of {member.break_even:.2f} for c = {member.c:.2f}"
+    return f"alpha {member.alpha:.2f} against a break-even of {member.break_even_alpha:.2f} for c = {member.c:.2f}"
 
 
 def _in(ranked: Ranked) -> str:
@@ -160,11 +184,5 @@ def _in(ranked: Ranked) -> str:
 
 def _speed(ranked: Ranked) -> str:
     if ranked.checked is None:
-        return f"{in_words(ranked.best.speedup)} (predicted)"
-    return f"{in_words(ranked.checked.speedup)} (measured; {ranked.best.speedup.value:.2f}x was predicted)"
-
-
-def in_words(interval: Interval) -> str:
-    if not interval.known:
-        return f"{interval.value:.2f}x"
-    return f"{interval.value:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+        return f"{ranked.best.speedup.times} (predicted)"
+    return f"{ranked.checked.speedup.times} (measured; {ranked.best.speedup.value:.2f}x was predicted)"

@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headstart.insight.audit.certificate import HEADLINES
+from headstart.insight.audit.subject import Verdict
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page, VerdictKind
 
-_KINDS: Mapping[str, VerdictKind] = {"lossless": "good", "not lossless": "bad", "undecided": "unsure"}
-_HEADLINES = {
-    "lossless": "Lossless within the stated power",
-    "not lossless": "Not lossless",
-    "undecided": "Could not decide",
-}
+_KINDS: Mapping[Verdict, VerdictKind] = {"lossless": "good", "not lossless": "bad", "undecided": "unsure"}
+_SHOWN = (
+    "target", "drafter", "rule", "pacing", "dtype", "quantize", "decoder", "url", "model", "tokens_from", "asked",
+)  # fmt: skip
+"""What is shown of the subject, where it is known."""
 _MOST = 40
 """Divergences shown; the JSON has more."""
 
@@ -27,19 +28,14 @@ def audit_page(record: Mapping[str, Any]) -> Page:
     """
     subject, parts = record["subject"], record["parts"]
     page = Page("Losslessness certificate", str(subject.get("name", "")))
-    verdict = str(record["verdict"])
+    verdict: Verdict = record["verdict"]
     reasons = [str(reason) for reason in record["reasons"]]
-    page.verdict(_KINDS[verdict], _HEADLINES[verdict], reasons[0] if reasons else "")
+    page.verdict(_KINDS[verdict], HEADLINES[verdict], reasons[0] if reasons else "")
     page.items([*reasons[1:], *map(str, record["notes"])])
     page.facts(_facts(record))
-    for name, show in (
-        ("sampling", _sampling),
-        ("comparison", _comparison),
-        ("greedy", _greedy),
-        ("behaviour", _behaviour),
-    ):
-        if name in parts:
-            show(page, parts[name])
+    shows = {"sampling": _sampling, "comparison": _comparison, "greedy": _greedy, "behaviour": _behaviour}
+    for name in [name for name in shows if name in parts]:
+        shows[name](page, parts[name])
     page.heading("Made by")
     page.facts({name: _words(value) for name, value in record["provenance"].items() if name != "command"})
     page.code(str(record["provenance"]["command"]))
@@ -50,20 +46,7 @@ def audit_page(record: Mapping[str, Any]) -> Page:
 
 def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     subject, reference, settings = record["subject"], record["reference"], record["settings"]
-    shown = (
-        "target",
-        "drafter",
-        "rule",
-        "pacing",
-        "dtype",
-        "quantize",
-        "decoder",
-        "url",
-        "model",
-        "tokens_from",
-        "asked",
-    )
-    facts = {name.replace("_", " "): _words(subject[name]) for name in shown if subject.get(name) is not None}
+    facts = {name.replace("_", " "): _words(subject[name]) for name in _SHOWN if subject.get(name) is not None}
     weights = [reference.get(name) for name in ("name", "dtype", "quantize", "decoder")]
     facts["held against"] = ", ".join(str(each) for each in weights if each)
     facts["sampled with"] = sampling_words(settings["sampling"])
@@ -77,19 +60,18 @@ def sampling_words(sampling: Mapping[str, Any]) -> str:
         "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
         "frequency_penalty": 0.0, "min_tokens": 0, "ignore_eos": False,
     }  # fmt: skip
-    said = [f"temperature {sampling['temperature']:g}"]
-    said += [f"{name.replace('_', ' ')} {sampling[name]}" for name, value in off.items() if sampling[name] != value]
+    words = [f"temperature {sampling['temperature']:g}"]
+    words += [f"{name.replace('_', ' ')} {sampling[name]}" for name, value in off.items() if sampling[name] != value]
     if sampling["logit_bias"]:
-        said.append(f"a bias on {len(sampling['logit_bias'])} tokens")
-    return ", ".join(said)
+        words.append(f"a bias on {len(sampling['logit_bias'])} tokens")
+    return ", ".join(words)
 
 
 def _sampling(page: Page, part: Mapping[str, Any]) -> None:
     page.heading("Sampled text")
     for reason in part["reasons"]:
         page.text(reason)
-    curve = part.get("e_value_by_completions") or []
-    if curve:
+    if curve := part.get("e_value_by_completions"):
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
     page.text(
@@ -114,14 +96,8 @@ def _comparison(page: Page, part: Mapping[str, Any]) -> None:
     page.facts({"A": str(part["a"].get("name")), "B": str(part["b"].get("name")), "pairs": str(part["pairs"])})
     if part["e_value_by_pairs"]:
         _evidence(page, part["e_value_by_pairs"], part["settings"]["level"], "pairs")
-    distances = part["total_variation"]
-    if distances:
-        _distances(
-            page,
-            [f"prompt {each['prompt']}" for each in distances],
-            [each["first_token"] for each in distances],
-            [each["noise_floor"] for each in distances],
-        )
+    if part["total_variation"]:
+        _distances(page, part["total_variation"])
     if part["greedy_differences"]:
         page.table(
             ["prompt", "position", "margin", "A", "B"],
@@ -147,13 +123,14 @@ def _evidence(page: Page, curve: Sequence[Sequence[float]], level: float, unit: 
     )
 
 
-def _distances(page: Page, names: list[str], measured: list[float], floor: list[float]) -> None:
+def _distances(page: Page, distances: Sequence[Mapping[str, Any]]) -> None:
+    series = {
+        "measured": [each["first_token"] for each in distances],
+        "noise, 95th percentile": [each["noise_floor"] for each in distances],
+    }
+    names = [f"prompt {each['prompt']}" for each in distances]
     page.figure(
-        charts.bars(
-            names,
-            {"measured": measured, "noise, 95th percentile": floor},
-            y="total variation of the first token",
-        ),
+        charts.bars(names, series, y="total variation of the first token"),
         caption="How far the first tokens drawn are from what was expected, beside what chance alone gives with as "
         "many draws. Bars below the noise say nothing.",
         alt="Total variation of the first token by prompt, with the noise floor of each.",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.insight.report.style import INK, add_reference, blank, colour, plain, wrapped
-from headstart.insight.report.tables import Bounds, check_bounds, finite, rows_of
+from headstart.insight.report.style import INK, add_reference, blank, colour, finite, plain, wrapped
+from headstart.insight.report.tables import Bounds, check_bounds, rows_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -29,7 +29,7 @@ def bars(
     """A group of bars per name, one bar per series; low_high: the ends of each bar's interval, not their lengths.
 
     The bars lie where the names are long, so that a phone shows them whole. reference: a dashed line at this value.
-    Intervals that would dwarf the bars are cut at the edge of the plot, which says how far they go.
+    Intervals that would dwarf the bars are cut at the edge of the plot, with words on how far they go.
     """
     low_high = low_high or {}
     check_bounds(low_high, values)
@@ -53,7 +53,7 @@ def bars(
             lows, highs = (np.asarray(ends, dtype=float) for ends in low_high[name])
             middle = np.asarray(numbers, dtype=float)
             error = {"array": highs - middle, "arrayminus": middle - lows, "symmetric": False, "color": INK}
-            _say_what_is_cut(figure, highs, limit, offset, lying=lying)
+            _mark_the_cut(figure, highs, limit, offset, lying=lying)
         _add_bars(figure, names, name, numbers, colour(index), lying=lying, legend=len(values) > 1, error=error)
     if reference is not None:
         add_reference(figure, reference, along="x" if lying else "y")
@@ -79,9 +79,7 @@ def _limit(values: Mapping[str, Sequence[float]], low_high: Mapping[str, Bounds]
     return _SHOWN * float(largest) if smallest >= 0 and farthest > _DWARFED * largest > 0 else None
 
 
-def _say_what_is_cut(
-    figure: Any, highs: np.ndarray[Any, Any], limit: float | None, offset: float, *, lying: bool
-) -> None:
+def _mark_the_cut(figure: Any, highs: np.ndarray[Any, Any], limit: float | None, offset: float, *, lying: bool) -> None:
     """Beside the whiskers that leave the plot, where they end."""
     for place, high in enumerate(highs):
         if limit is None or not high > limit:

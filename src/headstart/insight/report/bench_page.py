@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from headstart import theory
+from headstart.insight.as_json import as_json
 from headstart.insight.bench.records import FAST, PLAIN
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import ArmFigures, Figures, paired
 from headstart.insight.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
-from headstart.insight.bench.verdict import conclude, times
+from headstart.insight.bench.verdict import conclude
 from headstart.insight.provenance import Provenance
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
@@ -69,8 +69,7 @@ def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures])
                 each.prompts,
                 each.tokens_per_forward.value,
                 each.speedup.value,
-                _known(each.speedup.low),
-                _known(each.speedup.high),
+                *as_json([each.speedup.low, each.speedup.high]),
                 each.plain.tokens_per_second,
                 each.fast.tokens_per_second,
                 None if each.differing is None else f"{each.runs - each.differing} of {each.runs}",
@@ -79,17 +78,16 @@ def _add_categories(page: Page, result: BenchResult, figures: Sequence[Figures])
         ],
         formats=dict.fromkeys(columns[2:6], ".2f") | dict.fromkeys(columns[6:8], ".1f"),
     )
-    ends = ([each.speedup.low for each in figures], [each.speedup.high for each in figures])
     page.figure(
         charts.bars(
             [each.category for each in figures],
             {"speedup": [each.speedup.value for each in figures]},
             y="speedup",
-            low_high={"speedup": ends},
+            low_high={"speedup": charts.ends(each.speedup for each in figures)},
             reference=1.0,
         ),
         caption="Speedup by category, with 95% intervals. Below 1, speculation is slower than plain decoding.",
-        alt="; ".join(f"{each.category}: {times(each.speedup)}" for each in figures),
+        alt="; ".join(f"{each.category}: {each.speedup.times}" for each in figures),
     )
 
 
@@ -103,7 +101,7 @@ def _add_acceptance(page: Page, overall: Figures) -> None:
             {"accepted": ([p.position for p in shown], [p.share.value for p in shown])},
             x="position in the draft",
             y="accepted, if reached",
-            bands={"accepted": ([p.share.low for p in shown], [p.share.high for p in shown])},
+            bands={"accepted": charts.ends(p.share for p in shown)},
         ),
         caption="Of the guesses at each position whose predecessors were all accepted, the share that was accepted "
         f"too, with 95% intervals. Positions reached fewer than {_LEAST_JUDGED} times are left out.",
@@ -117,7 +115,6 @@ def _add_lengths(page: Page, result: BenchResult) -> None:
         return
     page.heading("Speedup by draft length")
     ks = [point.k for point in points]
-    measured = ([point.speedup.low for point in points], [point.speedup.high for point in points])
     series = {"measured": (ks, [point.speedup.value for point in points])}
     why = why_not_predicted(result)
     if not why:
@@ -127,13 +124,13 @@ def _add_lengths(page: Page, result: BenchResult) -> None:
             series,
             x="K, tokens drafted per step",
             y="speedup",
-            bands={"measured": measured},
+            bands={"measured": charts.ends(point.speedup for point in points)},
             dashed=["predicted"],
             reference=1.0,
         ),
         caption="Fixed draft lengths on some of the prompts, with 95% intervals. "
         + (f"No prediction: {why}." if why else "Predicted from measured costs and acceptance by position."),
-        alt="; ".join(f"K={point.k}: {times(point.speedup)}" for point in points),
+        alt="; ".join(f"K={point.k}: {point.speedup.times}" for point in points),
     )
 
 
@@ -168,10 +165,14 @@ def _add_latency(page: Page, result: BenchResult, overall: Figures) -> None:
     page.heading("Waiting")
     arms = {PLAIN: overall.plain, FAST: overall.fast}
     rows: list[list[str | float | None]] = []
-    for what, name in (("first token", "first"), ("per output token", "token"), ("gap between chunks", "gap")):
+    for what, name in (
+        ("first token", "first_token"),
+        ("per output token", "per_output_token"),
+        ("gap between chunks", "gap"),
+    ):
         for arm, found in arms.items():
             quantiles: Mapping[str, float] = getattr(found, name)
-            rows.append([f"{what}, {arm}", *(_known(1000 * value) for value in quantiles.values())])
+            rows.append([f"{what}, {arm}", *as_json([1000 * value for value in quantiles.values()])])
     columns = ["milliseconds", "P50", "P90", "P99"]
     page.table(columns, rows, formats=dict.fromkeys(columns[1:], ".2f"))
     runs = {
@@ -213,7 +214,7 @@ def _add_split(page: Page, overall: Figures) -> None:
     page.heading("Where the time goes")
 
     def milliseconds(arm: ArmFigures, part: str) -> float:
-        return 1000 * arm.parts.get(part, 0.0) * arm.seconds / arm.tokens
+        return 1000 * arm.time_split.get(part, 0.0) * arm.seconds / arm.tokens
 
     arms = {PLAIN: overall.plain, FAST: overall.fast}
     page.figure(
@@ -248,8 +249,8 @@ def _add_costs(page: Page, result: BenchResult, overall: Figures) -> None:
         )  # fmt: skip
     facts = {f"{name.replace('_', ' ')}, MiB": f"{v / _MIB:.0f}" for name, v in result.memory.items() if v is not None}
     for name, arm in ((PLAIN, overall.plain), (FAST, overall.fast)):
-        if arm.joules is not None:
-            facts[f"energy, {name}"] = f"{arm.joules:.3g} J per token"
+        if arm.joules_per_token is not None:
+            facts[f"energy, {name}"] = f"{arm.joules_per_token:.3g} J per token"
     if result.no_energy:
         facts["energy"] = f"not known: {result.no_energy}"
     page.facts(facts)
@@ -268,7 +269,3 @@ def _flat(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
             yield from value.items()
         else:
             yield name, value
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

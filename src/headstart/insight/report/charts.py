@@ -19,22 +19,24 @@ from headstart.insight.report.style import (
     INK,
     PALETTE,
     Mark,
+    Numbers,
     add_marks,
     add_reference,
     blank,
     colour,
     faint,
+    finite,
     plain,
     symbol,
     whole_ticks,
     wrapped,
 )
-from headstart.insight.report.tables import Bounds, Numbers, check_bounds, finite, rows_of
+from headstart.insight.report.tables import Bounds, check_bounds, ends, rows_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Mark", "bars", "distributions", "heatmap", "lines", "scatter", "stacked"]
+__all__ = ["Mark", "bars", "distributions", "ends", "heatmap", "lines", "scatter", "stacked"]
 
 
 QUANTILES = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
@@ -70,16 +72,10 @@ def lines(
     for index, (name, (xs, ys)) in enumerate(series.items()):
         if name in bands:
             _add_band(figure, xs, bands[name], index)
-        figure.add_scatter(
-            x=list(xs),
-            y=list(ys),
-            name=plain(name),
-            mode="lines+markers" if len(xs) <= 24 else "lines",
-            line={"color": colour(index), "width": 2.5, "dash": "dash" if name in dashed else _dash(index)},
-            marker={"symbol": symbol(index), "size": 8},
-            showlegend=len(series) > 1,
-            hovertemplate=_hover(x, y),
-        )
+        dash = "dash" if name in dashed else "solid" if index < len(PALETTE) else "dot"  # where the colours repeat
+        mode, marker = "lines+markers" if len(xs) <= 24 else "lines", {"symbol": symbol(index), "size": 8}
+        line = {"color": colour(index), "width": 2.5, "dash": dash}
+        _add(figure, name, xs, ys, mode=mode, line=line, marker=marker, legend=len(series) > 1, hover=_hover(x, y))
     all_x = _joined(xs for xs, _ in series.values())
     all_y = _joined(ys for _, ys in series.values())
     whole_ticks(figure.update_xaxes, all_x)
@@ -110,21 +106,10 @@ def scatter(
     if reference is not None:
         add_reference(figure, reference)
     for index, (name, (xs, ys, labels)) in enumerate(series.items()):
-        figure.add_scatter(
-            x=list(xs),
-            y=list(ys),
-            text=[wrapped(label, 40) for label in labels],
-            name=plain(name),
-            mode="markers",
-            marker={
-                "symbol": symbol(index),
-                "size": 10,
-                "color": colour(index),
-                "line": {"color": BACK, "width": 1},  # so that points that overlap stay several
-            },
-            showlegend=len(series) > 1,
-            hovertemplate=f"%{{text}}<br>{_hover(x, y)}",
-        )
+        edge = {"color": BACK, "width": 1}  # so that points that overlap stay several
+        marker = {"symbol": symbol(index), "size": 10, "color": colour(index), "line": edge}
+        text, hover = [wrapped(label, 40) for label in labels], f"%{{text}}<br>{_hover(x, y)}"
+        _add(figure, name, xs, ys, text=text, mode="markers", marker=marker, legend=len(series) > 1, hover=hover)
     return figure
 
 
@@ -139,30 +124,23 @@ def distributions(samples: Mapping[str, Sequence[float]], *, x: str, log: bool =
     figure = blank(x, "share of the samples", ["series", *QUANTILES, "samples"], rows)
     for index, (name, values) in enumerate(known.items()):
         shares = np.linspace(0.0, 1.0, min(max(values.size, 2), MOST_POINTS))
-        figure.add_scatter(
-            x=np.quantile(values, shares).tolist(),
-            y=shares.tolist(),
-            name=plain(name),
-            mode="lines",
-            line={"color": colour(index), "width": 2.5, "dash": DASHES[index % len(DASHES)]},
-            showlegend=len(known) > 1,
-            hovertemplate="%{y:.1%} up to %{x:.4~g}<extra>%{fullData.name}</extra>",
-        )
-        figure.add_scatter(
-            x=[float(np.quantile(values, share)) for share in QUANTILES.values()],
-            y=list(QUANTILES.values()),
-            text=list(QUANTILES),
-            name=plain(name),
-            mode="markers",
-            marker={"symbol": symbol(index), "size": 9, "color": colour(index)},
-            cliponaxis=False,
-            showlegend=False,
-            hovertemplate="%{text}: %{x:.4~g}<extra>%{fullData.name}</extra>",
-        )
+        line = {"color": colour(index), "width": 2.5, "dash": DASHES[index % len(DASHES)]}
+        hover = "%{y:.1%} up to %{x:.4~g}<extra>%{fullData.name}</extra>"
+        xs = np.quantile(values, shares).tolist()
+        _add(figure, name, xs, shares.tolist(), mode="lines", line=line, legend=len(known) > 1, hover=hover)
+        marker = {"symbol": symbol(index), "size": 9, "color": colour(index)}
+        hover, text = "%{text}: %{x:.4~g}<extra>%{fullData.name}</extra>", list(QUANTILES)
+        xs, ys = [float(np.quantile(values, share)) for share in QUANTILES.values()], list(QUANTILES.values())
+        _add(figure, name, xs, ys, mode="markers", marker=marker, text=text, cliponaxis=False, hover=hover)
     figure.update_yaxes(range=[0, 1.02], tickvals=[0, *QUANTILES.values()], ticktext=["0", *QUANTILES])
     if log:
         figure.update_xaxes(type="log")
     return figure
+
+
+def _add(figure: Any, name: str, xs: Numbers, ys: Numbers, *, hover: str, legend: bool = False, **style: Any) -> None:
+    """Add a trace of these points. hover: the words on a point's label, in plotly's template language."""
+    figure.add_scatter(x=list(xs), y=list(ys), name=plain(name), showlegend=legend, hovertemplate=hover, **style)
 
 
 def _add_band(figure: Any, xs: Numbers, band: Bounds, index: int) -> None:
@@ -183,13 +161,8 @@ def _add_band(figure: Any, xs: Numbers, band: Bounds, index: int) -> None:
 
 
 def _hover(x: str, y: str) -> str:
-    """What a point says of itself; the series' name comes in as data, whatever stands in it."""
+    """The words on a point's hover label; the series' name comes in as data, whatever stands in it."""
     return f"{plain(x)} %{{x:.4~g}}<br>{plain(y)} %{{y:.4~g}}<extra>%{{fullData.name}}</extra>"
-
-
-def _dash(index: int) -> str:
-    """Dotted from where the colours repeat."""
-    return "solid" if index < len(PALETTE) else "dot"
 
 
 def _joined(parts: Any) -> list[float]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.insight.doctor.examination import Examination
-from headstart.insight.doctor.facts import not_measured, target_facts, warning
-from headstart.insight.doctor.lines import adaptive_words, flags, load_line
+from headstart.insight.doctor.facts import adaptive_words, flags, load_line, not_measured, target_facts, warning
 from headstart.insight.doctor.prediction import BATCHES
 from headstart.insight.doctor.verdict import Ranked
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
 
 _SOME = 6
-"""Candidates that a line chart shows, the best first: more could not be told apart."""
+"""The most candidates that a line chart shows, the best first, so that a reader can tell the lines apart."""
 
 
 def doctor_page(examination: Examination) -> Page:
@@ -37,7 +36,9 @@ def doctor_page(examination: Examination) -> Page:
         _by_k(page, ranked)
         _by_position(page, ranked)
         _by_batch(page, ranked)
-    _not_measured(page, examination)
+    if rows := not_measured(examination):
+        page.heading("Not measured")
+        page.table(["candidate", "why"], rows)
     _target(page, examination)
     return page
 
@@ -66,13 +67,12 @@ def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
     }  # fmt: skip
     caption = "Speedups over plain decoding at batch 1, after the first token."
     page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
-    lows, highs = zip(*((one.best.speedup.low, one.best.speedup.high) for one in ranked), strict=True)
     page.figure(
         charts.bars(
             [one.candidate.name for one in ranked],
             {"predicted speedup": [one.best.speedup.value for one in ranked]},
             y="speedup over plain decoding",
-            low_high={"predicted speedup": (list(lows), list(highs))},
+            low_high={"predicted speedup": charts.ends(one.best.speedup for one in ranked)},
             reference=1.0,
         ),
         caption="Predicted speedup, each at its best setting, with its interval over prompts.",
@@ -110,10 +110,7 @@ def _by_position(page: Page, ranked: Sequence[Ranked]) -> None:
 
 def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
-        one.candidate.name: (
-            list(BATCHES),
-            [max(p.batches[batch] for p in one.predictions) for batch in BATCHES],
-        )
+        one.candidate.name: (BATCHES, [max(p.batches[batch] for p in one.predictions) for batch in BATCHES])
         for one in ranked[:_SOME]
     }
     page.figure(
@@ -121,13 +118,6 @@ def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
         caption="Predicted speedup by batch size, each time with the best length.",
         alt="A line per candidate; where it falls below 1, speculation stops paying.",
     )
-
-
-def _not_measured(page: Page, examination: Examination) -> None:
-    rows = not_measured(examination)
-    if rows:
-        page.heading("Not measured")
-        page.table(["candidate", "why"], rows)
 
 
 def _target(page: Page, examination: Examination) -> None:

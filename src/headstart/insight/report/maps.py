@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headstart.insight.report.style import Mark, add_marks, blank, plain, whole_ticks
+from headstart.insight.report.style import BELOW, Mark, add_marks, blank, finite, plain, whole_ticks
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -34,8 +34,8 @@ def heatmap(
         raise ValueError(f"values must be [{len(ys)}, {len(xs)}] (ys, xs), not {list(numbers.shape)}")
     rows = [[vertical, *row] for vertical, row in zip(ys, numbers.tolist(), strict=True)]
     figure = blank(x, y, [f"{y} \\ {x}", *(f"{across:g}" for across in xs)], rows)
-    finite = numbers[np.isfinite(numbers)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    known = finite(numbers)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     figure.add_heatmap(
         x=list(xs),
         y=list(ys),
@@ -46,9 +46,7 @@ def heatmap(
         hovertemplate=f"{plain(x)} %{{x}}<br>{plain(y)} %{{y}}<br>{plain(z)} %{{z:.3~g}}<extra></extra>",
         colorbar={
             "orientation": "h",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
+            **BELOW,
             "thickness": 14,
             "tickvals": _turning_ticks(low, high, middle),
             "tickformat": ".3~g",
@@ -68,10 +66,8 @@ def heatmap(
         )
     whole_ticks(figure.update_xaxes, xs)
     whole_ticks(figure.update_yaxes, ys)
-    figure.update_layout(
-        title={"text": f"Colour: {plain(z)}", "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"}
-    )
-    figure.update_layout(margin_t=38)
+    title = {"text": f"Colour: {plain(z)}", "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"}
+    figure.update_layout(title=title, margin_t=38)
     figure.update_xaxes(showgrid=False)
     figure.update_yaxes(showgrid=False)
     add_marks(figure, marks, xs, ys)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headstart.files import write_text
 from headstart.insight.report.extra import extra, require_report
@@ -22,48 +22,8 @@ from headstart.insight.report.tables import Cell, Table, table_of
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Page", "VerdictKind", "require_report"]
-
 VerdictKind = Literal["good", "bad", "unsure", "info"]
 CONFIG = {"displayModeBar": False, "scrollZoom": False}
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    kind: str
-    headline: str
-    detail: str
-    block: ClassVar[str] = "verdict"
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """A heading, a paragraph or a snippet of code: what differs is the element."""
-
-    block: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Items:
-    items: tuple[str, ...]
-    block: ClassVar[str] = "items"
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    facts: tuple[tuple[str, str, str], ...]
-    block: ClassVar[str] = "facts"
-
-
-@dataclass(frozen=True, slots=True)
-class _Plot:
-    figure: str
-    height: float | None
-    caption: str
-    alt: str
-    table: Table
-    block: ClassVar[str] = "plot"
 
 
 class Page:
@@ -77,33 +37,32 @@ class Page:
         require_report()
         self.title = title
         self.subtitle = subtitle
-        self._blocks: list[_Verdict | _Words | _Items | _Facts | _Plot | Table] = []
+        self._blocks: list[SimpleNamespace] = []
 
     def verdict(self, kind: VerdictKind, headline: str, detail: str = "") -> None:
         """A coloured box with an icon: what the page comes to."""
         if kind not in get_args(VerdictKind):
             raise ValueError(f"a verdict is one of {', '.join(get_args(VerdictKind))}, not {kind!r}")
-        self._blocks.append(_Verdict(kind, headline, detail))
+        self._add("verdict", kind=kind, headline=headline, detail=detail)
 
     def heading(self, text: str) -> None:
-        self._blocks.append(_Words("heading", text))
+        self._add("heading", text=text)
 
     def text(self, paragraph: str) -> None:
-        self._blocks.append(_Words("text", paragraph))
+        self._add("text", text=paragraph)
 
     def code(self, text: str) -> None:
         """A command line, or JSON; its lines stay as they are."""
-        self._blocks.append(_Words("code", text))
+        self._add("code", text=text)
 
     def items(self, items: Sequence[str]) -> None:
         """A list with bullets: the reasons of a verdict."""
-        self._blocks.append(_Items(tuple(items)))
+        self._add("items", items=tuple(items))
 
     def facts(self, mapping: Mapping[str, object]) -> None:
         """Names and values, side by side in a grid."""
         texts = {name: str(value) or "\N{EN DASH}" for name, value in mapping.items()}
-        facts = tuple((name, text, _width(text)) for name, text in texts.items())
-        self._blocks.append(_Facts(facts))
+        self._add("facts", facts=[(name, text, _width(text)) for name, text in texts.items()])
 
     def table(
         self,
@@ -118,7 +77,7 @@ class Page:
         Raises:
             ValueError: a row has not one cell per column, or a format is for no column.
         """
-        self._blocks.append(Table.of(columns, rows, caption=caption, formats=formats))
+        self._add("table", table=Table.of(columns, rows, caption=caption, formats=formats))
 
     def figure(self, figure: Figure, *, caption: str, alt: str) -> None:
         """A plot. caption: shown under it. alt: what it shows, in words, for those who cannot see it."""
@@ -126,7 +85,12 @@ class Page:
         table = table_of(styled.to_plotly_json())
         styled.update_layout(meta=None)
         settle_log_axes(styled)
-        self._blocks.append(_Plot(_for_script(styled.to_json()), figure.layout.height, caption, alt, table))
+        script, height = _for_script(styled.to_json()), figure.layout.height
+        self._add("plot", figure=script, height=height, caption=caption, alt=alt, table=table)
+
+    def _add(self, name: str, **content: Any) -> None:
+        """Append a block; `content` is what templates/blocks/<name>.html shows."""
+        self._blocks.append(SimpleNamespace(name=name, **content))
 
     def html(self) -> str:
         """The whole page as text."""
@@ -138,7 +102,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        plotted = any(isinstance(block, _Plot) for block in self._blocks)
+        plotted = any(block.name == "plot" for block in self._blocks)
         rendered: str = environment.get_template("page.html").render(
             title=self.title,
             subtitle=self.subtitle,

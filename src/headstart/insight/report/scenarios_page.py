@@ -18,17 +18,13 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
     page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over plain decoding.")
     names = [result.scenario.name for result in results]
     gains = [result.speedup for result in results]
+    lows, highs = ([gain.value + sign * 2 * gain.standard_error for gain in gains] for sign in (-1, 1))
     page.figure(
         charts.bars(
             names,
             {"simulated": [gain.value for gain in gains]},
             y="speedup over plain decoding",
-            low_high={
-                "simulated": (
-                    [gain.value - 2 * gain.standard_error for gain in gains],
-                    [gain.value + 2 * gain.standard_error for gain in gains],
-                )
-            },
+            low_high={"simulated": (lows, highs)},
             reference=1.0,
         ),
         caption="Below 1 plain decoding is faster. Whiskers: two standard errors.",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from headstart import theory
+from headstart.insight.as_json import as_json
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
-from headstart.insight.what_if import Answer, Batches, Temperatures, WhatIf
+from headstart.insight.what_if.machines import Batches
+from headstart.insight.what_if.question import WhatIf
+from headstart.insight.what_if.temperature import Temperatures
 
 _TWO = ".2f"
 
@@ -47,7 +49,7 @@ def _assumptions(page: Page, found: WhatIf) -> None:
     page.facts(facts)
     columns = ["acceptance", "K", "tokens per forward", "speedup", "best K", "at best K", "break-even alpha", "ceiling"]
     rows = [
-        [a.name, a.k, a.tokens, a.speedup, a.best.k, a.best.speedup, _or_none(a.break_even), _or_none(a.ceiling)]
+        as_json([a.name, a.k, a.tokens, a.speedup, a.best.k, a.best.speedup, a.break_even, a.ceiling])
         for a in found.answers
     ]
     decimals = ("tokens per forward", "speedup", "at best K", "break-even alpha", "ceiling")
@@ -62,18 +64,15 @@ def _assumptions(page: Page, found: WhatIf) -> None:
 def _by_length(page: Page, found: WhatIf) -> None:
     page.heading("How long a draft?")
     series: dict[str, Any] = {a.name: (list(range(len(a.speedup_by_k))), list(a.speedup_by_k)) for a in found.answers}
+    peaks = (f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
     marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
     page.figure(
         charts.lines(
             series, x="K, draft tokens per round", y="speedup over plain decoding", marks=marks, reference=1.0
         ),
         caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
-        alt="Speedup by draft length: " + "; ".join(_peak(a) for a in found.answers),
+        alt="Speedup by draft length: " + "; ".join(peaks),
     )
-
-
-def _peak(answer: Answer) -> str:
-    return f"{answer.name} is best at K = {answer.best.k} with {answer.best.speedup:.2f}"
 
 
 def _batches(page: Page, compared: Batches) -> None:
@@ -113,15 +112,8 @@ def _temperatures(page: Page, heat: Temperatures) -> None:
         [r.temperature, r.alpha, r.best.k, r.best.speedup, r.point, r.point_best.k, r.point_best.speedup]
         for r in heat.rows
     ]
-    names = [
-        "temperature",
-        "alpha, drawn",
-        "best K",
-        "speedup",
-        "alpha, likeliest",
-        "best K, likeliest",
-        "speedup, likeliest",
-    ]
+    of_each = ("alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K, likeliest", "speedup, likeliest")
+    names = ["temperature", *of_each]
     page.table(names, rows, formats=dict.fromkeys([names[1], names[3], names[4], names[6]], _TWO))
     xs = [row.temperature for row in heat.curve]
     series: dict[str, Any] = {
@@ -144,23 +136,16 @@ def _maps(page: Page, found: WhatIf) -> None:
     drafts = np.linspace(0, max(0.5, 1.2 * costs.c()), 21).round(4)
     by_length = theory.alpha_k_table(alphas, lengths, costs.c(), costs.v)
     by_cost = theory.alpha_c_table(alphas, drafts, k, costs.v)
-    page.figure(
-        charts.heatmap(
-            lengths.tolist(), alphas.tolist(), by_length, x="K", y="alpha", z="speedup", middle=1.0,
-            marks=[charts.Mark(here[1], here[0], "you are here")] if here else [],
-        ),
-        caption=f"Speedup by alpha and K, at c = {costs.c():.3g}. A line, where there is one, is where it breaks even.",
-        alt=f"Speedups from {by_length.min():.2f} to {by_length.max():.2f}, rising with alpha; so does the best K",
-    )  # fmt: skip
-    page.figure(
-        charts.heatmap(
-            drafts.tolist(), alphas.tolist(), by_cost, x="c", y="alpha", z="speedup", middle=1.0,
-            marks=[charts.Mark(here[2], here[0], "you are here")] if here else [],
-        ),
-        caption=f"Speedup by alpha and draft cost, at K = {k}.",
-        alt=f"Speedups from {by_cost.min():.2f} to {by_cost.max():.2f}, rising with alpha and falling with c",
-    )  # fmt: skip
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    by_length_caption = f"by alpha and K, at c = {costs.c():.3g}. A line, where there is one, is where it breaks even."
+    for place, x, across, speedups, caption, change in (
+        (1, "K", lengths, by_length, by_length_caption, "rising with alpha; so does the best K"),
+        (2, "c", drafts, by_cost, f"by alpha and draft cost, at K = {k}.", "rising with alpha and falling with c"),
+    ):
+        marks = [charts.Mark(here[place], here[0], "you are here")] if here else []
+        page.figure(
+            charts.heatmap(
+                across.tolist(), alphas.tolist(), speedups, x=x, y="alpha", z="speedup", middle=1.0, marks=marks
+            ),
+            caption=f"Speedup {caption}",
+            alt=f"Speedups from {speedups.min():.2f} to {speedups.max():.2f}, {change}",
+        )

@@ -16,6 +16,8 @@ import numpy as np
 
 from headstart.insight.report.extra import extra
 
+Numbers = Sequence[float] | np.ndarray[Any, Any]
+
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC6699", "#A6761D", "#3A93C7", "#808080")
 """After Okabe and Ito's set for colour-blind readers (2008); its light hues are darkened, so that each colour stands
 out from white and from near-black (at least 3 to 1). From the eighth series on they repeat with another mark."""
@@ -25,6 +27,9 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 INK, GRID, BACK = "#7d8590", "rgba(128,134,145,0.28)", "#fdfdfe"
 """Text, grid and the ground behind hovering words. The page's script draws with its own colours in their place, light
 or dark: it looks for exactly these values (templates/page.js)."""
+
+BELOW = {"yref": "container", "y": 0, "yanchor": "bottom"}
+"""Where a legend or a scale of colours stands: under the plot, where a phone has room for it."""
 
 TABLE = "headstart_table"
 """Where a figure keeps the table of its numbers: `layout.meta[TABLE] = {"columns": [...], "rows": [...]}`."""
@@ -48,6 +53,13 @@ def wrapped(text: object, width: int = 18) -> str:
     """`plain`, in lines of about `width` characters; three lines at most, for a tick or a mark on a phone."""
     lines = textwrap.wrap(str(text), width, max_lines=3, placeholder=" …") or [""]
     return "<br>".join(plain(line) for line in lines)
+
+
+def finite(values: Numbers) -> np.ndarray[Any, Any]:
+    """The values that are finite."""
+    numbers: np.ndarray[Any, Any] = np.asarray(values, dtype=float)
+    known: np.ndarray[Any, Any] = numbers[np.isfinite(numbers)]
+    return known
 
 
 def colour(index: int) -> str:
@@ -87,15 +99,7 @@ def house_style() -> Any:
         "dragmode": False,
         "hovermode": "closest",
         "hoverlabel": {"bgcolor": BACK, "bordercolor": INK, "font": {"color": INK}},
-        "legend": {
-            "orientation": "h",
-            "traceorder": "normal",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-            "x": 0,
-            "xanchor": "left",
-        },
+        "legend": {"orientation": "h", "traceorder": "normal", **BELOW, "x": 0, "xanchor": "left"},
     }
     return extra("plotly.graph_objects").layout.Template(layout=layout)
 
@@ -111,9 +115,8 @@ def blank(x: str, y: str, columns: Sequence[str], rows: Sequence[Sequence[object
 
 
 def whole_ticks(update_axes: Callable[..., Any], values: Sequence[float]) -> None:
-    """Ticks at whole numbers where an axis counts something, so that none says K = 1.5."""
-    numbers = np.asarray(values, dtype=float)
-    numbers = numbers[np.isfinite(numbers)]
+    """Ticks at whole numbers where an axis counts something, so that none is K = 1.5."""
+    numbers = finite(values)
     if numbers.size and np.all(numbers == np.round(numbers)) and np.ptp(numbers) <= 20:
         update_axes(tick0=0, dtick=1 if np.ptp(numbers) <= 11 else 2, tickangle=0)
 
@@ -126,8 +129,8 @@ def settle_log_axes(figure: Any) -> None:
             continue
         drawn = [getattr(trace, axis, None) for trace in figure.data]
         drawn += [[shape[f"{axis}0"]] for shape in figure.layout.shapes if shape[f"{axis}ref"] == axis]
-        values = [np.asarray(part, dtype=float) for part in drawn if part is not None]
-        positive = np.concatenate([array[np.isfinite(array) & (array > 0)] for array in values] or [np.array([])])
+        values = np.concatenate([np.array([]), *(finite(part) for part in drawn if part is not None)])
+        positive = values[values > 0]
         if positive.size:
             ticks = log_ticks(float(positive.min()), float(positive.max()))
             update(
@@ -195,8 +198,7 @@ def add_reference(figure: Any, value: float, *, along: str = "y") -> None:
 
 
 def _middle(values: Sequence[float]) -> float:
-    known = np.asarray(values, dtype=float)
-    known = known[np.isfinite(known)]
+    known = finite(values)
     return float((known.min() + known.max()) / 2) if known.size else 0.0
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from headstart.insight.report.style import TABLE
+from headstart.insight.report.style import TABLE, Numbers
+from headstart.insight.statistics import Interval
 
 Cell = str | float | int | None
-Numbers = Sequence[float] | np.ndarray[Any, Any]
 Bounds = tuple[Numbers, Numbers]
 
 LONG = 40
 """Characters from which on a cell would be a tower of words on a phone."""
 
 MOST_ROWS = 300
-"""Rows of a figure's table; of longer ones an even selection is shown, and that is said."""
+"""Rows of a figure's table; of longer ones an even selection is shown, and the caption names how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     kinds: tuple[str, ...]
     caption: str = ""
-    block: ClassVar[str] = "table"
 
     @classmethod
     def of(
@@ -93,11 +92,10 @@ def rows_of(what: str, *columns: Any) -> list[list[object]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def finite(values: Numbers) -> np.ndarray[Any, Any]:
-    """The values that are finite."""
-    numbers: np.ndarray[Any, Any] = np.asarray(values, dtype=float)
-    known: np.ndarray[Any, Any] = numbers[np.isfinite(numbers)]
-    return known
+def ends(intervals: Iterable[Interval]) -> Bounds:
+    """The lower and the upper ends of the intervals."""
+    intervals = list(intervals)
+    return [each.low for each in intervals], [each.high for each in intervals]
 
 
 def check_bounds(named: Mapping[str, object], series: Mapping[str, object]) -> None:

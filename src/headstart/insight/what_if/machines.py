@@ -1,4 +1,4 @@
-"""What a batch size changes on a machine of given bandwidth and arithmetic: c, v(n), what drafting is worth."""
+"""What a batch size changes on a machine of given bandwidth and arithmetic: c, v(n) and the speedup."""
 
 from __future__ import annotations
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headstart.errors import InvalidOption
+from headstart.insight.as_json import as_json
 from headstart.insight.what_if.answers import Answer, Maps, answer, maps
 from headstart.insight.what_if.machines import Batches, Deployment, batches
 from headstart.insight.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question
@@ -31,6 +33,14 @@ class WhatIf:
     """One for each alpha."""
     temperatures: tuple[Temperatures, ...] = ()
     """One for each alpha."""
+
+
+def record(found: WhatIf) -> dict[str, Any]:
+    """All numbers as JSON takes them."""
+    costs = found.costs
+    v = {rows: costs.v(rows) for rows in range(1, found.most + 2)}
+    lists = {name: getattr(found, name) for name in ("batch", "answers", "maps", "batches", "temperatures")}
+    return as_json({"headstart_simulate": 1, "c": costs.c(), "verify_cost": v, **lists})  # type: ignore[no-any-return]
 
 
 def what_if(

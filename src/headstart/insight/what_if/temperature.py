@@ -1,7 +1,7 @@
 """What a temperature does to acceptance, shown on a toy pair, since no formula gives it without the logits.
 
 The toy is `headstart.simulate.dial_logits`: laws over 10 tokens and a draft that agrees with the target to a degree
-from 0 to 1. It says how flattening both laws moves sum min(p, q), and nothing of what real pairs add to that: a text
+from 0 to 1. It shows how flattening both laws moves sum min(p, q), and not what real pairs add to that: a text
 drawn hot wanders to where drafts know less.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from headstart import theory
+from headstart.insight.statistics import bisect
 from headstart.insight.what_if.options import MOST
 from headstart.simulate import dial_logits
 from headstart.theory import BestK, StepCosts
@@ -24,13 +25,14 @@ _CURVE = 21
 
 @dataclass(frozen=True, slots=True)
 class TemperatureRow:
-    """alpha: of a draft drawn at the same temperature. point: of one that is always the draft's likeliest token. best
-    and point_best: what each of them is worth."""
+    """One temperature, with the acceptance of two drafts and the best K for each."""
 
     temperature: float
     alpha: float
+    """The acceptance of a draft drawn at the same temperature."""
     best: BestK
     point: float
+    """The acceptance of a draft that is always the draft's likeliest token."""
     point_best: BestK
 
 
@@ -48,40 +50,25 @@ class Temperatures:
 
 def temperatures(alpha: float, values: Sequence[float], costs: StepCosts, most: int = MOST) -> Temperatures:
     """The toy whose acceptance at temperature 1 is `alpha`, or as near as it gets, at these temperatures."""
-    agreement = _agreement(alpha)
+    agreement = sum(bisect(_alpha, alpha, 0.0, 1.0, _HALVINGS)) / 2
     even = np.linspace(0, max(2.0, *values), _CURVE)
     rows = _rows(agreement, np.array([*values, *even]), costs, most)
     return Temperatures(alpha, _alpha(agreement), agreement, rows[: len(values)], rows[len(values) :])
 
 
 def _rows(agreement: float, values: Any, costs: StepCosts, most: int) -> tuple[TemperatureRow, ...]:
-    target, draft = _logits(agreement)
+    target, draft = dial_logits(agreement, (_DRAWS,))
     drawn = theory.acceptance_at(target, draft, values).mean(0)
+    c, v = costs.c(), costs.v
     point = theory.point_acceptance_at(target, draft, values).mean(0)
     return tuple(
         TemperatureRow(
-            float(t),
-            float(a),
-            theory.best_k(a, costs.c(), costs.v, most=most),
-            float(b),
-            theory.best_k(b, costs.c(), costs.v, most=most),
+            float(t), float(a), theory.best_k(a, c, v, most=most), float(b), theory.best_k(b, c, v, most=most)
         )
         for t, a, b in zip(values, drawn, point, strict=True)
     )
 
 
-def _logits(agreement: float) -> tuple[Any, Any]:
-    return dial_logits(agreement, (_DRAWS,))
-
-
 def _alpha(agreement: float) -> float:
-    return float(theory.acceptance_at(*_logits(agreement), 1.0).mean())
-
-
-def _agreement(alpha: float) -> float:
-    """By bisection: the mean acceptance rises with the agreement."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _alpha(middle) < alpha else (low, middle)
-    return (low + high) / 2
+    """The mean acceptance at temperature 1, which rises with the agreement."""
+    return float(theory.acceptance_at(*dial_logits(agreement, (_DRAWS,)), 1.0).mean())
