@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.drafters import Drafter, NoDrafter, Observation, Row
 from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
 from headstart.engine.judging import HostJudge, Judge, Outcome
-from headstart.engine.prompts import Prompt, Prompts, encode_chat
+from headstart.engine.prompts import Prompt, Prompts, encode_chat, is_one, one_for_each
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
@@ -141,9 +141,9 @@ class Engine:
         A request whose logits are not finite ends with finish_reason "error"; the others go on. Everything else
         that is wrong with a prompt raises before anything is generated.
         """
-        single = _is_one(prompts)
+        single = is_one(prompts)
         batch: Sequence[Any] = [prompts] if single else prompts
-        samplings = _broadcast(sampling, len(batch))
+        samplings = one_for_each(sampling, len(batch))
         # All are checked before the first is queued: a mistake in one loses nothing
         requests = [self._request(prompt, each) for prompt, each in zip(batch, samplings, strict=True)]
         self.scheduler.waiting.extend(requests)
@@ -381,26 +381,3 @@ def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mappi
         return {layer: states[rows] for layer, states in hidden.items()}
     count = feed + len(path)
     return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}
-
-
-def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt).
-
-    Arrays and tensors count as sequences.
-    """
-    if isinstance(prompts, str) or len(prompts) == 0:
-        return True
-    first = prompts[0]
-    return not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0
-
-
-def _broadcast(sampling: Sampling | Sequence[Sampling] | None, count: int) -> Sequence[Sampling]:
-    if sampling is None:
-        return [Sampling()] * count
-    if isinstance(sampling, Sampling):
-        return [sampling] * count
-    if len(sampling) != count:
-        raise InvalidOption(
-            f"{len(sampling)} Samplings for {count} prompts", hint="give one Sampling, or one for each prompt"
-        )
-    return sampling

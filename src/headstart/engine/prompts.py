@@ -134,3 +134,27 @@ def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> Prompt
     except InvalidPrompt as error:
         error.message = f"{item.name or 'the prompt'}: {error.message}"
         raise
+
+
+def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt).
+
+    Arrays and tensors count as sequences.
+    """
+    if isinstance(prompts, str) or len(prompts) == 0:
+        return True
+    first = prompts[0]
+    return not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0
+
+
+def one_for_each(sampling: Sampling | Sequence[Sampling] | None, count: int) -> Sequence[Sampling]:
+    """A Sampling for each of `count` prompts."""
+    if sampling is None:
+        return [Sampling()] * count
+    if isinstance(sampling, Sampling):
+        return [sampling] * count
+    if len(sampling) != count:
+        raise InvalidOption(
+            f"{len(sampling)} Samplings for {count} prompts", hint="give one Sampling, or one for each prompt"
+        )
+    return sampling
