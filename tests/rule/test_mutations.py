@@ -283,7 +283,11 @@ CACHE = [
     ("paths are never gathered", "if list(path) != list(range(len(path))):", "if False:"),
     ("the path is gathered backwards", "base + node for node in path", "base + node for node in reversed(path)"),
     ("the path is gathered from one row before", "base + node for node in path", "base + node - 1 for node in path"),
-    ("values stay where they were", "(*self.keys.values(), *self.values.values())", "self.keys.values()"),
+    (
+        "values stay where they were",
+        "for store in (*self.keys.values(), *self.values.values()):",
+        "for store in self.keys.values():",
+    ),
     ("rows are written one place late", "keys[:, start:end] = key", "keys[:, start + 1 : end + 1] = key"),
     ("rewind cannot stay", "if length > self.lengths[slot]:", "if length >= self.lengths[slot]:"),
     ("rewind goes forward", "if length > self.lengths[slot]:", "if False:"),

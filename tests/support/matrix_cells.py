@@ -143,7 +143,7 @@ class Workshop:
             self.tokenizer,
             drafter,
             rule=rule,
-            pacing=timeless(drafter, 1e-7, entry.nodes, CHEAP) if adaptive and drafter is not None else None,
+            pacing=timeless(drafter, 1e-7, min(entry.nodes, 8), CHEAP) if adaptive and drafter is not None else None,
             num_speculative_tokens=entry.nodes,
             max_batch_size=slots,
             eos_token_ids=self.eos,

@@ -32,7 +32,7 @@ MIN_LEAD_TOKENS = 0.05
 DINKELBACH_ROUNDS = 5
 DINKELBACH_CLOSE = 0.003
 
-_CHANCES = np.array([0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.95])
+_CHANCES = np.array([0.0, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.95])
 _DEPTHS = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32])
 
 
