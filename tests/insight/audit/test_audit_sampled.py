@@ -112,6 +112,7 @@ def test_every_payoff_is_fair_under_every_law_that_is_tolerated(tolerance: float
     assert moved == set(pool.strategies), "a bettor that never bets"
 
 
+@pytest.mark.slow
 def test_audits_of_a_right_subject_accuse_as_seldom_as_stated() -> None:
     """Whole audits: paths, learning and early stops included."""
     reference, trials, level = ToyReference(8), 200, 0.05
@@ -219,6 +220,7 @@ def test_texts_past_their_end_are_proof() -> None:
 # -- its figures are true ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_power_is_the_share_that_is_caught() -> None:
     """Against audits of subjects that have the very bias, at a size where some are caught and some are not."""
     count, trials, exponent = 192, 60, 1.15

@@ -59,6 +59,7 @@ def audit(
         return audit_endpoint(subject, reference, prompts, plan, other=other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", ["ids", "strings", "text"])
 def test_a_correct_server_is_cleared(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
     made = audit(server_engine, reference, Replies(tokens=tokens))
@@ -92,6 +93,7 @@ def test_a_field_that_is_refused_is_not_tested_and_the_rest_is(server_engine: hs
     assert checks["max_tokens"]["status"] == checks["stop tokens"]["status"] == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", ["ids", "text"])
 def test_a_server_that_ignores_the_temperature(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
     cold = hs.Sampling(temperature=0.4)
@@ -143,6 +145,7 @@ def test_past_the_end_of_a_text(server_engine: hs.Engine, reference: hs.Engine) 
     assert "2 tokens after the end" in checks["end of text"]["detail"]
 
 
+@pytest.mark.slow
 def test_other_kernels_in_bf16_are_not_accused() -> None:
     """transformers' modules serve the weights, our row kernels are the reference: their logits differ by rounding."""
     reference = hs.load("bundled", "none", dtype="bfloat16", device="cpu", max_length=128)
@@ -181,6 +184,7 @@ def pair() -> Callable[..., Certificate]:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", ["ids", "text"])
 def test_two_servers(tokens: str, pair: Any, server_engine: hs.Engine, reference: hs.Engine) -> None:
     replies = Replies(tokens=tokens)
