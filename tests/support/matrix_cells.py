@@ -409,8 +409,8 @@ is not up to date.
   stop strings, EOS and `min_tokens`.
 - **law**: every sampled token is held against its own law: transformers' forward and transformers' processors for just
   the text before it (presence and frequency penalties, which transformers does not have, are written out). Chi-square
-  tests look at tokens by context, by rank, by what a copy of the text would write, by what was written just before, and by
-  what the drafter was in favour of. A cell fails at p < 3·10⁻⁷; no token of probability 0 may ever come.
+  tests look at tokens by context, by rank, by what a copy of the text would write, by what was written just before, and
+  by what the drafter was in favour of. A cell fails at p < 3·10⁻⁷; no token of probability 0 may ever come.
 - **ends**: besides, each text ends just where it must, with the right reason and the right text, also in the middle of
   an accepted block, which has to happen.
 - **values**: besides, log-probabilities, raw and processed, are those of transformers.
