@@ -63,6 +63,7 @@ class RowState:
             for other in step.draft.passed_over:
                 self._learn_unused(other, step, sources)
             self._learn_used(step, sources)
+            self.group.settle(step)
         for belief in self.beliefs:
             belief.drift(len(step.tokens))
 
@@ -116,12 +117,14 @@ class Group:
         self._rate = 0.0
         self._decided: tuple[object, list[Budget]] = (None, [])
         self._held = self._holds = 0
+        self._tried: int | None = None  # the source that is tried in this step
         self.decided = False
         """Whether the last plan was thought over, so that it took time."""
 
     def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> list[Budget]:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
         self.decided = False
+        self._tried = None
         if not rows:
             return []
         if self.costs.doubtful:
@@ -139,6 +142,12 @@ class Group:
             budgets = self._decided[1]
         return [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
 
+    def settle(self, step: Step) -> None:
+        """Give back to the allowance what a trial brought: it pays for what trials lose, not for what they take."""
+        if self._tried is not None and step.draft.source == self._sources[self._tried].name:
+            plain = self.costs.step(step.batch, step.batch, 0) / step.batch
+            self._probe.refund(len(step.path) * plain)
+
     def _decide(
         self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int
     ) -> tuple[list[Budget], list[Budget]]:
@@ -148,6 +157,7 @@ class Group:
         choice = self._choose(options, batch, extra, sampled)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
+        self._tried = verdict.place
         chosen = list(zip(options, choice.nodes, sampled, strict=True))
         budgets = standing = [self._budget(each, nodes, verdict, batch, drawn) for each, nodes, drawn in chosen]
         if verdict.place is not None:

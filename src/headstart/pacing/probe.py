@@ -34,7 +34,7 @@ class Probe:
 
     def __init__(self, sources: Sequence[Source], costs: CurrentCosts, priors: Sequence[SourcePrior]) -> None:
         self._sources, self._costs, self._priors = sources, costs, priors
-        self._saved_seconds = 0.0
+        self._saved_seconds = self._spent_seconds = 0.0
         self._useful: dict[tuple[int, int, bool], bool] = {}
         self._age = 0
 
@@ -56,7 +56,14 @@ class Probe:
         if self._saved_seconds < losses[place]:
             return Verdict(None, interval, (losses[place] - self._saved_seconds) / allowance)
         self._saved_seconds -= losses[place]
+        self._spent_seconds = losses[place]
         return Verdict(place, interval)
+
+    def refund(self, seconds: float) -> None:
+        """Of the last trial's price, so many seconds were not lost, because its guesses were accepted."""
+        given = min(seconds, self._spent_seconds)
+        self._saved_seconds += given
+        self._spent_seconds -= given
 
     def _loss(
         self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool
