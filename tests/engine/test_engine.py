@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.timeless import CHEAP, timeless
 from support.tiny import VOCAB, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM
 
@@ -50,8 +51,21 @@ def text(target: ModelRunner) -> list[int]:
     return PROMPT + list(Engine(target).generate(PROMPT, hs.Sampling(max_tokens=24, ignore_eos=True)).tokens)
 
 
+PACINGS = {"fixed": lambda _: None, "adaptive": lambda drafter: timeless(drafter, 1e-7, None, CHEAP)}
+_chosen = ["fixed"]
+
+
+@pytest.fixture(autouse=True, params=list(PACINGS))
+def _pacing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs under both pacings: `scripted` makes its engines with the one that is tested."""
+    _chosen[0] = request.param
+    yield
+    _chosen[0] = "fixed"
+
+
 def scripted(target: ModelRunner, text: list[int], **options: Any) -> Engine:
-    return Engine(target, drafter=Scripted(text), **options)
+    drafter = Scripted(text)
+    return Engine(target, drafter=drafter, pacing=PACINGS[_chosen[0]](drafter), **options)
 
 
 # -- every way to end, at every offset inside an accepted block ------------------------------------------------------
