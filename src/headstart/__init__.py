@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING
 from headstart import errors
 from headstart.errors import HeadstartError
 from headstart.lazy import lazily
-from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob, Verdict
+from headstart.types import (
+    Chunk,
+    Draft,
+    Drafting,
+    Output,
+    Sampling,
+    Seconds,
+    Speculation,
+    Stats,
+    Step,
+    TokenLogprob,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
@@ -25,6 +37,7 @@ __version__ = version("headstart")
 __all__ = [
     "Chunk",
     "Draft",
+    "Drafting",
     "Engine",
     "HeadstartError",
     "Output",

@@ -111,3 +111,15 @@ class PacingFailed(HeadstartError, RuntimeError):
 
 class TrainingFailed(HeadstartError, RuntimeError):
     """Training cannot start or go on: no text, another run in the directory, a loss that is not finite."""
+
+
+class Overloaded(HeadstartError):
+    """A server's queue is full. `retry_after` is the number of seconds after which room is likely."""
+
+    def __init__(self, message: str, *, hint: str, retry_after: float) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class ServerStopping(HeadstartError):
+    """A server that is being stopped takes no more requests."""

@@ -107,6 +107,38 @@ class Sampling:
         return self.temperature == 0
 
 
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How one request may be drafted for. Its text follows the same law whatever stands here.
+
+    Raises:
+        InvalidOption: a field has the wrong type or lies outside its range.
+    """
+
+    enabled: bool = True
+    """Whether anything is drafted for it at all."""
+    max_draft_tokens: int | None = None
+    """The most nodes of a draft; None leaves it to the drafter and the pacing."""
+    sources: tuple[str, ...] | None = None
+    """The names of the drafters that may be asked, where an engine has several; None is all of them."""
+    prediction: tuple[int, ...] = ()
+    """Token ids that the output is expected to contain, to a large part and in this order."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise InvalidOption(f"enabled={self.enabled!r} is neither true nor false", hint="give True or False")
+        if self.max_draft_tokens is not None:
+            check_number("max_draft_tokens", self.max_draft_tokens, low=0, integer=True)
+        if self.sources is not None:
+            names = (self.sources,) if isinstance(self.sources, str) else tuple(self.sources)
+            if not all(isinstance(name, str) and name for name in names):
+                raise InvalidOption(f"sources={self.sources!r} are no names", hint="give the names of drafters")
+            object.__setattr__(self, "sources", names)
+        for token in self.prediction:
+            check_number("prediction token", token, low=0, integer=True)
+        object.__setattr__(self, "prediction", tuple(self.prediction))
+
+
 def _stop_strings(stop: object) -> tuple[str, ...]:
     strings = (stop,) if isinstance(stop, str) else stop
     if isinstance(strings, Sequence) and all(isinstance(s, str) and s for s in strings):

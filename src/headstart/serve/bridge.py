@@ -1,0 +1,103 @@
+"""`Bridge`: what stands between a server's event loop and the engine that one thread, or one process, steps.
+
+In front of it stand pure translations, from requests of some interface to a `Job` and from chunks to its answers; they
+know no engine. Behind it stands an engine, which knows no interface. Everything that crosses is a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headstart.types import Chunk, Drafting, Output, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One text to generate."""
+
+    prompt: tuple[int, ...]
+    """Token ids, checked already."""
+    sampling: Sampling = field(default_factory=Sampling)
+    drafting: Drafting = field(default_factory=Drafting)
+    tag: str = ""
+    """The kind of work, as the client names it; statistics are kept for each."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds after which the request ends with what it has; None waits for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """One slot of the target's cache."""
+
+    number: int
+    request: int | None
+    """The request that runs there, or None."""
+    tokens: int
+    """Tokens whose keys and values it holds, of a running request or kept of an ended one."""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class Answer(Protocol):
+    """What becomes of one job: its chunks while it runs, its output at the end."""
+
+    def __aiter__(self) -> AsyncIterator[Sequence[Chunk]]:
+        """The chunks that have come since the last ones, until the request has ended.
+
+        Raises:
+            HeadstartError: the engine itself failed.
+        """
+        ...
+
+    async def output(self) -> Output:
+        """The whole result, once the request has ended. A request that ended with an error says so in it."""
+        ...
+
+    def cancel(self) -> None:
+        """End the request at once, also where it still waits or its prompt is being read. Its slot becomes free."""
+        ...
+
+
+class Bridge(Protocol):
+    """An engine behind an inbox. All methods are called from one event loop."""
+
+    async def start(self) -> None:
+        """Begin to step the engine."""
+        ...
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no more jobs, let the running ones finish for so long, and end the rest with what they have."""
+        ...
+
+    def submit(self, jobs: Sequence[Job]) -> Sequence[Answer]:
+        """Queue jobs, all or none of them; those of one call may share the reading of their common prompt.
+
+        Raises:
+            Overloaded: the queue is full; it says after how many seconds to come back.
+            ServerStopping: no more jobs are taken.
+        """
+        ...
+
+    def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        """The token ids of a prompt, checked as the engine does."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of transformers."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """What runs here: `Engine.describe`."""
+        ...
+
+    def slots(self) -> Sequence[SlotState]:
+        """Who runs where, as of the last step."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """Jobs that wait."""
+        ...
