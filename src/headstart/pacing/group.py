@@ -192,6 +192,8 @@ class Group:
             fit = len(source.nodes)
             if row.room < source.limit:
                 fit = int(source.nodes.searchsorted(row.room, side="right"))
+            if source.may_draft is not None and not source.may_draft(row):
+                fit = 0
             gains = belief.gains()
             if belief.prior.new:
                 gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
