@@ -23,6 +23,8 @@ class Row:
     """The request's number, by which drafter and pacing keep what they know of it."""
     tokens: tuple[int, ...]
     """All committed tokens; the last one is x0, the pending token."""
+    prompt_tokens: int = field(default=0, kw_only=True)
+    """How many of them are the prompt's."""
     law: LawState
     """The request's sampling processors, for drafters that draw from a law of their own."""
     noise: Noise

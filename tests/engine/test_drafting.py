@@ -10,11 +10,15 @@ import pytest
 from support.byte_models import save_model
 from support.greedy import NEW, prompts, reference
 from support.timeless import CHEAP, timeless
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
 from headstart.engine.engine import Engine
+from headstart.engine.prompts import encode_after
 from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.types import Draft, Drafting
 
@@ -157,3 +161,38 @@ def test_the_time_in_the_queue_is_counted(load: Callable[..., Any]) -> None:
     engine.cancel(running)
     stats = waiting.finish().stats
     assert stats.queue_seconds == stats.total_seconds, "it never had a slot"
+
+
+def spaced_tokenizer() -> PreTrainedTokenizerFast:
+    """Words with the space before them, which it also puts before the first; "ab" and "cd" merge to one token."""
+    words = ["<s>", "▁", "a", "b", "c", "d", "ab", "cd", "abcd", "▁a", "▁ab", "▁abcd", "\n"]
+    merges = [("a", "b"), ("c", "d"), ("ab", "cd"), ("▁", "a"), ("▁", "ab"), ("▁", "abcd")]
+    made = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, merges))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    made.decoder = decoders.Metaspace(prepend_scheme="first")
+    made.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=made)
+
+
+def test_a_prediction_is_written_as_it_would_be_behind_the_prompt() -> None:
+    tokenizer = spaced_tokenizer()
+
+    def after(before: str, text: str) -> list[str]:
+        ids = tokenizer(before)["input_ids"]
+        return tokenizer.convert_ids_to_tokens(encode_after(tokenizer, ids, text))
+
+    assert tokenizer.tokenize("ab") == ["▁ab"], "alone it gets a space, and a special token"
+    assert after("a\n", "ab") == ["ab"]
+    assert after("a\n", " ab") == ["▁ab"]
+    assert after("ab", "cd") == ["cd"], "it cannot merge with a token that is there already"
+    assert after("a" * 100, "\nab") == ["\n", "ab"]
+    assert after("a", "") == []
+    with pytest.raises(InvalidPrompt, match="no tokenizer"):
+        encode_after(None, [1], "a")
+
+
+def test_a_byte_tokenizers_prediction(load: Callable[..., Any], tmp_path: Path) -> None:
+    engine = load(str(save_model(tmp_path, chat=True)), "prediction")
+    wanted = engine.encode("return x")
+    assert engine.encode_after("def f(", "return x") == wanted
+    assert engine.encode_after([{"role": "user", "content": "Hi"}], "return x") == wanted

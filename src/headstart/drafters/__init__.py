@@ -24,6 +24,7 @@ from headstart.types import Draft, Step
 __all__ = ["KINDS", "BuildContext", "Drafter", "NoDrafter", "Observation", "Row", "Weights", "may_draft", "module_of"]
 
 KINDS = {
+    "prediction": "prediction",
     "ngram": "ngram",
     "suffix": "suffix",
     "early-exit": "early_exit",

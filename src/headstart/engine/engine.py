@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.drafters import Drafter, NoDrafter, Observation, Row
 from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
 from headstart.engine.judging import HostJudge, Judge, Outcome
-from headstart.engine.prompts import Prompt, Prompts, encode_chat, is_one, one_for_each
+from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
@@ -135,6 +135,14 @@ class Engine:
             ContextExceeded: it leaves no room for a new token.
         """
         return self._prompts.encode(prompt)
+
+    def encode_after(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """The token ids of a text that a model writes after this prompt: for `Drafting.prediction`.
+
+        Raises:
+            InvalidPrompt, ContextExceeded: see `encode`.
+        """
+        return encode_after(self.tokenizer, self.encode(prompt), text)
 
     @overload
     def generate(  # type: ignore[overload-overlap]

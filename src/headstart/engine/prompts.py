@@ -17,6 +17,8 @@ from headstart.types import Drafting, Sampling, Speculation
 
 T = TypeVar("T")
 
+_CONTEXT = 16  # tokens before a text that decide how it is written
+
 Prompt = str | Sequence[int] | Sequence[Message]
 """Text, token ids, or a conversation, which goes through the model's chat template."""
 
@@ -86,6 +88,27 @@ class Prompts:
         if self._tokenizer is None or not ids:
             return ""
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def encode_after(tokenizer: Any, before: Sequence[int], text: str) -> tuple[int, ...]:
+    """The token ids of a text where it follows these tokens, as a model would write it there: a tokenizer that is given
+    the text alone may put a space or a special token in front of it.
+
+    Raises:
+        InvalidPrompt: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise InvalidPrompt("this model has no tokenizer", hint="give the text as token ids")
+
+    def ids(of: str) -> list[int]:
+        return list(tokenizer(of, add_special_tokens=False)["input_ids"]) if of else []
+
+    # It cannot merge with tokens that are there already: where it would, a line break stands in for them
+    for context in (tokenizer.decode(list(before[-_CONTEXT:]), skip_special_tokens=False), "\n"):
+        alone, whole = ids(context), ids(context + text)
+        if whole[: len(alone)] == alone:
+            return tuple(whole[len(alone) :])
+    return tuple(ids(text))
 
 
 def has_chat_template(tokenizer: Any) -> bool:

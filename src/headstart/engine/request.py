@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -172,6 +172,8 @@ class Request:
             speculation=self.speculation,
             queue_seconds=(self._last if self._admitted is None else self._admitted) - self._submitted,
             cached_tokens=self._cached,
+            accepted_by_source=dict(tally.accepted_by_source),
+            refused_by_source=dict(tally.refused_by_source),
         )
         return Output(
             text=self.text.text,
@@ -191,6 +193,8 @@ class _Tally:
     def __init__(self) -> None:
         self.steps = self.forwards = self.prefills = self.drafted = self.accepted = 0
         self.positions = PositionCounts()
+        self.accepted_by_source: Counter[str] = Counter()
+        self.refused_by_source: Counter[str] = Counter()
         self.seconds = Seconds()
 
     def add(self, step: Step) -> None:
@@ -202,4 +206,8 @@ class _Tally:
         self.forwards += 1
         self.drafted += len(step.draft)
         self.accepted += step.accepted
-        self.positions.add(max(step.draft.depths, default=0), len(step.path))
+        deepest = max(step.draft.depths, default=0)
+        self.positions.add(deepest, len(step.path))
+        if deepest:
+            self.accepted_by_source[step.draft.source] += step.accepted
+            self.refused_by_source[step.draft.source] += len(step.path) < deepest

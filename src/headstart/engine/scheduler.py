@@ -71,6 +71,7 @@ class Scheduler:
         return Row(
             request=request.number,
             tokens=tuple(request.tokens),
+            prompt_tokens=len(request.prompt),
             law=request.law,
             noise=request.noise,
             purpose=self._purpose,
