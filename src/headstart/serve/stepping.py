@@ -242,6 +242,7 @@ class Stepper:
         if all(broken_off) and cache.free_slots == len(cache.lengths) and self._failures < FAILURES:
             return
         log.error("the engine has failed for good")
+        self.failure = failure  # before anyone is told of it
         for run in tuple(self._runs.values()):
             self._break_off(run, failure)
         self._fail(failure)

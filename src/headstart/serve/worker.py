@@ -32,6 +32,8 @@ class ThreadBridge:
 
     def __init__(self, engine: Engine, limits: Limits | None = None, watchers: Sequence[Watcher] = ()) -> None:
         self.limits = limits or Limits()
+        self.thread: threading.Thread | None = None
+        """The engine's."""
         self._engine = engine
         self._watchers = Watchers(watchers)
         self._stepper: Stepper | None = None
@@ -62,7 +64,8 @@ class ThreadBridge:
                 sys.setswitchinterval(before)
                 outbox.call(ended.set)
 
-        threading.Thread(target=body, name="headstart-engine", daemon=True).start()
+        self.thread = threading.Thread(target=body, name="headstart-engine", daemon=True)
+        self.thread.start()
         self._accepting = True
 
     async def stop(self, grace_seconds: float) -> None:
