@@ -110,7 +110,9 @@ class SourcePrior:
         self._unlearnt += 1
         if self.rounds % MEMORY.prior_rounds == 0 or self.rounds < 2 * MEMORY.prior_rounds:
             rate = max(MEMORY.prior_rate, 1 / (self.rounds + MEMORY.prior_rounds))
-            self._spread = self._spread + (1 - (1 - rate) ** self._unlearnt) * (self._met / self._unlearnt - self._spread)
+            self._spread = self._spread + (1 - (1 - rate) ** self._unlearnt) * (
+                self._met / self._unlearnt - self._spread
+            )
             self._met = np.zeros(len(RATES))
             self._unlearnt = 0
             self.weights = (1 - MEMORY.even_share) * self._spread + MEMORY.even_share / len(RATES)

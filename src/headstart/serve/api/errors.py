@@ -14,6 +14,7 @@ from typing import Any
 
 from headstart.errors import (
     ContextExceeded,
+    EngineFailed,
     HeadstartError,
     InvalidOption,
     InvalidPrompt,
@@ -92,6 +93,8 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
         case ServerStopping():
             return Failure(503, words, "unavailable_error", "stopping", None, 5.0)
+        case EngineFailed():
+            return Failure(503, words, "unavailable_error", "engine_failed", None, 1.0)
         case ContextExceeded():
             return Failure(400, words, "invalid_request_error", "context_length_exceeded", "prompt")
         case InvalidPrompt():

@@ -32,9 +32,11 @@ async def attended(receive: Receive, answers: Sequence[Answer]) -> AsyncIterator
 
 
 async def flushes(
-    answers: Sequence[Answer], gone: asyncio.Task[None], silence: float
+    answers: Sequence[Answer], gone: asyncio.Task[None], silence: float, *, first: float | None = None
 ) -> AsyncIterator[tuple[int, Sequence[Chunk] | None] | None]:
     """(choice, its new chunks) as they come, (choice, None) at its end, and None after so many seconds without any.
+
+    first: the seconds before the first None, if they differ.
 
     Raises:
         ClientGone: it has gone; also while the answers wait or their prompts are read.
@@ -42,9 +44,11 @@ async def flushes(
     """
     iterators = [aiter(answer) for answer in answers]
     pending = {_next(each): choice for choice, each in enumerate(iterators)}
+    patience = silence if first is None else first
     try:
         while pending:
-            done, _ = await asyncio.wait({*pending, gone}, timeout=silence, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*pending, gone}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            patience = silence
             if gone in done:
                 raise ClientGone
             if not done:

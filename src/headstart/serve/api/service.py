@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 from headstart.serve.api.answering.spelling import Spelling
 from headstart.serve.api.answering.writer import Head
-from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused
+from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
+from headstart.serve.api.names import public_name, sources_of
 from headstart.serve.api.reading.sampling import Defaults
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.settings import ServerOptions
@@ -73,6 +73,7 @@ class Service:
             context=int(about["max_length"]),
             vocab_size=int(about["vocab_size"]),
             defaults=served.defaults,
+            sources=sources_of(str(about["drafter"])),
         )
         self._spelling = Spelling(served.bridge.tokenizer)
         self._names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
@@ -91,7 +92,10 @@ class Service:
         """Why nothing can be answered yet, or any more."""
         if self.failure is not None:
             return LOADING_FAILED
-        return LOADING if self._served is None else None
+        if self._served is None:
+            return LOADING
+        broken = self._served.bridge.failure
+        return None if broken is None else failure_of(broken)
 
     @property
     def served(self) -> Served:
@@ -148,11 +152,6 @@ class Service:
         if size < _LONG:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def public_name(target: str) -> str:
-    """What a model is called in answers: of a path its last part alone."""
-    return PurePath(target).name if target.startswith((".", "/", "~")) or target.count("/") > 1 else target
 
 
 def state_of(scope: Any) -> dict[str, Any]:

@@ -25,6 +25,8 @@ HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+_PATIENCE = 0.5
+"""Seconds that the status of a stream waits for its first tokens: what is wrong shows there, and becomes the status."""
 _PING = b": ping\n\n"
 _END = b"data: [DONE]\n\n"
 log = logging.getLogger("headstart.serve")
@@ -61,32 +63,42 @@ class EventStream(Response):
         super().__init__()
         self._writer, self._answers = writer, answers
         self._ping, self._stall = ping_seconds, stall_seconds
+        self._begun = False
         self._pace = Pace() if writer.form.smooth else None
 
     async def __call__(self, _scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         async with attended(receive, self._answers) as gone:
             try:
-                await self._send(send, {"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
                 await self._events(gone, send)
             except (ClientGone, OSError, TimeoutError):
                 return  # nobody is left to be told
             except Exception as error:
+                if not self._begun:
+                    raise  # an answer with a status of its own
                 note(error, "a stream")
                 await self._data(send, event(failure_of(error).body))
             await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self, gone: asyncio.Task[None], send: Send) -> None:
-        await self._all(send, self._writer.open())
-        async for found in flushes(self._answers, gone, self._ping):
-            if found is None:
+        async for found in flushes(self._answers, gone, self._ping, first=min(_PATIENCE, self._ping)):
+            if not self._begun:
+                await self._begin(send)
+            elif found is None:
                 await self._data(send, _PING)
+            if found is None:
                 continue
             choice, chunks = found
             if chunks is not None:
                 await self._burst(send, self._writer.feed(choice, chunks))
             else:
-                await self._all(send, self._writer.finish(choice, await output_of(self._answers[choice])))
+                answer = self._answers[choice]
+                await self._all(send, self._writer.finish(choice, await output_of(answer), answer.queue_seconds))
         await self._data(send, _END)
+
+    async def _begin(self, send: Send) -> None:
+        self._begun = True
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await self._all(send, self._writer.open())
 
     async def _burst(self, send: Send, events: Sequence[Mapping[str, Any]]) -> None:
         if self._pace is None:

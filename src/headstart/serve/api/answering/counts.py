@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from headstart.serve.api.names import public_name
 from headstart.types import Chunk, Step
 
 PREDICTION = "prediction"
@@ -39,7 +40,7 @@ class Counts:
             return
         self.accepted.append(step.accepted)
         self.drafted.append(len(step.draft))
-        self.sources[step.draft.source] += step.accepted
+        self.sources[public_name(step.draft.source)] += step.accepted
         if step.draft.source == PREDICTION:
             self.predicted_accepted += step.accepted
             self.predicted_rejected += len(step.path) < max(step.draft.depths)

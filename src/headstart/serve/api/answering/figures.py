@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headstart.serve.api.answering.counts import Counts
+from headstart.serve.api.names import public_name
 from headstart.serve.api.reading.drafting import Shown
 from headstart.types import Output, Stats
 
@@ -20,6 +21,8 @@ class Done:
 
     output: Output
     counts: Counts
+    queue_seconds: float = 0.0
+    """That it waited for a slot."""
 
 
 def usage(prompt_tokens: int, completion_tokens: int, cached: int, predicted: Counts | None) -> dict[str, Any]:
@@ -82,6 +85,7 @@ def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
     return {
         "time_to_first_token_ms": _ms(first),
         "generation_time_ms": _ms(whole - first),
+        "queue_time_ms": _ms(max(each.queue_seconds for each in done)),
         "mean_itl_ms": _ms(_ratio(whole - first, max(each.tokens for each in stats) - 1)),
         "tokens_per_second": round(_ratio(tokens, whole), 3),
         "speculative_decoding": _speculative_decoding(counts, shown),
@@ -144,7 +148,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "accepted_per_position": kept,
         "conditional_acceptance": [round(_ratio(a, t), 4) for a, t in zip(kept, tested, strict=True)],
         "seconds": {part: round(value, 6) for part, value in seconds.items()},
-        "drafter": speculation.drafter,
+        "drafter": public_name(speculation.drafter),
         "sources": dict(counts.sources),
         "speculating": speculation.on,
         "off_reason": None if speculation.on else speculation.reason,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from headstart.serve.api.names import public_name
 from headstart.types import Step
 
 
@@ -13,7 +14,7 @@ def step_as_json(step: Step) -> dict[str, Any]:
     return {
         "i": step.index,
         "position": step.position,
-        "source": step.draft.source,
+        "source": public_name(step.draft.source),
         "tokens": list(step.draft.tokens),
         "parents": list(step.draft.parents),
         "path": list(step.path),

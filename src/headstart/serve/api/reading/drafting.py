@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headstart.serve.api.errors import Refused
 from headstart.serve.api.schemas.chat import text_of
 from headstart.serve.api.schemas.common import Common, PredictionField, SpeculationField
 from headstart.types import Drafting
@@ -21,20 +23,29 @@ class Shown:
     """Whether the request had a `prediction`: only then does the usage count its tokens."""
 
 
-def drafting_of(request: Common, prediction: Sequence[int]) -> Drafting:
+def drafting_of(request: Common, prediction: Sequence[int], known: Mapping[str, str]) -> Drafting:
     """How a request may be drafted for.
 
     prediction: its predicted output as token ids.
+    known: the drafters there are: what requests call them, and what the engine does.
 
     Raises:
-        InvalidOption: a value that cannot be.
+        Refused: a source that is not there.
     """
     asked = request.speculation or SpeculationField()
     most = request.speculative_n_max if asked.max_draft_tokens is None else asked.max_draft_tokens
+    unknown = next((name for name in asked.sources or () if name not in known), None)
+    if unknown is not None:
+        raise Refused(
+            f"speculation.sources names {json.dumps(unknown[:60])}, and nothing here drafts by that name",
+            hint=f"this server has {', '.join(known)}",
+            code="invalid_value",
+            param="speculation.sources",
+        )
     return Drafting(
         enabled=asked.enabled is not False,
         max_draft_tokens=most,
-        sources=None if asked.sources is None else tuple(asked.sources),
+        sources=None if asked.sources is None else tuple(known[name] for name in asked.sources),
         prediction=tuple(prediction),
     )
 

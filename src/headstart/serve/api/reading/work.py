@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,8 @@ class Model:
     """The most tokens of a prompt and its text together."""
     vocab_size: int
     defaults: Defaults
+    sources: Mapping[str, str]
+    """The drafters there are: what requests call them, and what the engine does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def _work(
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
         checked_tokens(sampling, model.vocab_size)
         tokens = prediction_tokens(model.tokenizer, prompt, predicted) if predicted else ()
-        drafting = drafting_of(request, tokens)
+        drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
             jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, deadline))
     warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)

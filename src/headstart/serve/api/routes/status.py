@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from headstart.serve.api.errors import Refused
+from headstart.serve.api.names import public_name
 from headstart.serve.api.routes.replies import ERRORS, json_reply
 from headstart.serve.api.service import Service
 
@@ -62,7 +63,7 @@ def _models(service: Service) -> list[dict[str, Any]]:
             "created": service.started,
             "owned_by": "headstart",
             "max_model_len": about["max_length"],
-            "headstart": {each: about[each] for each in told},
+            "headstart": {each: about[each] for each in told} | {"drafter": public_name(str(about["drafter"]))},
         }
         for name in service.names
     ]
