@@ -16,7 +16,7 @@ import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.errors import DrafterFailed, EngineFailed, NonFiniteLogits
 from headstart.serve.stepping import FAILURES
-from headstart.serve.watching import Ended
+from headstart.serve.watching import Ended, Watcher
 from headstart.serve.worker import ThreadBridge
 from headstart.types import Draft, Step
 
@@ -44,10 +44,14 @@ def test_a_step_that_raises_ends_what_ran_and_nothing_else(
 
     async def scene(bridge: ThreadBridge) -> None:
         running, waiting = bridge.submit([job(prompts()[0], **LONG), job(prompts()[1], max_tokens=NEW)])
-        seen = []
-        with pytest.raises(EngineFailed, match="ZeroDivisionError") as raised:
+        seen: list[int] = []
+
+        async def reading() -> None:
             async for chunks in running:
-                seen += [token for chunk in chunks for token in chunk.tokens]
+                seen.extend(token for chunk in chunks for token in chunk.tokens)
+
+        with pytest.raises(EngineFailed, match="ZeroDivisionError") as raised:
+            await reading()
         assert len(seen) == 5, "what there was by then is handed on"
         assert "nobody" not in str(raised.value), "what exactly failed is the log's"
         with pytest.raises(EngineFailed):
@@ -157,7 +161,7 @@ def test_a_drafter_that_raises_is_dropped_and_reported(tiny: Callable[..., str],
     bridged(engine, scene)
 
 
-class Broken:
+class Broken(Watcher):
     def __init__(self) -> None:
         self.calls = 0
 

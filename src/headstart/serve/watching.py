@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from headstart.serve.bridge import Job
 from headstart.theory.rounds import PositionCounts
@@ -40,16 +40,17 @@ class Ended:
     """What became of the drafts of each source, by position."""
 
 
-class Watcher(Protocol):
-    """Keeps statistics. It is called on the engine's thread, so it must be quick; what it raises is contained."""
+class Watcher:
+    """Keeps statistics. What it raises is contained, and what it takes is taken from the texts: it must be quick."""
 
     def stepped(self, steps: Sequence[Step], now: float) -> None:
-        """The events of one engine step, and `time.monotonic()` seconds."""
-        ...
+        """On the engine's thread: the events of one engine step, and `time.monotonic()` seconds."""
 
     def ended(self, ended: Ended) -> None:
-        """A request has ended."""
-        ...
+        """On the engine's thread: a request has ended."""
+
+    def refused(self) -> None:
+        """On the event loop: a request was refused because too many wait."""
 
 
 class Watchers:
@@ -66,12 +67,17 @@ class Watchers:
         for watcher in tuple(self._watchers):
             self._guarded(watcher, watcher.ended, ended)
 
+    def refused(self) -> None:
+        for watcher in tuple(self._watchers):
+            self._guarded(watcher, watcher.refused)
+
     def _guarded(self, watcher: Watcher, action: Callable[..., None], *args: Any) -> None:
         try:
             action(*args)
         except Exception:  # whatever it is, the text goes on
             log.exception("%s raised; it is not called any more", type(watcher).__name__)
-            self._watchers.remove(watcher)
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
 
 
 class Names:

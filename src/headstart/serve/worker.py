@@ -103,6 +103,7 @@ class ThreadBridge:
         tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens
         if waiting <= limits.max_waiting_requests and tokens_fit:
             return
+        self._watchers.refused()
         rounds = max(1, queued) / len(self._engine.cache.lengths)
         seconds = min(max(rounds * stepper.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
         raise Overloaded(
