@@ -81,18 +81,18 @@ class EventStream(Response):
 
     async def _events(self, gone: asyncio.Task[None], send: Send) -> None:
         async for found in flushes(self._answers, gone, self._ping, first=min(_PATIENCE, self._ping)):
-            if not self._begun:
-                await self._begin(send)
-            elif found is None:
-                await self._data(send, _PING)
             if found is None:
+                await (self._data(send, _PING) if self._begun else self._begin(send))
                 continue
             choice, chunks = found
             if chunks is not None:
-                await self._burst(send, self._writer.feed(choice, chunks))
+                events = self._writer.feed(choice, chunks)
             else:
                 answer = self._answers[choice]
-                await self._all(send, self._writer.finish(choice, await output_of(answer), answer.queue_seconds))
+                events = self._writer.finish(choice, await output_of(answer), answer.queue_seconds)
+            if events and not self._begun:
+                await self._begin(send)
+            await (self._all(send, events) if chunks is None else self._burst(send, events))
         await self._data(send, _END)
 
     async def _begin(self, send: Send) -> None:
