@@ -17,6 +17,8 @@ or an engine that failed."""
 
 OTHER = "other"
 MOST_NAMES = 20
+LONGEST_NAME = 64
+"""Characters that are kept of a name."""
 log = logging.getLogger(__name__)
 
 
@@ -88,6 +90,7 @@ class Names:
         self._known: set[str] = set()
 
     def of(self, name: str) -> str:
+        name = name[:LONGEST_NAME]
         if name in self._known or name == OTHER:
             return name
         if len(self._known) >= self._most:
