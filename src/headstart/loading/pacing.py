@@ -12,7 +12,7 @@ from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.measuring import measure, measured_batch, one_row
+from headstart.pacing.measuring import a_few_forwards, measure, measured_batch
 from headstart.pacing.profile import profiled
 from headstart.pacing.source import Source
 
@@ -41,11 +41,13 @@ def make_pacing(
     sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
     if facts is None:
-        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch))
+        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch).costs)
     known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
     if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
         known["sizes"] = sizes  # a level of theirs was timed, not a token
-    costs = profiled(known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: one_row(target, cache))
+    costs = profiled(
+        known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: a_few_forwards(target, cache)
+    )
     return AdaptivePacing(sources, costs)
 
 
