@@ -1,4 +1,4 @@
-"""The command line: `headstart demo | generate | simulate | doctor | bench | audit | train`, a file each."""
+"""The command line: `headstart demo | generate | serve | simulate | doctor | bench | audit | train`, a file each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headstart.commands.bench import bench
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
+from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
 from headstart.commands.train import train
 
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(serve)
 app.command()(simulate)
 app.command()(doctor)
 app.add_typer(bench, name="bench")

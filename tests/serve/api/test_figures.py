@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -74,7 +73,7 @@ def test_sources_are_named_without_paths(server: Running) -> None:
 
 
 @pytest.fixture(params=["completions", "chat/completions"])
-def predicting(request: pytest.FixtureRequest, server: Running) -> Iterator[Any]:
+def predicting(request: pytest.FixtureRequest, server: Running) -> Any:
     """predicting(prediction, **fields): an answer of either interface."""
 
     def ask(prediction: Any, **fields: Any) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def predicting(request: pytest.FixtureRequest, server: Running) -> Iterator[Any]
         found: dict[str, Any] = response.json()
         return found
 
-    yield ask
+    return ask
 
 
 def test_a_prediction_changes_no_text_and_is_counted(predicting: Any) -> None:

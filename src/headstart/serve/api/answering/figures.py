@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headstart.serve.api.answering.counts import Counts
-from headstart.serve.api.names import public_name
+from headstart.serve.api.names import public_name, public_words
 from headstart.serve.api.reading.drafting import Shown
 from headstart.types import Output, Stats
 
@@ -139,6 +139,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "drafted_per_position", "accepted_per_position",
     ))  # fmt: skip
     speculation = stats[0].speculation
+    reason = public_words(speculation.reason, speculation.drafter)
     seconds = asdict(sum((each.seconds for each in stats[1:]), stats[0].seconds))
     return {
         "tokens_per_forward": round(_ratio(sum(each.tokens for each in stats), forwards), 4),
@@ -151,8 +152,8 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "drafter": public_name(speculation.drafter),
         "sources": dict(counts.sources),
         "speculating": speculation.on,
-        "off_reason": None if speculation.on else speculation.reason,
-        "last_budget": speculation.reason if speculation.on else None,
+        "off_reason": None if speculation.on else reason,
+        "last_budget": reason if speculation.on else None,
         "finish_reason": done[0].output.finish_reason if len(done) == 1 else None,
     }
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,8 +46,6 @@ class Caller:
 
     salt: str = ""
     """What requests must have in common to share a cache."""
-    seconds: float | None = None
-    """The most that a request may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +132,6 @@ def _work(
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
     predicted = predicted_text(request.prediction)
-    deadline = None if caller.seconds is None else time.monotonic() + caller.seconds
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
@@ -143,7 +139,7 @@ def _work(
         tokens = prediction_tokens(model.tokenizer, prompt, predicted) if predicted else ()
         drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
-            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, deadline))
+            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag))
     warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)
     return Work(tuple(jobs), form, jobs[0].sampling, warnings)
 
