@@ -33,9 +33,10 @@ class Scheduler:
         """Give free slots to waiting requests, in order of arrival."""
         while self.waiting and self._cache.free_slots:
             request = self.waiting.popleft()
-            slot = request.slot = self._cache.acquire(request.tokens, request.sampling.cache_salt)
+            slot = self._cache.acquire(request.tokens, request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
             self._cache.rewind(slot, min(self._cache.lengths[slot], len(request.tokens) - 1))
+            request.admit(slot, self._cache.lengths[slot])
             self.running.append(request)
 
     def remove(self, request: Request) -> None:
@@ -70,6 +71,7 @@ class Scheduler:
         return Row(
             request=request.number,
             tokens=tuple(request.tokens),
+            prompt_tokens=len(request.prompt),
             law=request.law,
             noise=request.noise,
             purpose=self._purpose,
@@ -77,7 +79,8 @@ class Scheduler:
             slot=request.slot,
             feed=feed,
             judged=judged,
-            room=max(0, request.room) if judged and request.speculation.on else 0,
+            drafting=request.drafting,
+            room=request.room if judged else 0,
         )
 
     def requests(self) -> Sequence[Request]:

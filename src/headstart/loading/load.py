@@ -87,9 +87,10 @@ class Target:
         Args:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
-                target's own first layers), "lookahead", the directory or hub id of a causal LM or of Medusa or EAGLE
-                heads, a `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless
-                a later one should do better. With the bundled target also "medusa" and "eagle3".
+                target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
+                directory or hub id of a causal LM or of Medusa or EAGLE heads, a `Drafter` of your own, or a list of
+                these: per step, the first that has a draft drafts, unless a later one should do better. With the
+                bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, may_draft
 from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
@@ -57,7 +58,7 @@ def _source(part: Drafter, k: int | None) -> Source:
     sizes = tuple((nodes, depth) for nodes, depth in part.sizes if nodes <= most)
     if part.sizes and not sizes:  # less than its smallest tree is allowed: that is then its only size
         sizes = ((most, min(most, part.sizes[0][1])),) if most else ()
-    return Source(part.name, most, sizes)
+    return Source(part.name, most, sizes, partial(may_draft, part))
 
 
 def _name(device: Any) -> str:

@@ -196,8 +196,9 @@ class Group:
             if belief.prior.new:
                 gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
             nodes, depths = source.nodes, source.depths
-            if row.room < source.limit:
-                fit = int(nodes.searchsorted(row.room, side="right"))
+            room = row.room if source.may_draft is None or source.may_draft(row) else 0
+            if room < source.limit:
+                fit = int(nodes.searchsorted(room, side="right"))
                 nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
             option = DraftOption(place, belief.coverage, nodes, depths, gains)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read

@@ -46,7 +46,8 @@ class Probe:
         self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
     ) -> Verdict:
         """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
-        idle = {place for mine in choice.nodes for place, nodes in enumerate(mine) if nodes == 0}
+        drafts = [each for row in zip(options, choice.nodes, strict=True) for each in zip(*row, strict=True)]
+        idle = {option.source for option, nodes in drafts if nodes == 0 and len(option.nodes)}
         if not idle:
             return Verdict(None)
         self._passed_steps += passed_steps
@@ -92,7 +93,7 @@ class Probe:
     ) -> float:
         """Seconds that trying its smallest draft costs at most: draft, rows, and the drafts that it displaces."""
         costs = self._costs
-        tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0]
+        tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0 and len(options[row][place].nodes)]
         nodes = batch + sum(sum(mine) for mine in choice.nodes)
         least, depth = self._sources[place].smallest
         more = least * len(tried)
