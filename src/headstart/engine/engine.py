@@ -57,6 +57,8 @@ class Engine:
         judge: computes laws and applies the rule; None does so on the host.
         max_batch_size: requests that run at once; more of them wait.
         prefill_chunk: prompt tokens read per step, over all requests.
+        prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
+            that again. On a forward that is width-invariant no text changes by that.
         cache: of the target, with `max_batch_size` slots, to which the drafter is attached already; None makes one.
         reason: why this drafter, or why none.
     """
@@ -74,6 +76,7 @@ class Engine:
         max_batch_size: int = 8,
         prefill_chunk: int = 512,
         eos_token_ids: frozenset[int] = frozenset(),
+        prefix_cache: bool = False,
         cache: Slots | None = None,
         target_name: str = "target",
         reason: str = "",
@@ -91,6 +94,7 @@ class Engine:
         self.cache = target.new_cache(max_batch_size) if cache is None else cache
         if cache is None:
             self.drafter.attach(target, self.cache)
+        self.cache.keeps_texts = prefix_cache
         self.scheduler = Scheduler(
             self.cache,
             prefill_chunk=prefill_chunk,
@@ -288,6 +292,7 @@ class Engine:
             "max_length": self.target.max_length,
             "max_batch_size": len(self.cache.lengths),
             "prefill_chunk": self.scheduler.prefill_chunk,
+            "prefix_cache": self.cache.keeps_texts,
         }
 
     # -- the step loop --------------------------------------------------------------------------------------------

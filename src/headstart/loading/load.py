@@ -134,6 +134,7 @@ class Target:
             pacing=make_pacing(given.pacing, runner, cache, made, k, facts),
             max_batch_size=given.max_batch_size,
             prefill_chunk=given.prefill_chunk,
+            prefix_cache=given.prefix_cache,
             eos_token_ids=self.eos_token_ids,
             cache=cache,
             target_name=self.name,
