@@ -19,7 +19,7 @@ from support.http_server import chat_model
 from typer.testing import CliRunner
 
 from headstart.cli import app
-from headstart.commands.serve import example
+from headstart.commands.serve import drafters_of, example
 from headstart.errors import InvalidOption
 from headstart.serve.api.settings import ServerOptions
 
@@ -153,3 +153,9 @@ def test_options_that_cannot_be() -> None:
     for options in ({"port": 70000}, {"ping_seconds": 0}, {"max_body_bytes": 0}, {"served_model_name": ("",)}):
         with pytest.raises(InvalidOption):
             ServerOptions(**options)  # type: ignore[arg-type]
+
+
+def test_predicted_outputs_are_drafted_first() -> None:
+    assert drafters_of(["auto"]) == ["prediction", "auto"]
+    assert drafters_of(["ngram", "prediction"]) == ["ngram", "prediction"]
+    assert drafters_of(["none"]) == "none"

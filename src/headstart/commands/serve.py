@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
+_ENGINE = EngineOptions(prefix_cache=True)
 
 
 @command
@@ -40,7 +41,7 @@ def serve(
     drafter: list[str] = cli.DRAFTER,
     suffix_store: Path | None = cli.SUFFIX_STORE,
     loading: TargetOptions,
-    options: EngineOptions,
+    options: EngineOptions = _ENGINE,
     server: ServerOptions,
     api_key_file: Path | None = option(
         None, f"Keys that clients must send, one a line. The variable {KEY_VARIABLE} may hold one, too.", panel=_PANEL
@@ -84,8 +85,14 @@ def _load(target: str, drafter: Sequence[str], loading: TargetOptions, options: 
 
     transformers_logging.disable_progress_bar()
     loaded = Target(target, **cli.as_keywords(loading))
-    drafters = drafter[0] if len(drafter) == 1 else list(drafter)
-    return loaded.engine(drafters, **cli.as_keywords(options)), loaded.generation_config
+    return loaded.engine(drafters_of(drafter), **cli.as_keywords(options)), loaded.generation_config
+
+
+def drafters_of(asked: Sequence[str]) -> list[str] | str:
+    """The drafters of a server: what was asked for, behind the predicted outputs of requests."""
+    if list(asked) == ["none"]:
+        return "none"
+    return list(asked) if "prediction" in asked else ["prediction", *asked]
 
 
 class _Run:

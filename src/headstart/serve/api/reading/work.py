@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headstart.engine.prompts import encode_after
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reading.drafting import Shown, drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.prompts import (
     Encode,
     chat_prompt,
     completion_prompts,
-    prediction_tokens,
     prompt_text,
 )
 from headstart.serve.api.reading.sampling import Defaults, checked_tokens, for_choice, sampling_of
@@ -136,7 +136,7 @@ def _work(
     for prompt in prompts:
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
         checked_tokens(sampling, model.vocab_size)
-        tokens = prediction_tokens(model.tokenizer, prompt, predicted) if predicted else ()
+        tokens = encode_after(model.tokenizer, prompt, predicted) if predicted else ()
         drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
             jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag))

@@ -69,4 +69,4 @@ async def _answer(service: Service, request: Request, writer: Writer) -> Respons
         return EventStream(writer, answers, ping_seconds=options.ping_seconds, stall_seconds=options.stall_seconds)
     async with attended(request.receive, answers) as gone:
         found = await outputs(answers, gone, writer.take)
-    return json_reply(writer.whole(found, [answer.queue_seconds for answer in answers]))
+    return json_reply(writer.whole(found))
