@@ -1,4 +1,4 @@
-"""The command line: `headstart demo | generate | serve | simulate | doctor | bench | audit | train`, a file each."""
+"""The command line: `headstart demo | generate | chat | serve | simulate | doctor | bench | audit | train`, a file each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from headstart.commands.audit import audit
 from headstart.commands.bench import bench
+from headstart.commands.chat import chat
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(chat)
 app.command()(serve)
 app.command()(simulate)
 app.command()(doctor)
