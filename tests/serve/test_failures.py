@@ -196,7 +196,7 @@ def test_a_fault_between_steps_leaves_nobody_without_an_answer(
     async def scene(bridge: ThreadBridge) -> None:
         running, waiting = bridge.submit([job([5], **LONG)] * 2)
         await until(lambda: engine.scheduler.requests() != ())
-        monkeypatch.setattr(bridge._stepper, "_expire", lambda now: 1 / 0)
+        monkeypatch.setattr(bridge._stepper, "_hand_on", lambda *_: 1 / 0)
         gate.allow(1)
         for answer in (running, waiting):
             with pytest.raises(EngineFailed):

@@ -103,6 +103,22 @@ def test_cancelling_at_any_moment_frees_the_slot(when: str, load: Load) -> None:
     bridged(engine, scene)
 
 
+def test_each_job_is_drafted_for_as_it_asks(load: Load) -> None:
+    engine = load("llama", "ngram")
+
+    async def scene(bridge: ThreadBridge) -> None:
+        options: list[dict[str, Any]] = [{}, {"enabled": False}, {"max_draft_tokens": 1}, {"sources": ("x",)}]
+        prompt, sampling = (5, 6, 5, 6, 5, 6), hs.Sampling(max_tokens=30, ignore_eos=True)
+        answers = [bridge.submit([Job(prompt, sampling, hs.Drafting(**each))])[0] for each in options]
+        most = [max(len(chunk.step.draft) for chunk in (await read(answer))[0]) for answer in answers[:3]]
+        assert most[0] > 1
+        assert most[1:] == [0, 1]
+        with pytest.raises(InvalidOption, match="'x'"):
+            await answers[3].output()
+
+    bridged(engine, scene)
+
+
 def test_jobs_of_one_call_are_taken_all_or_none(load: Load) -> None:
     engine = load("llama")
 

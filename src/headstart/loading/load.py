@@ -66,6 +66,11 @@ class Target:
     def eos_token_ids(self) -> frozenset[int]:
         return self.checkpoint.eos_token_ids
 
+    @property
+    def generation_config(self) -> Mapping[str, Any]:
+        """How the model's makers would sample; {} where they do not say."""
+        return loading.generation_config(self.checkpoint.source)
+
     @cached_property
     def runner(self) -> ModelRunner:
         """The weights, ready to run; read at first use.

@@ -99,13 +99,13 @@ class ThreadBridge:
         """Raise `Overloaded` if these jobs would make the queue too long. Those that find a free slot do not wait."""
         limits, queued = self.limits, self.queued
         waiting = max(0, queued + len(jobs) - self._engine.cache.free_slots)
-        tokens = self._prompt_tokens - stepper.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
+        tokens = self._prompt_tokens - stepper.runs.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
         tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens
         if waiting <= limits.max_waiting_requests and tokens_fit:
             return
         self._watchers.refused()
         rounds = max(1, queued) / len(self._engine.cache.lengths)
-        seconds = min(max(rounds * stepper.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
+        seconds = min(max(rounds * stepper.runs.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
         raise Overloaded(
             f"{queued} requests wait already", hint=f"come back in {seconds:.0f} seconds", retry_after=seconds
         )
@@ -135,7 +135,7 @@ class ThreadBridge:
 
     @property
     def queued(self) -> int:
-        return 0 if self._stepper is None else self._requests - self._stepper.left_requests
+        return 0 if self._stepper is None else self._requests - self._stepper.runs.left_requests
 
     @property
     def failure(self) -> HeadstartError | None:
