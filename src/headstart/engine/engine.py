@@ -102,6 +102,7 @@ class Engine:
             purpose=Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT,
             # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
             drafts_matter=rule == "exact" and self.drafter.draws,
+            states_matter=bool(self.drafter.taps),
         )
         fixed = FixedPacing(self.drafter.default_budget if num_speculative_tokens is None else num_speculative_tokens)
         self._pacing = GuardedPacing(fixed if pacing is None else pacing)
@@ -375,7 +376,7 @@ class Engine:
         if request.finish_reason is not None:
             self.scheduler.remove(request)
         cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
-        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), outcome.laws)
+        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
 
     # -- around a step --------------------------------------------------------------------------------------------
 
