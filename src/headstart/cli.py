@@ -1,4 +1,4 @@
-"""The command line: `headstart demo | generate | chat | serve | simulate | doctor | bench | audit | train`, a file each."""
+"""The command line: demo, generate, chat, serve, simulate, doctor, bench, audit and train, a file each."""
 
 from __future__ import annotations
 
