@@ -273,16 +273,68 @@ def test_a_text_that_broke_off_with_an_error_is_not_kept(load: Callable[..., Any
 # -- heads ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_head_drafts_after_a_beginning_it_has_not_seen(root: Path, tmp_path: Path) -> None:
-    """It is shown no states of the kept text, so it reads what comes after; guesses may be worse, the text not."""
-    path = eagle_heads.target(root)
-    folder = eagle_heads.write(tmp_path, "eagle3")
-    engine = hs.load(path, str(folder), dtype="float32", pacing="fixed", max_batch_size=1, prefix_cache=True)
+def drafts_of(engine: Engine) -> list[tuple[int, ...]]:
+    """A list that is given the draft of each step that emits something."""
+    found: list[tuple[int, ...]] = []
+    engine.subscribe(lambda step: found.append(step.draft.tokens) if step.tokens else None)
+    return found
+
+
+@pytest.fixture
+def headed(root: Path, tmp_path: Path) -> Callable[..., Engine]:
+    """An engine with an EAGLE head that drafts chains."""
+    path, folder = eagle_heads.target(root), eagle_heads.write(tmp_path, "eagle3")
+
+    def make(**options: Any) -> Engine:
+        options = {"pacing": "fixed", "draft_tree": "none", "prefix_cache": True, **options}
+        return hs.load(path, str(folder), dtype="float32", **options)
+
+    return make
+
+
+TURN = hs.Sampling(max_tokens=10, ignore_eos=True)
+
+
+@pytest.mark.parametrize("tree", ["none", "top-k"])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_a_head_goes_on_with_its_own_rows_in_a_second_turn(tree: str, cut: int, headed: Callable[..., Engine]) -> None:
+    """It drafts just what it would have drafted, had it read the whole text."""
+    warm, cold = headed(draft_tree=tree), headed(draft_tree=tree, prefix_cache=False)
     prompt = list(range(3, 23))
-    sampling = hs.Sampling(max_tokens=10, ignore_eos=True)
-    first, second = (engine.generate(prompt, sampling) for _ in range(2))
+    first = warm.generate(prompt, TURN)
+    turn = [*prompt, *first.tokens[: len(first.tokens) - cut], 4, 9, 4]
+    rows, drafts, expected = read_tokens(warm), drafts_of(warm), drafts_of(cold)
+    second = warm.generate(turn, TURN)
+    assert second.tokens == cold.generate(turn, TURN).tokens
+    assert drafts == expected
+    assert max(map(len, drafts)) > 0
+    # the state of the last token that is kept is shown once more; without a cut the very last token was never read
+    assert rows[0] == len(turn) - second.stats.cached_tokens == 3 + 1 + (cut == 0)
+    warm.drafter.cache.check()
+
+
+def test_choices_share_the_rows_of_a_head(headed: Callable[..., Engine]) -> None:
+    warm, cold = headed(max_batch_size=3), headed(prefix_cache=False)
+    prompt = [3 + 7 * i % 20 for i in range(40)]
+    drafts: dict[int, list[tuple[int, ...]]] = {}
+    warm.subscribe(lambda step: drafts.setdefault(step.request, []).append(step.draft.tokens))
+    expected = drafts_of(cold)
+    outs = warm.generate([prompt] * 3, TURN)
+    assert {out.tokens for out in outs} == {cold.generate(prompt, TURN).tokens}
+    assert [out.stats.cached_tokens for out in outs] == [0, 39, 39]
+    assert list(drafts.values()) == [expected] * 3
+
+
+def test_a_head_drafts_after_a_beginning_it_has_not_seen(headed: Callable[..., Engine]) -> None:
+    """Its rows have gone, those of the target have not: it reads what comes after, and guesses may be worse."""
+    engine = headed(max_batch_size=1)
+    prompt = list(range(3, 23))
+    first = engine.generate(prompt, TURN)
+    slot = engine.drafter.cache.acquire()
+    engine.drafter.cache.release(slot)
+    second = engine.generate(prompt, TURN)
     assert [out.stats.cached_tokens for out in (first, second)] == [0, len(prompt) - 1]
-    assert first.tokens == second.tokens == engine.plain().generate(prompt, sampling).tokens
+    assert first.tokens == second.tokens == engine.plain().generate(prompt, TURN).tokens
     assert second.stats.speculation.error is None
     assert second.stats.drafted > 0, "the head went on drafting"
 

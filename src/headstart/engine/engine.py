@@ -93,6 +93,7 @@ class Engine:
             purpose=Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT,
             # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
             drafts_matter=rule == "exact" and self.drafter.draws,
+            states_matter=bool(self.drafter.taps),
         )
         fixed = FixedPacing(self.drafter.default_budget if num_speculative_tokens is None else num_speculative_tokens)
         self._loop = StepLoop(

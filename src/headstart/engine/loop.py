@@ -130,7 +130,7 @@ class StepLoop:
         if request.finish_reason is not None:
             self._scheduler.remove(request)
         cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
-        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), outcome.laws)
+        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
 
     # -- around a step --------------------------------------------------------------------------------------------
 

@@ -20,15 +20,19 @@ class Scheduler:
         prefill_chunk: prompt tokens read per step, over all requests.
         purpose: whose noise drafts are drawn with.
         drafts_matter: whether a seed's text depends on its drafts here, so that seeded rows must be reproducible.
+        states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
-    def __init__(self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool) -> None:
+    def __init__(
+        self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool, states_matter: bool
+    ) -> None:
         self.prefill_chunk = prefill_chunk
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._cache = cache
         self._purpose = purpose
         self._drafts_matter = drafts_matter
+        self._states_matter = states_matter
 
     def admit(self) -> None:
         """Give free slots to waiting requests, in order of arrival."""
@@ -36,7 +40,8 @@ class Scheduler:
             request = self.waiting.popleft()
             slot = self._cache.acquire(request.tokens if self._shares(request) else (), request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
-            self._cache.rewind(slot, min(self._cache.lengths[slot], len(request.tokens) - 1))
+            held = self._cache.lengths[slot]
+            self._cache.rewind(slot, max(0, min(held - self._states_matter, len(request.tokens) - 1)))
             request.admit(slot, self._cache.lengths[slot])
             self.running.append(request)
 
