@@ -80,7 +80,7 @@ def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | Non
     if pacing is not None:
         return made(pacing=pacing)
     with_cache = made()  # whose slots the measurement uses
-    costs = measure(target, with_cache.cache, drafter.parts, batch=measured_batch(batch))
+    costs = measure(target, with_cache.cache, drafter.parts, batch=measured_batch(batch)).costs
     sources = [Source(p.name, max(p.limit, p.default_budget), tuple(p.sizes)) for p in drafter.parts]
     return made(pacing=AdaptivePacing(sources, costs))
 

@@ -184,7 +184,7 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
 
 def contenders(world: World, alphas: Sequence[NDArray[Any]]) -> dict[str, Pacing]:
     fixed = {f"K={k}": FixedPacing(k) for k in range(1, LIMIT + 1)}
-    ours = AdaptivePacing([Source("simulated", LIMIT)], world.costs())
+    ours = AdaptivePacing([Source("simulated", LIMIT)], world.costs(), clock=lambda: 0.0)
     return {**fixed, "stepwise": StepwisePacing(), "adaptive": ours, "oracle": Oracle(world, alphas)}
 
 

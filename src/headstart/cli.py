@@ -1,4 +1,4 @@
-"""The command line: `headstart demo | generate | simulate | doctor | bench | audit | train`, a file each."""
+"""The command line: `headstart demo | generate | chat | simulate | doctor | bench | audit | train`, a file each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from headstart.commands.audit import audit
 from headstart.commands.bench import bench
+from headstart.commands.chat import chat
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(generate)
+app.command()(chat)
 app.command()(simulate)
 app.command()(doctor)
 app.add_typer(bench, name="bench")

@@ -11,6 +11,7 @@ __all__ = [
     "DamagedStore",
     "DrafterFailed",
     "EndpointFailed",
+    "EngineFailed",
     "HeadstartError",
     "IncompatibleTokenizer",
     "InvalidBatch",
@@ -20,9 +21,11 @@ __all__ = [
     "ModelNotFound",
     "NonFiniteLogits",
     "NotEnoughMemory",
+    "Overloaded",
     "PacingFailed",
     "PickleCheckpoint",
     "RemoteCodeRequired",
+    "ServerStopping",
     "TrainingFailed",
     "UnsupportedModel",
 ]
@@ -123,3 +126,7 @@ class Overloaded(HeadstartError):
 
 class ServerStopping(HeadstartError):
     """A server that is being stopped takes no more requests."""
+
+
+class EngineFailed(HeadstartError, RuntimeError):
+    """A step of the engine raised, which no request should be able to cause; the requests that ran have ended."""

@@ -192,7 +192,7 @@ def check_number(
     """Check that `value` is a finite number with low <= value <= high (and value > above), or raise."""
     kind = Integral if integer else Real  # NumPy's scalars are registered as these
     if isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value):
-        number = float(value)
+        number = int(value) if isinstance(value, Integral) else float(value)  # 2**63 - 1 is no float
         if low <= number <= high and (above is None or number > above):
             return
     wanted = "a whole number" if integer else "a number"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
-from headstart.types import Budget, Sampling
+from headstart.types import Budget, Drafting, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Row:
     """The request's number, by which drafter and pacing keep what they know of it."""
     tokens: tuple[int, ...]
     """All committed tokens; the last one is x0, the pending token."""
+    prompt_tokens: int = field(default=0, kw_only=True)
+    """How many of them are the prompt's."""
     law: LawState
     """The request's sampling processors, for drafters that draw from a law of their own."""
     noise: Noise
@@ -38,6 +40,8 @@ class Row:
     """The committed tokens that the step's forward reads: those that are not in the cache, up to x0 or a part."""
     judged: bool = True
     """Whether the forward reaches x0, so that tokens come of it. False for a chunk of a long prompt."""
+    drafting: Drafting = field(default_factory=Drafting)
+    """What the request says about its drafts; the same in every row of the request."""
     room: int = 0
     """The most draft tokens that could be of use; 0 where the request may not draft."""
     budget: Budget = field(default_factory=Budget)

@@ -373,6 +373,10 @@ class Stats:
     seconds: by part of the steps it took part in.
     seconds_to_first_token: from the request's submission to its first token.
     total_seconds: from the request's submission to its end.
+    queue_seconds: from the request's submission until it had a slot; they are part of both.
+    cached_tokens: tokens of the prompt that the cache held already, so that they were not read again.
+    accepted_by_source: of `accepted`, those of each drafter, by its name.
+    refused_by_source: how often a guess of each drafter's was refused; what hung below it had no chance.
     """
 
     tokens: int
@@ -387,6 +391,10 @@ class Stats:
     seconds_to_first_token: float
     total_seconds: float
     speculation: Speculation
+    queue_seconds: float = 0.0
+    cached_tokens: int = 0
+    accepted_by_source: Mapping[str, int] = field(default_factory=dict)
+    refused_by_source: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tokens_per_forward(self) -> float:

@@ -378,7 +378,7 @@ def test_its_cost_can_be_measured(root: Path, tmp_path: Path) -> None:
     calls = []
     inner = drafter._heads.likeliest
     drafter._heads.likeliest = lambda *a: calls.append(1) or inner(*a)  # type: ignore[method-assign, func-returns-value]
-    costs = measure(target, target.new_cache(4), [drafter], batch=4, seconds=0.01)
+    costs = measure(target, target.new_cache(4), [drafter], batch=4, seconds=0.01).costs
     assert "medusa" in costs.drafts
     assert calls
     assert not drafter._memories

@@ -15,7 +15,7 @@ from support.tiny import ARCHITECTURES
 
 import headstart as hs
 
-DRAFTERS = ("none", "ngram", "suffix", "early-exit", "lookahead", "draft LM", "perturbed target", "list")
+DRAFTERS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "draft LM", "perturbed target", "list")
 EARLY = ("llama", "mistral", "qwen2", "qwen3")
 
 
@@ -38,11 +38,13 @@ def test_batch_1_and_ragged_5(name: str, kind: str, tiny: Callable[..., str], lo
     # chunks of 8 make the longer prompts join in pieces; 3 slots make two requests wait for others to leave
     engine = load(name, drafter(kind, name, tiny), max_batch_size=3, prefill_chunk=8)
     sampling = hs.Sampling(max_tokens=NEW)
-    single = engine.generate(list(prompts()[1]), sampling)
+    # every fourth predicted token is wrong
+    predicted = [hs.Drafting(prediction=[t if i % 4 else 3 for i, t in enumerate(text, 1)]) for text in expected]
+    single = engine.generate(list(prompts()[1]), sampling, predicted[1])
     assert single.tokens == expected[1]
-    batch = engine.generate([list(prompt) for prompt in prompts()], sampling)
+    batch = engine.generate([list(prompt) for prompt in prompts()], sampling, predicted)
     assert tuple(out.tokens for out in batch) == expected
-    if kind == "perturbed target":
+    if kind in ("perturbed target", "prediction"):
         # the identity above would say nothing of verification if no draft had ever been accepted
         assert sum(out.stats.accepted for out in batch) > 0
 

@@ -100,7 +100,8 @@ def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots:
     rounds: dict[int, list[Step]] = defaultdict(list)
     with engine(shop, entry, rule, slots, adaptive=asked[0].setting.adaptive) as made:
         made.subscribe(lambda step: rounds[step.request].append(step))
-        outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked])
+        wishes = [entry.drafting(each.prompt) for each in asked]
+        outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked], wishes)
     assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
     steps = [tuple(step for step in rounds[number] if step.tokens) for number in sorted(rounds)]
     free = rule == "exact" or not made.drafter.draws

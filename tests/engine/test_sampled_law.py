@@ -18,7 +18,7 @@ import headstart as hs
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
 @pytest.mark.parametrize(
-    "kind", ["none", "ngram", "suffix", "early-exit", "lookahead", "other model", "near model", "list"]
+    "kind", ["none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "other model", "near model", "list"]
 )
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0), (1.0, 0.8), (1.3, 0.95)])
 def test_chi_square(
@@ -32,7 +32,8 @@ def test_chi_square(
     samplings = [
         hs.Sampling(max_tokens=TOKENS + 2, temperature=temperature, top_p=top_p, seed=seed) for seed in range(SAMPLES)
     ]
-    outs = engine.generate([PROMPT] * SAMPLES, samplings)
+    predicted = hs.Drafting(prediction=(3, 5, 2, 7, 1) if kind == "prediction" else ())
+    outs = engine.generate([PROMPT] * SAMPLES, samplings, predicted)
     assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint(path, temperature, top_p)) > 1e-3
     if kind not in ("none", "lookahead"):  # which has hardly begun after five tokens
         accepted = sum(out.stats.accepted for out in outs)

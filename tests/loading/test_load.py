@@ -241,7 +241,7 @@ def test_every_error_is_in_the_tree_and_has_a_hint() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
         assert issubclass(kind, HeadstartError)
-        extra = {"differences": ()} if kind is IncompatibleTokenizer else {}
+        extra = {IncompatibleTokenizer: {"differences": ()}, errors.Overloaded: {"retry_after": 1.0}}.get(kind, {})
         error = kind("what", hint="how", **extra)
         assert str(error) == "what\nhint: how"
     with pytest.raises(TypeError):

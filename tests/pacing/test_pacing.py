@@ -36,7 +36,7 @@ class Life:
         self.costs = StepCosts(rows, 0.0, {name: DraftCost(0.0, token, 0.0, 0.1) for name, token in sources.items()})
         self.names = list(sources)
         self.truth = CurrentCosts(self.costs, self.names)
-        self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs)
+        self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs, clock=lambda: 0.0)
         self.positions = [10] * batch
         self.index = 0
         self.spent = self.plain = 0.0

@@ -18,7 +18,7 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import profile
 from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.measuring import measure
+from headstart.pacing.measuring import Measurement, measure
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Draft
 
@@ -34,31 +34,42 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Counted:
     """Measures the same each time, and counts how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, steady: bool = True) -> None:
         self.times = 0
+        self._found = Measurement(COSTS, steady)
 
-    def __call__(self) -> StepCosts:
+    def __call__(self) -> Measurement:
         self.times += 1
-        return COSTS
+        return self._found
 
 
 def test_a_profile_is_measured_once_for_each_set_of_facts(home: Path) -> None:
     measured = Counted()
     for _ in range(2):
-        assert profile.profiled({"pair": 1}, measured, lambda: 0.5) == COSTS
+        assert profile.profiled({"pair": 1}, measured, lambda: {1: 0.5}) == COSTS
     assert measured.times == 1
-    profile.profiled({"pair": 2}, measured, lambda: 0.5)
+    profile.profiled({"pair": 2}, measured, lambda: {1: 0.5})
     assert measured.times == 2
     assert len(list(home.iterdir())) == 2
 
 
 def test_a_profile_of_a_busy_machine_is_replaced(home: Path) -> None:
     measured = Counted()
-    profile.profiled({}, measured, lambda: 0.5)
-    profile.profiled({}, measured, lambda: 5.0)  # busy now: the profile is right
+    profile.profiled({}, measured, lambda: {1: 0.5})
+    profile.profiled({}, measured, lambda: {1: 5.0, 4: 5.0})  # busy now: the profile is right
     assert measured.times == 1
-    profile.profiled({}, measured, lambda: 0.1)
+    profile.profiled({}, measured, lambda: {1: 0.1})
     assert measured.times == 2
+    profile.profiled({}, measured, lambda: {1: 0.5, 3: 0.2})  # one row takes as long as ever, three do not
+    assert measured.times == 3
+
+
+def test_what_is_measured_on_a_busy_machine_is_not_kept(home: Path) -> None:
+    measured = Counted(steady=False)
+    for _ in range(2):
+        assert profile.profiled({}, measured, lambda: {1: 0.5}) == COSTS
+    assert measured.times == 2
+    assert not home.exists() or not list(home.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -69,10 +80,10 @@ def test_a_profile_of_a_busy_machine_is_replaced(home: Path) -> None:
 )  # fmt: skip
 def test_a_damaged_profile_is_measured_again(damage: str, home: Path) -> None:
     measured = Counted()
-    profile.profiled({}, measured, lambda: 0.5)
+    profile.profiled({}, measured, lambda: {1: 0.5})
     (path,) = home.iterdir()
     path.write_bytes(damage.encode("utf-8", "surrogateescape"))
-    assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+    assert profile.profiled({}, measured, lambda: {1: 0.5}) == COSTS
     assert measured.times == 2
     assert profile.read(path) == COSTS, "and mended"
 
@@ -83,7 +94,7 @@ def test_a_profile_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     measured = Counted()
     for _ in range(2):
-        assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+        assert profile.profiled({}, measured, lambda: {1: 0.5}) == COSTS
     assert measured.times == 2
 
     def nobody(self: Path) -> Path:
@@ -91,7 +102,7 @@ def test_a_profile_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "expanduser", nobody)
-    assert profile.profiled({}, measured, lambda: 0.5) == COSTS
+    assert profile.profiled({}, measured, lambda: {1: 0.5}) == COSTS
 
 
 def test_the_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,7 +133,7 @@ def test_measuring_leaves_no_trace() -> None:
     target = ModelRunner(adopt(random_model("llama")), max_length=64)
     cache = target.new_cache(3)
     ngram = NgramDrafter()
-    costs = measure(target, cache, [ngram, Stubborn()], batch=2, seconds=0.01)
+    costs = measure(target, cache, [ngram, Stubborn()], batch=2, seconds=0.01).costs
     assert [n for n, _ in costs.rows][:5] == [1, 2, 4, 8, 16]
     assert 0 <= costs.drafts["ngram"].token < costs.rows[0][1]
     assert costs.drafts["stubborn"].token > 0

@@ -32,7 +32,7 @@ class Life:
         self.acceptance, self.level = acceptance, level
         self.costs = StepCosts(tuple(rows), 0.0, {"tree": DraftCost(0.0, level, 0.0, 0.1)})
         self.costs_now = CurrentCosts(self.costs, ["tree"])
-        self.pacing = AdaptivePacing([Source("tree", SIZES[-1][0], SIZES)], self.costs)
+        self.pacing = AdaptivePacing([Source("tree", SIZES[-1][0], SIZES)], self.costs, clock=lambda: 0.0)
         self.rng = np.random.default_rng(0)
         self.shapes = {nodes: best_tree(acceptance, nodes, depth) for nodes, depth in SIZES}
 

@@ -29,11 +29,12 @@ from headstart.drafters.lookahead import LookaheadDrafter
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.ngram import NgramDrafter
+from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.translated import TranslatedDraft
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.types import Rule, Sampling
+from headstart.types import Drafting, Rule, Sampling
 from support.matrix_laws import EOS, LETTERS, VOCAB, Text
 from support.timeless import CHEAP, timeless
 
@@ -274,13 +275,18 @@ def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
 class Entry:
     """A row. make: builds the drafter; None is plain decoding. nodes: of its drafts. longer: tokens by which its
     sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
-    `share`."""
+    `share`. predicted: its requests bring a prediction."""
 
     name: str
     make: Callable[[Workshop], Drafter] | None
     nodes: int = 3
     longer: int = 0
     share: float = 1.0
+    predicted: bool = False
+
+    def drafting(self, prompt: Text) -> Drafting:
+        """A prediction that is right at times: what follows in the prompt's own manner."""
+        return Drafting(prediction=(*prompt, *prompt[1:], *prompt[2:], *prompt) if self.predicted else ())
 
     def sampling(self, sampling: Sampling, seed: int) -> Sampling:
         more = 0 if sampling.greedy else self.longer
@@ -290,6 +296,7 @@ class Entry:
 ENTRIES = (
     Entry("none", None),
     Entry("n-gram", lambda _: NgramDrafter()),
+    Entry("predicted output", lambda _: PredictionDrafter(), predicted=True),
     Entry("suffix, chain", lambda _: SuffixDrafter()),
     Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore())),
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),

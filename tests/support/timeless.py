@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, may_draft
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
@@ -35,6 +36,6 @@ def timeless(
         sizes = tuple(size for size in part.sizes if size[0] <= limit)
         if part.sizes and not sizes:
             sizes = ((limit, min(limit, part.sizes[0][1])),)
-        sources.append(Source(part.name, limit, sizes))
+        sources.append(Source(part.name, limit, sizes, partial(may_draft, part)))
     costs = {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in drafter.parts}
     return Timeless(sources, StepCosts(tuple(rows), 0.0, costs))

@@ -21,9 +21,10 @@ from headstart.row import Row
 from headstart.rule.laws import Laws
 from headstart.types import Draft, Step
 
-__all__ = ["KINDS", "BuildContext", "Drafter", "NoDrafter", "Observation", "Row", "Weights", "module_of"]
+__all__ = ["KINDS", "BuildContext", "Drafter", "NoDrafter", "Observation", "Row", "Weights", "may_draft", "module_of"]
 
 KINDS = {
+    "prediction": "prediction",
     "ngram": "ngram",
     "suffix": "suffix",
     "early-exit": "early_exit",
@@ -98,6 +99,11 @@ class Drafter(Protocol):
         """The tensors of its weights; some may be the target's."""
         return ()
 
+    def applies(self, row: Row) -> bool:
+        """Whether it could draft for this request at all, by what the request says of itself: the answer is the same
+        for all rows of a request. Where it could not, nobody asks it, and pacing does not count on it."""
+        return True
+
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         """Take the target that it drafts for; called once, before anything else. A drafter may read the keys and
         values of a request's slot, and use what lies beyond its length as scratch between two steps."""
@@ -149,6 +155,12 @@ class BuildContext:
     def given(self, *names: str) -> dict[str, Any]:
         """Of these options, those that the user gave."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def may_draft(drafter: Drafter, row: Row) -> bool:
+    """Whether a drafter is to be asked for a request: the request does not leave it out, and it applies."""
+    sources = row.drafting.sources
+    return (sources is None or drafter.name in sources) and drafter.applies(row)
 
 
 def module_of(kind: str) -> ModuleType:

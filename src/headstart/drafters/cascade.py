@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters import Drafter, Observation, Row, may_draft
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.types import Budget, Draft
@@ -39,6 +39,9 @@ class Cascade(Drafter):
     def parts(self) -> tuple[Drafter, ...]:
         return self.members
 
+    def applies(self, row: Row) -> bool:
+        return any(may_draft(member, row) for member in self.members)
+
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         for member in self.members:
             member.attach(target, cache)
@@ -49,7 +52,7 @@ class Cascade(Drafter):
         weak: dict[int, Draft] = {}  # from members that expect a later one to do better
         for place, member in enumerate(self.members):
             limited = [_limited(row, member) for row in rows if row.request not in good]
-            asked = [row for row in limited if row.budget.nodes > 0]
+            asked = [row for row in limited if row.budget.nodes > 0 and may_draft(member, row)]
             for row, draft in zip(asked, member.propose(asked) if asked else (), strict=True):
                 if len(draft) > 0:
                     gains = row.budget.expected_gain
@@ -66,7 +69,7 @@ class Cascade(Drafter):
             return draft
         passed = []
         for member in self.members:
-            if member.copies and row.budget.max_nodes.get(member.name) == 0:
+            if member.copies and row.budget.max_nodes.get(member.name) == 0 and may_draft(member, row):
                 (copy,) = member.propose([replace(row, budget=Budget(PASSED_OVER))])
                 passed.append(replace(copy, source=member.name))
         return replace(draft, passed_over=tuple(passed)) if passed else draft

@@ -17,7 +17,7 @@ from torch import Tensor
 from headstart.drafters import Drafter, NoDrafter, Observation, Row
 from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
 from headstart.engine.judging import HostJudge, Judge, Outcome
-from headstart.engine.prompts import Prompt, Prompts, encode_chat, is_one, one_for_each
+from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
@@ -27,7 +27,18 @@ from headstart.model.runner import ModelRunner
 from headstart.options import check_choice, check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
-from headstart.types import Chunk, Draft, FinishReason, Output, Rule, Sampling, Seconds, Speculation, Step
+from headstart.types import (
+    Chunk,
+    Draft,
+    Drafting,
+    FinishReason,
+    Output,
+    Rule,
+    Sampling,
+    Seconds,
+    Speculation,
+    Step,
+)
 
 
 class Engine:
@@ -46,6 +57,8 @@ class Engine:
         judge: computes laws and applies the rule; None does so on the host.
         max_batch_size: requests that run at once; more of them wait.
         prefill_chunk: prompt tokens read per step, over all requests.
+        prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
+            that again. On a forward that is width-invariant no text changes by that.
         cache: of the target, with `max_batch_size` slots, to which the drafter is attached already; None makes one.
         reason: why this drafter, or why none.
     """
@@ -63,6 +76,7 @@ class Engine:
         max_batch_size: int = 8,
         prefill_chunk: int = 512,
         eos_token_ids: frozenset[int] = frozenset(),
+        prefix_cache: bool = False,
         cache: Slots | None = None,
         target_name: str = "target",
         reason: str = "",
@@ -80,6 +94,7 @@ class Engine:
         self.cache = target.new_cache(max_batch_size) if cache is None else cache
         if cache is None:
             self.drafter.attach(target, self.cache)
+        self.cache.keeps_texts = prefix_cache
         self.scheduler = Scheduler(
             self.cache,
             prefill_chunk=prefill_chunk,
@@ -125,27 +140,47 @@ class Engine:
         """
         return self._prompts.encode(prompt)
 
+    def encode_after(self, prompt: Prompt, text: str) -> tuple[int, ...]:
+        """The token ids of a text that a model writes after this prompt: for `Drafting.prediction`.
+
+        Raises:
+            InvalidPrompt, ContextExceeded: see `encode`.
+        """
+        return encode_after(self.tokenizer, self.encode(prompt), text)
+
     @overload
-    def generate(self, prompts: Prompt, sampling: Sampling | None = None) -> Output: ...  # type: ignore[overload-overlap]
+    def generate(  # type: ignore[overload-overlap]
+        self, prompts: Prompt, sampling: Sampling | None = None, drafting: Drafting | None = None
+    ) -> Output: ...
 
     @overload
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling | Sequence[Sampling] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        drafting: Drafting | Sequence[Drafting] | None = None,
     ) -> list[Output]: ...
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling: Sampling | Sequence[Sampling] | None = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling: Sampling | Sequence[Sampling] | None = None,
+        drafting: Drafting | Sequence[Drafting] | None = None,
     ) -> Output | list[Output]:
         """Complete one prompt, or a list of prompts as one ragged batch with one Sampling or one for each.
+
+        A prompt is text, token ids, or a conversation (see `chat`). drafting: how it may be drafted for, once or for
+        each.
 
         A request whose logits are not finite ends with finish_reason "error"; the others go on. Everything else
         that is wrong with a prompt raises before anything is generated.
         """
         single = is_one(prompts)
         batch: Sequence[Any] = [prompts] if single else prompts
-        samplings = one_for_each(sampling, len(batch))
+        samplings = one_for_each(sampling, len(batch), Sampling())
+        draftings = one_for_each(drafting, len(batch), Drafting())
         # All are checked before the first is queued: a mistake in one loses nothing
-        requests = [self._request(prompt, each) for prompt, each in zip(batch, samplings, strict=True)]
+        requests = [self._request(*each) for each in zip(batch, samplings, draftings, strict=True)]
         self.scheduler.waiting.extend(requests)
         try:
             while any(request.finish_reason is None for request in requests):
@@ -156,19 +191,27 @@ class Engine:
         outputs = [request.finish() for request in requests]
         return outputs[0] if single else outputs
 
-    def chat(self, messages: Sequence[Mapping[str, str]], sampling: Sampling | None = None) -> Output:
-        """Answer a conversation, sent through the model's chat template.
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        sampling: Sampling | None = None,
+        drafting: Drafting | None = None,
+    ) -> Output:
+        """Answer a conversation, sent through the model's chat template. `stream` takes one, too.
 
         messages: {"role": "user", "content": "..."}, the last one not the assistant's.
 
         Raises:
             InvalidPrompt: a message is malformed, or the model has no chat template.
         """
-        return self.generate(encode_chat(self.tokenizer, messages), sampling)
+        return self.generate(encode_chat(self.tokenizer, messages), sampling, drafting)
 
-    def stream(self, prompt: Prompt, sampling: Sampling | None = None) -> Iterator[Chunk]:
-        """Complete one prompt, yielding each step's text as soon as it is final. Closing the iterator cancels."""
-        return self._drain(self.submit(prompt, sampling))
+    def stream(
+        self, prompt: Prompt, sampling: Sampling | None = None, drafting: Drafting | None = None
+    ) -> Iterator[Chunk]:
+        """Complete one prompt, or answer a conversation, yielding each step's text as soon as it is final. Closing the
+        iterator cancels."""
+        return self._drain(self.submit(prompt, sampling, drafting))
 
     def _drain(self, request: Request) -> Iterator[Chunk]:
         try:
@@ -180,15 +223,35 @@ class Engine:
         finally:
             self.cancel(request)
 
-    def submit(self, prompt: Prompt, sampling: Sampling | None = None) -> Request:
-        """Queue a request; it runs as `step` is called."""
-        request = self._request(prompt, sampling or Sampling())
+    def submit(self, prompt: Prompt, sampling: Sampling | None = None, drafting: Drafting | None = None) -> Request:
+        """Queue a request; it runs as `step` is called.
+
+        Raises:
+            InvalidPrompt, ContextExceeded: see `encode`.
+            InvalidOption: an option does not fit the model, or `drafting` names a source that is not there.
+        """
+        request = self._request(prompt, sampling or Sampling(), drafting or Drafting())
         self.scheduler.waiting.append(request)
         return request
 
-    def _request(self, prompt: Prompt, sampling: Sampling) -> Request:
-        on = bool(self.drafter.parts)
-        return self._prompts.request(prompt, sampling, Speculation(on, self.drafter.name, "" if on else self.reason))
+    def _request(self, prompt: Prompt, sampling: Sampling, drafting: Drafting) -> Request:
+        return self._prompts.request(prompt, sampling, self._speculation(drafting), drafting)
+
+    def _speculation(self, drafting: Drafting) -> Speculation:
+        """How a request with these wishes begins."""
+        known = [part.name for part in self.drafter.parts]
+        unknown = next((name for name in drafting.sources or () if name not in known), None)
+        if unknown is not None:
+            raise InvalidOption(
+                f"sources names {unknown!r}, and nothing here drafts by that name",
+                hint=f"this engine has {', '.join(map(repr, known)) or 'no drafter'}",
+            )
+        name = self.drafter.name
+        if not known:
+            return Speculation(False, name, self.reason)
+        if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
+            return Speculation(False, name, "the request asked for no drafts")
+        return Speculation(True, name)
 
     def cancel(self, request: Request) -> None:
         """End a request where it stands, keeping what it has; nothing happens if it has ended."""
@@ -229,6 +292,7 @@ class Engine:
             "max_length": self.target.max_length,
             "max_batch_size": len(self.cache.lengths),
             "prefill_chunk": self.scheduler.prefill_chunk,
+            "prefix_cache": self.cache.keeps_texts,
         }
 
     # -- the step loop --------------------------------------------------------------------------------------------

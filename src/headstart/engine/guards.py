@@ -32,18 +32,17 @@ class GuardedDrafter:
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         """A draft for each row, empty where the row has no budget or the drafter failed."""
-        asked = [row for row in rows if row.budget.nodes > 0]
-        if not asked:
+        wanting = [row for row in rows if row.budget.nodes > 0]
+        if not wanting:
             return [NO_DRAFT] * len(rows)
         try:
-            proposed = [
-                self._checked(row, draft) for row, draft in zip(asked, self.drafter.propose(asked), strict=True)
-            ]
+            asked = [row for row in wanting if self.drafter.applies(row)]
+            proposed = self.drafter.propose(asked) if asked else ()
+            drafts = {row.request: self._checked(row, draft) for row, draft in zip(asked, proposed, strict=True)}
         except Exception as error:  # whatever it is, the target goes on
-            self._fail([row.request for row in asked], error)
+            self._fail([row.request for row in wanting], error)
             return [NO_DRAFT] * len(rows)
-        drafts = iter(proposed)
-        return [next(drafts) if row.budget.nodes > 0 else NO_DRAFT for row in rows]
+        return [drafts.get(row.request, NO_DRAFT) for row in rows]
 
     def observe(self, observation: Observation) -> None:
         try:

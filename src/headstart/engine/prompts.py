@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headstart.engine.request import Request
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.model.runner import ModelRunner
 from headstart.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.rule.law import LawState
-from headstart.types import Sampling, Speculation
+from headstart.types import Drafting, Sampling, Speculation
 
-Prompt = str | Sequence[int]
-"""Text, or token ids."""
+T = TypeVar("T")
+
+_CONTEXT = 16  # tokens before a text that decide how it is written
+
+Prompt = str | Sequence[int] | Sequence[Message]
+"""Text, token ids, or a conversation, which goes through the model's chat template."""
 
 
 class Prompts:
@@ -28,17 +32,17 @@ class Prompts:
         self._eos = eos_token_ids
         self._numbers = itertools.count()
 
-    def request(self, prompt: Prompt, sampling: Sampling, speculation: Speculation) -> Request:
+    def request(self, prompt: Prompt, sampling: Sampling, speculation: Speculation, drafting: Drafting) -> Request:
         """Raises `InvalidPrompt`, `ContextExceeded` or `InvalidOption`; nothing has happened then."""
         target = self._target
         if sampling.stop and self._tokenizer is None:
             raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        outside = [token for token in sampling.stop_token_ids if token >= target.vocab_size]
-        if outside:
-            raise InvalidOption(
-                f"stop_token_ids names token {outside[0]}",
-                hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}",
-            )
+        for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
+            outside = next((token for token in named if token >= target.vocab_size), None)
+            if outside is not None:
+                raise InvalidOption(
+                    f"{name} names token {outside}", hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}"
+                )
         ids = self.encode(prompt)
         stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
         return Request(
@@ -50,6 +54,7 @@ class Prompts:
             stop_ids=stop_ids,
             limit=target.max_length,
             speculation=speculation,
+            drafting=drafting,
             decode=self._decode,
         )
 
@@ -60,8 +65,10 @@ class Prompts:
                 raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
             # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
             ids = tuple(self._tokenizer(prompt)["input_ids"]) if prompt else ()
+        elif len(prompt) and isinstance(prompt[0], Mapping):
+            ids = encode_chat(self._tokenizer, prompt)  # type: ignore[arg-type]
         else:
-            ids = tuple(int(token) for token in prompt)
+            ids = tuple(int(token) for token in prompt)  # type: ignore[arg-type]
         if not ids:
             raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
         vocab_size, limit = self._target.vocab_size, self._target.max_length
@@ -81,6 +88,27 @@ class Prompts:
         if self._tokenizer is None or not ids:
             return ""
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def encode_after(tokenizer: Any, before: Sequence[int], text: str) -> tuple[int, ...]:
+    """The token ids of a text where it follows these tokens, as a model would write it there: a tokenizer that is given
+    the text alone may put a space or a special token in front of it.
+
+    Raises:
+        InvalidPrompt: there is no tokenizer.
+    """
+    if tokenizer is None:
+        raise InvalidPrompt("this model has no tokenizer", hint="give the text as token ids")
+
+    def ids(of: str) -> list[int]:
+        return list(tokenizer(of, add_special_tokens=False)["input_ids"]) if of else []
+
+    # It cannot merge with tokens that are there already: where it would, a line break stands in for them
+    for context in (tokenizer.decode(list(before[-_CONTEXT:]), skip_special_tokens=False), "\n"):
+        alone, whole = ids(context), ids(context + text)
+        if whole[: len(alone)] == alone:
+            return tuple(whole[len(alone) :])
+    return tuple(ids(text))
 
 
 def has_chat_template(tokenizer: Any) -> bool:
@@ -137,24 +165,25 @@ def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> Prompt
 
 
 def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """One prompt is text or a flat sequence of ids (an empty one included: it is refused as an empty prompt).
+    """One prompt is text, a conversation, or a flat sequence of ids (an empty one is refused as an empty prompt).
 
     Arrays and tensors count as sequences.
     """
     if isinstance(prompts, str) or len(prompts) == 0:
         return True
     first = prompts[0]
-    return not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0
+    return isinstance(first, Mapping) or (not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0)
 
 
-def one_for_each(sampling: Sampling | Sequence[Sampling] | None, count: int) -> Sequence[Sampling]:
-    """A Sampling for each of `count` prompts."""
-    if sampling is None:
-        return [Sampling()] * count
-    if isinstance(sampling, Sampling):
-        return [sampling] * count
-    if len(sampling) != count:
+def one_for_each(given: T | Sequence[T] | None, count: int, default: T) -> Sequence[T]:
+    """One value, such as a `Sampling`, for each of `count` prompts; the default where none is given."""
+    if given is None:
+        return [default] * count
+    if not isinstance(given, Sequence):
+        return [given] * count
+    if len(given) != count:
+        name = type(default).__name__
         raise InvalidOption(
-            f"{len(sampling)} Samplings for {count} prompts", hint="give one Sampling, or one for each prompt"
+            f"{len(given)} {name}s for {count} prompts", hint=f"give one {name}, or one for each prompt"
         )
-    return sampling
+    return given

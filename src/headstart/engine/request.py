@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts
 from headstart.types import (
     Chunk,
+    Drafting,
     FinishReason,
     Output,
     Sampling,
@@ -44,6 +45,7 @@ class Request:
         stop_ids: frozenset[int],
         limit: int,
         speculation: Speculation,
+        drafting: Drafting,
         decode: Callable[[list[int]], str],
     ) -> None:
         self.number = number
@@ -54,6 +56,7 @@ class Request:
         self.stop_ids = stop_ids
         self.limit = limit
         self.speculation = speculation
+        self.drafting = drafting
         self.tokens = list(prompt)
         self.slot: int | None = None
         self.finish_reason: FinishReason | None = None
@@ -63,8 +66,10 @@ class Request:
         self._logprobs: list[TokenLogprob] = []
         self._tally = _Tally()
         self._submitted = time.perf_counter()
+        self._admitted: float | None = None
         self._first: float | None = None
         self._last = self._submitted
+        self._cached = 0
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -76,8 +81,12 @@ class Request:
 
     @property
     def room(self) -> int:
-        """The most draft tokens that could still be of use: one less than may still be emitted."""
-        return min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens)) - 1
+        """The most draft tokens that could still be of use, one less than may still be emitted, and are allowed."""
+        if not self.speculation.on:
+            return 0
+        useful = min(self.sampling.max_tokens - self.generated, self.limit - len(self.tokens)) - 1
+        allowed = self.drafting.max_draft_tokens
+        return max(0, useful if allowed is None else min(useful, allowed))
 
     @property
     def seeded(self) -> bool:
@@ -87,6 +96,11 @@ class Request:
     @property
     def steps(self) -> int:
         return self._tally.steps
+
+    def admit(self, slot: int, cached: int) -> None:
+        """It has a slot from now on, which holds the first `cached` tokens of its prompt already."""
+        self.slot, self._cached = slot, cached
+        self._admitted = time.perf_counter()
 
     def extend(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Append the tokens of a verdict up to the first that ends the request; returns those appended.
@@ -156,6 +170,10 @@ class Request:
             seconds_to_first_token=first - self._submitted,
             total_seconds=self._last - self._submitted,
             speculation=self.speculation,
+            queue_seconds=(self._last if self._admitted is None else self._admitted) - self._submitted,
+            cached_tokens=self._cached,
+            accepted_by_source=dict(tally.accepted_by_source),
+            refused_by_source=dict(tally.refused_by_source),
         )
         return Output(
             text=self.text.text,
@@ -175,6 +193,8 @@ class _Tally:
     def __init__(self) -> None:
         self.steps = self.forwards = self.prefills = self.drafted = self.accepted = 0
         self.positions = PositionCounts()
+        self.accepted_by_source: Counter[str] = Counter()
+        self.refused_by_source: Counter[str] = Counter()
         self.seconds = Seconds()
 
     def add(self, step: Step) -> None:
@@ -186,4 +206,8 @@ class _Tally:
         self.forwards += 1
         self.drafted += len(step.draft)
         self.accepted += step.accepted
-        self.positions.add(max(step.draft.depths, default=0), len(step.path))
+        deepest = max(step.draft.depths, default=0)
+        self.positions.add(deepest, len(step.path))
+        if deepest:
+            self.accepted_by_source[step.draft.source] += step.accepted
+            self.refused_by_source[step.draft.source] += len(step.path) < deepest

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headstart.engine.request import Request
 from headstart.model.cache import Slots
+from headstart.model.prefixes import SHORTEST, common_prefix
 from headstart.row import Row
 from headstart.rule.noise import Purpose
 
@@ -31,12 +32,35 @@ class Scheduler:
 
     def admit(self) -> None:
         """Give free slots to waiting requests, in order of arrival."""
-        while self.waiting and self._cache.free_slots:
+        while self.waiting and self._cache.free_slots and not self._being_read(self.waiting[0]):
             request = self.waiting.popleft()
-            slot = request.slot = self._cache.acquire(request.tokens, request.sampling.cache_salt)
+            slot = self._cache.acquire(request.tokens if self._shares(request) else (), request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
             self._cache.rewind(slot, min(self._cache.lengths[slot], len(request.tokens) - 1))
+            request.admit(slot, self._cache.lengths[slot])
             self.running.append(request)
+
+    def _shares(self, request: Request) -> bool:
+        """Whether a request may begin with what another has read. Not where its text must be reproducible: what a
+        drafter guesses may depend on what it was shown."""
+        return self._cache.keeps_texts and not self._reproducible(request)
+
+    def _reproducible(self, request: Request) -> bool:
+        return self._drafts_matter and request.seeded
+
+    def _being_read(self, request: Request) -> bool:
+        """Whether a running request is reading what this one begins with. Prompts are read one after the other, so this
+        one loses nothing by waiting until it can be copied."""
+        if not self._shares(request):
+            return False
+        salt, wanted = request.sampling.cache_salt, request.prompt[:-1]
+        alike = [other for other in self.running if other.sampling.cache_salt == salt and self._shares(other)]
+        return any(common_prefix(other.prompt[:-1], wanted) >= self._read(other) + SHORTEST for other in alike)
+
+    def _read(self, request: Request) -> int:
+        """Tokens of a running request that are in the cache."""
+        assert request.slot is not None, "a running request has a slot"
+        return self._cache.lengths[request.slot]
 
     def remove(self, request: Request) -> None:
         """Take out an ended request and free its slot."""
@@ -44,7 +68,8 @@ class Scheduler:
             self.waiting.remove(request)
             return
         self.running.remove(request)
-        self._cache.release(request.slot)
+        keeps = self._cache.keeps_texts and request.finish_reason != "error"
+        self._cache.release(request.slot, request.tokens if keeps else (), request.sampling.cache_salt)
         request.slot = None
 
     def rows(self) -> list[tuple[Request, Row]]:
@@ -70,14 +95,16 @@ class Scheduler:
         return Row(
             request=request.number,
             tokens=tuple(request.tokens),
+            prompt_tokens=len(request.prompt),
             law=request.law,
             noise=request.noise,
             purpose=self._purpose,
-            reproducible=self._drafts_matter and request.seeded,
+            reproducible=self._reproducible(request),
             slot=request.slot,
             feed=feed,
             judged=judged,
-            room=max(0, request.room) if judged and request.speculation.on else 0,
+            drafting=request.drafting,
+            room=request.room if judged else 0,
         )
 
     def requests(self) -> Sequence[Request]:

@@ -66,6 +66,11 @@ class Target:
     def eos_token_ids(self) -> frozenset[int]:
         return self.checkpoint.eos_token_ids
 
+    @property
+    def generation_config(self) -> Mapping[str, Any]:
+        """How the model's makers would sample; {} where they do not say."""
+        return loading.generation_config(self.checkpoint.source)
+
     @cached_property
     def runner(self) -> ModelRunner:
         """The weights, ready to run; read at first use.
@@ -82,9 +87,10 @@ class Target:
         Args:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
-                target's own first layers), "lookahead", the directory or hub id of a causal LM or of Medusa or EAGLE
-                heads, a `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless
-                a later one should do better. With the bundled target also "medusa" and "eagle3".
+                target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
+                directory or hub id of a causal LM or of Medusa or EAGLE heads, a `Drafter` of your own, or a list of
+                these: per step, the first that has a draft drafts, unless a later one should do better. With the
+                bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -128,6 +134,7 @@ class Target:
             pacing=make_pacing(given.pacing, runner, cache, made, k, facts),
             max_batch_size=given.max_batch_size,
             prefill_chunk=given.prefill_chunk,
+            prefix_cache=given.prefix_cache,
             eos_token_ids=self.eos_token_ids,
             cache=cache,
             target_name=self.name,

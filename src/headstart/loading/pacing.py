@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, may_draft
 from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
 from headstart.pacing.controller import AdaptivePacing
-from headstart.pacing.measuring import measure, measured_batch, one_row
+from headstart.pacing.measuring import a_few_forwards, measure, measured_batch
 from headstart.pacing.profile import profiled
 from headstart.pacing.source import Source
 
@@ -40,11 +41,13 @@ def make_pacing(
     sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
     if facts is None:
-        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch))
+        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch).costs)
     known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
     if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
         known["sizes"] = sizes  # a level of theirs was timed, not a token
-    costs = profiled(known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: one_row(target, cache))
+    costs = profiled(
+        known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: a_few_forwards(target, cache)
+    )
     return AdaptivePacing(sources, costs)
 
 
@@ -55,7 +58,7 @@ def _source(part: Drafter, k: int | None) -> Source:
     sizes = tuple((nodes, depth) for nodes, depth in part.sizes if nodes <= most)
     if part.sizes and not sizes:  # less than its smallest tree is allowed: that is then its only size
         sizes = ((most, min(most, part.sizes[0][1])),) if most else ()
-    return Source(part.name, most, sizes)
+    return Source(part.name, most, sizes, partial(may_draft, part))
 
 
 def _name(device: Any) -> str:

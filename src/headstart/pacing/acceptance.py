@@ -92,6 +92,8 @@ class SourcePrior:
         self.trees = TreeGains(sizes) if trees else None
         self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
         self._spread: NDArray[Any] = _START
+        self._met = np.zeros(len(RATES))  # the sum of what rounds left believed that the prior has not learnt from
+        self._unlearnt = 0
         self._seen = [0.0] * MAX_DEPTH
         self._expected = [0.0] * MAX_DEPTH
         self._refresh()
@@ -104,9 +106,15 @@ class SourcePrior:
     def learn(self, posterior: NDArray[Any]) -> None:
         """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds."""
         self.rounds += 1
-        rate = max(MEMORY.prior_rate, 1 / (self.rounds + MEMORY.prior_rounds))
-        self._spread = self._spread + rate * (posterior - self._spread)
+        self._met += posterior
+        self._unlearnt += 1
         if self.rounds % MEMORY.prior_rounds == 0 or self.rounds < 2 * MEMORY.prior_rounds:
+            rate = max(MEMORY.prior_rate, 1 / (self.rounds + MEMORY.prior_rounds))
+            self._spread = self._spread + (1 - (1 - rate) ** self._unlearnt) * (
+                self._met / self._unlearnt - self._spread
+            )
+            self._met = np.zeros(len(RATES))
+            self._unlearnt = 0
             self.weights = (1 - MEMORY.even_share) * self._spread + MEMORY.even_share / len(RATES)
             self.promise = min(1.0, 4 * float(self._spread[GOOD_RATE:].sum()))
             self._refresh()

@@ -8,7 +8,8 @@ function of its seed and prompt alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from headstart.pacing import Pacing
 from headstart.pacing.costs import CurrentCosts
@@ -21,7 +22,7 @@ from headstart.types import Budget, Step
 MAX_UNREAD_TOKENS = 8
 """Tokens that a draft may have had to read first, for its time to count as that of a draft."""
 
-FIRST_DECISIONS, MEASURED_DECISIONS = 256, 2
+FIRST_DECISIONS, MEASURED_DECISIONS = 64, 4
 """Costs are learnt from the step after each of the first decisions, then after one of so many: learning takes time."""
 
 
@@ -31,11 +32,14 @@ class AdaptivePacing(Pacing):
     Args:
         sources: in the order in which they are asked.
         costs: of the target's forward and of each source's drafts.
+        clock: seconds, to know what deciding takes.
     """
 
     name = "adaptive"
 
-    def __init__(self, sources: Sequence[Source], costs: StepCosts) -> None:
+    def __init__(
+        self, sources: Sequence[Source], costs: StepCosts, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._sources = tuple(sources)
         names = [source.name for source in self._sources]
         self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
@@ -45,8 +49,11 @@ class AdaptivePacing(Pacing):
         self._steps: list[Step] = []
         self._decisions = 0
         self._measures = False
+        self._clock = clock
+        self._planning = 0.0  # seconds of the last plan
 
     def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+        start = self._clock()
         self._steps.clear()
         budgets: dict[int, Budget] = {}
         shared: list[tuple[Row, RowState]] = []
@@ -69,17 +76,22 @@ class AdaptivePacing(Pacing):
             self._decisions += 1
             self._measures = self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
             self._sampled = frozenset(row.request for row in rows if not row.sampling.greedy)
-        return [budgets[row.request] for row in rows]
+        found = [budgets[row.request] for row in rows]
+        self._planning = self._clock() - start
+        return found
 
     def observe(self, step: Step) -> None:
         state = self._states.get(step.request)
         if state is None:  # it ended before it ran
             return
+        start = self._clock()
         state.learn(step, self._sources)
         if self._measures and step.rows:
             self._steps.append(step)
             if len(self._steps) == step.batch:
                 self._learn_costs(self._steps)
+                if step.batch == 1:
+                    self._shared.costs.observe_thinking(self._planning + self._clock() - start)
 
     def _learn_costs(self, steps: Sequence[Step]) -> None:
         """What the whole step cost, once all of its rows are known."""
@@ -89,7 +101,9 @@ class AdaptivePacing(Pacing):
         seconds = steps[0].seconds
         costs = self._shared.costs
         sampled = sum(step.rows for step in steps if step.request in self._sampled)
-        costs.observe(len(steps), rows, sampled, seconds.verify + seconds.law, seconds.commit)
+        costs.observe(
+            len(steps), rows, sampled, seconds.verify + seconds.law, max(0.0, seconds.commit - self._planning)
+        )
         asked: dict[int, tuple[int, int]] = {}
         unread = 0
         for step in steps:

@@ -44,6 +44,10 @@ class Learning:
     """The same later."""
     refresh_steps: int = 16
     """Observed steps between two tables."""
+    notable_log_change: float = 0.01
+    """A correction of a draft's cost above this counts at once, a smaller one from the next table on."""
+    thinking_share: float = 0.05
+    """How far one decision moves what decisions are known to take."""
 
 
 LEARNING = Learning()
@@ -71,6 +75,9 @@ class CurrentCosts:
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
         self._steps = self._last_plain = self._plain = 0
+        self.thinking = 0.0
+        """Seconds that a decision for one row takes, with what is learnt from its step. Not part of `step`."""
+        self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
         self._tabulate()
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -103,6 +110,22 @@ class CurrentCosts:
         else:
             seconds = self.steps(1, rows + nodes) - self.step(1, rows)
         return seconds
+
+    def drafting(
+        self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, sampled: bool
+    ) -> NDArray[Any]:
+        """[size] seconds that drafts of these sizes add to a step of so many rows, without what must be read first.
+
+        nodes, depths: of the sizes that a source can draft, or of the first few of them; the same at every call.
+        """
+        key = source, rows, sampled
+        known = self._drafting.get(key)
+        if known is None or len(known) < len(nodes):
+            known = self.further(rows, nodes) + self.level(source, sampled) * depths + self.start(source)
+            if sampled:
+                known += self.sampled_row * nodes
+            self._drafting[key] = known
+        return known if len(known) == len(nodes) else known[: len(nodes)]
 
     def start(self, source: int) -> float:
         """Seconds of a draft, whatever its depth."""
@@ -193,8 +216,19 @@ class CurrentCosts:
         error = math.log(seconds / expected) - self._log_level
         for source, part in parts.items():
             share = part / expected
-            self._factors[source] *= math.exp(share * _shape_step(error, self._drafted[source]))
+            change = share * _shape_step(error, self._drafted[source])
+            self._factors[source] *= math.exp(change)
             self._drafted[source] += share
+            if abs(change) > LEARNING.notable_log_change:
+                self._drafting.clear()
+
+    def observe_thinking(self, seconds: float) -> None:
+        """A decision, and learning from its step, took this long."""
+        if self._steps <= LEARNING.first_steps:
+            return
+        seconds *= math.exp(-self._log_level)
+        known = self.thinking or seconds
+        self.thinking = known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
 
     def _between(self, below: int, rows: int) -> float:
         """How far `rows` lies from the measured number `below` to the next, 0 to 1."""
@@ -205,6 +239,7 @@ class CurrentCosts:
 
     def _tabulate(self) -> None:
         """Seconds by number of rows: straight lines between the measured ones, and the last slope beyond."""
+        self._drafting.clear()
         known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._log_shape, strict=True)])
         self._slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
         rows = np.arange(TABLE_ROWS + 1)

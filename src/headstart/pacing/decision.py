@@ -25,6 +25,8 @@ from headstart.pacing.costs import CurrentCosts
 
 MIN_GAIN = 0.02
 """A draft must promise this much more than plain decoding: costs are known no better."""
+IDLE_STEPS = 8
+"""Steps for which "no drafts" stands, about. Where a single row drafts, every step is decided on, which takes time."""
 MIN_TURN_SHARE = 0.05
 """What a source counts as that seldom has its turn, so that it gets a sensible budget for when it does."""
 MIN_LEAD_TOKENS = 0.05
@@ -49,8 +51,6 @@ class DraftOption:
     """[size]"""
     gains: NDArray[Any]
     """[size] accepted tokens that are expected."""
-    chance: float = 0.0
-    """How likely its first guess is accepted."""
     backlog: float = 0.0
     """Seconds to read what it has not seen of the text."""
     catch_up: float = 0.0
@@ -85,8 +85,9 @@ def choose_for_one(
         rate: tokens per second of the last choice; only where to begin.
     """
     base = costs.step(batch, batch + extra, sampled)
-    plain = batch / base
+    plain = batch / (base + costs.thinking / IDLE_STEPS)
     least = plain * (1 + MIN_GAIN)
+    base += costs.thinking
     times = [_seconds(option, costs, batch + extra, sampled) for option in options]
     if len(options) == 1:
         rates = (batch + options[0].gains) / (base + times[0])
@@ -118,10 +119,8 @@ def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool)
     """[size] seconds that the source's drafts add to a step of so many rows."""
     if not len(option.nodes):
         return option.gains
-    seconds = costs.further(rows, option.nodes) + costs.level(option.source, sampled) * option.depths
-    if sampled:
-        seconds += costs.sampled_row * option.nodes
-    return seconds + (costs.start(option.source) + option.catch_up)
+    seconds = costs.drafting(option.source, option.nodes, option.depths, rows, sampled)
+    return seconds + option.catch_up if option.catch_up else seconds
 
 
 def _sizes(options: Sequence[DraftOption], times: Sequence[NDArray[Any]], rate: float) -> list[int]:

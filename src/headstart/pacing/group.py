@@ -113,6 +113,7 @@ class Group:
             SourcePrior(source.sizes, trees=source.drafts_trees and len(source.sizes) > 1) for source in sources
         ]
         self._sources = sources
+        self._names = tuple(source.name for source in sources)
         self._probe = Probe(sources, costs, self.priors)
         self._rate = 0.0
         self._decided: tuple[object, list[Budget]] = (None, [])
@@ -158,12 +159,14 @@ class Group:
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
         self._tried = verdict.place
-        chosen = list(zip(options, choice.nodes, sampled, strict=True))
-        budgets = standing = [self._budget(each, nodes, verdict, batch, drawn) for each, nodes, drawn in chosen]
+        states = [state for _, state in rows]
+        budgets = standing = [
+            self._budget(*each, verdict, batch) for each in zip(states, options, choice.nodes, sampled, strict=True)
+        ]
         if verdict.place is not None:
             budgets = [
-                self._probing(each, nodes, verdict.place) or budget
-                for (each, nodes, _), budget in zip(chosen, standing, strict=True)
+                self._probing(state, mine, nodes, verdict.place) or budget
+                for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
             ]
         self._holds = self._how_long(standing, verdict)
         return budgets, standing
@@ -187,42 +190,52 @@ class Group:
         return choose_for_one(options[0], self.costs, batch=batch, extra=extra, sampled=sampled[0], rate=self._rate)
 
     def _options(self, row: Row, state: RowState) -> list[DraftOption]:
-        found = []
+        found, length = [], len(row.tokens)
         for place, (source, belief) in enumerate(zip(self._sources, state.beliefs, strict=True)):
-            fit = len(source.nodes)
-            if row.room < source.limit:
-                fit = int(source.nodes.searchsorted(row.room, side="right"))
             gains = belief.gains()
             if belief.prior.new:
                 gains = np.minimum(gains / NEW_SOURCE_SHARE, source.depths)
-            unread = max(0, len(row.tokens) - state.read[place] - 2)  # a draft always has a token or two to read
-            charged = min(unread, BACKLOG_TOKENS) + max(0, unread - BACKLOG_TOKENS) / min(row.room + 1, BACKLOG_STEPS)
-            found.append(
-                DraftOption(
-                    place, belief.coverage, source.nodes[:fit], source.depths[:fit], gains[:fit], belief.chance,
-                    self.costs.read(place) * unread, self.costs.read(place) * charged,
-                )
-            )  # fmt: skip
+            nodes, depths = source.nodes, source.depths
+            room = row.room if source.may_draft is None or source.may_draft(row) else 0
+            if room < source.limit:
+                fit = int(nodes.searchsorted(room, side="right"))
+                nodes, depths, gains = nodes[:fit], depths[:fit], gains[:fit]
+            option = DraftOption(place, belief.coverage, nodes, depths, gains)
+            unread = length - state.read[place] - 2  # a draft always has a token or two to read
+            if unread > 0:
+                read = self.costs.read(place)
+                later = max(0, unread - BACKLOG_TOKENS) / min(row.room + 1, BACKLOG_STEPS)
+                option.backlog, option.catch_up = read * unread, read * (min(unread, BACKLOG_TOKENS) + later)
+            found.append(option)
         return found
 
-    def _probing(self, options: Sequence[DraftOption], nodes: Sequence[int], place: int) -> Budget | None:
+    def _probing(
+        self, state: RowState, options: Sequence[DraftOption], nodes: Sequence[int], place: int
+    ) -> Budget | None:
         """The chosen budget with the smallest draft of this source besides; None where it has one, or cannot."""
         if nodes[place] or not len(options[place].nodes):
             return None
         source = self._sources[place]
-        named = {each.name: most for each, most in zip(self._sources, nodes, strict=True)}
+        named = dict(zip(self._names, nodes, strict=True))
         named[source.name] = source.smallest[0]
         most = max(named.values())
-        return Budget(most, probing(most, source.name, options[place].chance), named)
+        return Budget(most, probing(most, source.name, state.beliefs[place].chance), named)
 
     def _budget(
-        self, options: Sequence[DraftOption], nodes: Sequence[int], verdict: Verdict, batch: int, sampled: bool
+        self,
+        state: RowState,
+        options: Sequence[DraftOption],
+        nodes: Sequence[int],
+        sampled: bool,
+        verdict: Verdict,
+        batch: int,
     ) -> Budget:
         most = max(nodes)
-        named = {source.name: each for source, each in zip(self._sources, nodes, strict=True)}
-        chances = [option.chance if len(option.nodes) else 0.0 for option in options]
+        named = dict(zip(self._names, nodes, strict=True))
+        chances = [round(belief.chance, 2) for belief in state.beliefs]
         if most:
-            return Budget(most, drafting(named, chances), named, self._expected_gain(options, nodes, sampled))
+            reason = drafting(self._names, tuple(nodes), tuple(chances))
+            return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
         useful = [chance for place, chance in enumerate(chances) if self._probe.can_pay(place, batch, sampled)]
         step = self.costs.step(batch, batch, batch * sampled)
         cost = min(self.costs.draft(place, 1, batch, sampled) for place in range(len(nodes))) / step

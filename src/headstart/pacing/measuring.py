@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -28,6 +29,8 @@ from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 SECONDS = 1.0
 _ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
 _LAW_ROWS = 1, 16
+_CHECKED_ROWS = 1, 2, 8
+_STEADY = 1.3  # the second quickest run of a forward over the quickest, at most
 _MOST = 40  # rounds
 _TWICE = 2
 _HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
@@ -45,10 +48,23 @@ def measured_batch(slots: int) -> int:
     return 1 if slots == 1 else 2 if slots < _REQUESTS else _REQUESTS
 
 
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was found out."""
+
+    costs: StepCosts
+    steady: bool
+    """Whether repeated forwards took the same time, so that the figures are worth keeping: on a machine that is busy
+    with other work they say what that work left."""
+
+
 def measure(
     target: ModelRunner, cache: Slots, parts: Sequence[Drafter], *, batch: int, seconds: float = SECONDS
-) -> StepCosts:
-    """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots."""
+) -> Measurement:
+    """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots.
+
+    Where forwards do not take the same time twice, all is measured for as long again.
+    """
     bench = _Bench(target.device)
     forwards = _Forwards(target, cache, batch)
     drafts = [_Drafts(part, target, index, forwards) for index, part in enumerate(parts)]
@@ -73,6 +89,8 @@ def measure(
                 bench.add(("rows", n), partial(forwards.run, 1, n))
     try:
         bench.run(seconds)
+        if not bench.steady:
+            bench.run(seconds)
     finally:
         forwards.release()
         for made in drafts:
@@ -83,17 +101,20 @@ def measure(
     rows_alone = found.get(("rows", batch), one)
     request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
     costs = {part.name: _draft_cost(part, found, batch, one) for part in parts}
-    measured = tuple((n, found["rows", n]) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
+    # No forward need take longer than its rows one by one
+    measured = tuple((n, min(found["rows", n], n * one)) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
     law_1, law_16 = (found["law", n] for n in _LAW_ROWS)
     each = max(0.0, law_16 - law_1) / (_LAW_ROWS[1] - _LAW_ROWS[0])
-    return StepCosts(measured, request, costs, sampled=max(0.0, law_1 - each), sampled_row=each)
+    law_0 = max(0.0, law_1 - each)
+    return Measurement(StepCosts(measured, request, costs, sampled=law_0, sampled_row=each), bench.steady)
 
 
-def one_row(target: ModelRunner, cache: Slots) -> float:
-    """Seconds of a forward of one row, quickly."""
+def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
+    """Seconds of a forward by its rows, of a few numbers of rows, quickly: to see whether known figures still hold."""
     forwards = _Forwards(target, cache, 1)
     try:
-        return min(forwards.seconds(1) for _ in range(3))
+        forwards.seconds(1)
+        return {n: forwards.seconds(n) for n in _CHECKED_ROWS}
     finally:
         forwards.release()
 
@@ -168,6 +189,11 @@ class _Bench:
             del self._actions[name], self.times[name]
             return
         self.times[name].append(time.perf_counter() - start)
+
+    @property
+    def steady(self) -> bool:
+        forwards = [sorted(times) for (kind, _), times in self.times.items() if kind == "rows"]
+        return all(times[1] <= _STEADY * times[0] for times in forwards)
 
     @property
     def found(self) -> dict[tuple[str, int | str], float]:

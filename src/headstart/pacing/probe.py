@@ -26,7 +26,8 @@ class Verdict:
     interval_steps: float = 0.0
     """Steps between two probes."""
     due_steps: float = math.inf
-    """Steps until the next one may be paid for; infinite where no source could pay if every guess were right."""
+    """Steps until the next one may be paid for; infinite where no source could pay if every guess were right. A
+    verdict stands until half of them have passed: judging is dear, and what it rests on moves slowly."""
 
 
 class Probe:
@@ -37,40 +38,62 @@ class Probe:
         self._saved_seconds = self._spent_seconds = 0.0
         self._useful: dict[tuple[int, int, bool], bool] = {}
         self._age = 0
+        self._asked: tuple[set[int], int, bool] | None = None
+        self._verdict = Verdict(None)
+        self._passed_steps = 0  # since the verdict
 
     def decide(
         self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
     ) -> Verdict:
         """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
-        idle = {place for mine in choice.nodes for place, nodes in enumerate(mine) if nodes == 0}
+        drafts = [each for row in zip(options, choice.nodes, strict=True) for each in zip(*row, strict=True)]
+        idle = {option.source for option, nodes in drafts if nodes == 0 and len(option.nodes)}
         if not idle:
             return Verdict(None)
+        self._passed_steps += passed_steps
+        last, asked = self._verdict, (idle, batch, sampled)
+        if asked == self._asked and self._passed_steps < min(last.due_steps / 2, RECHECK_STEPS / 4):
+            return Verdict(None, last.interval_steps, last.due_steps - self._passed_steps)
+        self._asked = asked
+        self._verdict = self._judge(idle, options, choice, batch, sampled)
+        self._passed_steps = 0
+        return self._verdict
+
+    def _judge(
+        self,
+        idle: set[int],
+        options: Sequence[Sequence[DraftOption]],
+        choice: Choice,
+        batch: int,
+        sampled: bool,
+    ) -> Verdict:
         losses = {p: self._loss(p, options, choice, batch, sampled) for p in idle if self.can_pay(p, batch, sampled)}
         if not losses:
             return Verdict(None)
         place = min(losses, key=lambda each: losses[each])
         share = MIN_TIME_SHARE + (MAX_TIME_SHARE - MIN_TIME_SHARE) * self._priors[place].promise
         allowance = self._costs.step(batch, batch, batch * sampled) * share
-        self._saved_seconds += allowance * passed_steps
+        self._saved_seconds += allowance * self._passed_steps
         interval = losses[place] / allowance
         if self._saved_seconds < losses[place]:
             return Verdict(None, interval, (losses[place] - self._saved_seconds) / allowance)
         self._saved_seconds -= losses[place]
         self._spent_seconds = losses[place]
-        return Verdict(place, interval)
+        return Verdict(place, interval, interval)
 
     def refund(self, seconds: float) -> None:
         """Of the last trial's price, so many seconds were not lost, because its guesses were accepted."""
         given = min(seconds, self._spent_seconds)
         self._saved_seconds += given
         self._spent_seconds -= given
+        self._asked = None
 
     def _loss(
         self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool
     ) -> float:
         """Seconds that trying its smallest draft costs at most: draft, rows, and the drafts that it displaces."""
         costs = self._costs
-        tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0]
+        tried = [row for row, mine in enumerate(choice.nodes) if mine[place] == 0 and len(options[row][place].nodes)]
         nodes = batch + sum(sum(mine) for mine in choice.nodes)
         least, depth = self._sources[place].smallest
         more = least * len(tried)

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from headstart.files import cache_directory, cache_file, replacing
 from headstart.machine import cpu_name
+from headstart.pacing.measuring import Measurement
 from headstart.theory.costs import StepCosts
 
 _VERSION = 2
@@ -31,22 +32,28 @@ def directory() -> Path:
     return cache_directory("profiles")
 
 
-def profiled(facts: Mapping[str, Any], measure: Callable[[], StepCosts], check: Callable[[], float]) -> StepCosts:
+def profiled(
+    facts: Mapping[str, Any], measure: Callable[[], Measurement], check: Callable[[], Mapping[int, float]]
+) -> StepCosts:
     """The costs of what `facts` describe: from the file, or measured now and written to it.
 
-    check: seconds of a forward of one row now. Other work on a machine only ever adds time: a profile that is much
-    slower was taken on a busy machine, and is replaced; one that is faster is right, and the machine busy now.
+    Other work on a machine only ever adds time. So a profile in which any forward is much slower than now was taken on
+    a busy machine, and is replaced; one that is faster is right, and the machine busy now. What is measured while
+    forwards take now this long and now that long is used, and not kept.
+
+    check: seconds of a few forwards now, by their rows.
     """
     facts = {"version": _VERSION, **machine(), **facts}
     with suppress(OSError, RuntimeError):  # there may be no home at all
         path = cache_file("profiles", facts)
         found = read(path)
-        if found is not None and check() * _SLOWER > found.rows[0][1]:
+        if found is not None and all(found.forward(n) < _SLOWER * seconds for n, seconds in check().items()):
             return found
-        costs = measure()
-        write(path, facts, costs)
-        return costs
-    return measure()
+        measured = measure()
+        if measured.steady:
+            write(path, facts, measured.costs)
+        return measured.costs
+    return measure().costs
 
 
 def machine() -> dict[str, Any]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 MEASURING = "K=0: measuring plain decoding, because steps take other times than this machine's profile says"
 
 
-def drafting(caps: Mapping[str, int], chances: Sequence[float]) -> str:
-    """chances: by source, of a guess that follows nothing but true text."""
-    nodes = max(caps.values())
-    if len(caps) == 1:
-        return f"K={nodes}: guesses are accepted at {chances[0]:.2f}"
+@lru_cache(maxsize=512)  # it is asked for in every step, and seldom changes
+def drafting(names: tuple[str, ...], nodes: tuple[int, ...], chances: tuple[float, ...]) -> str:
+    """nodes, chances: by source; the chance is that of a guess that follows nothing but true text."""
+    most = max(nodes)
+    if len(names) == 1:
+        return f"K={most}: guesses are accepted at {chances[0]:.2f}"
     parts = [
-        f"{name} {cap} (accepted at {chance:.2f})" if cap else f"{name} off (accepted at {chance:.2f})"
-        for (name, cap), chance in zip(caps.items(), chances, strict=True)
+        f"{name} {each or 'off'} (accepted at {chance:.2f})"
+        for name, each, chance in zip(names, nodes, chances, strict=True)
     ]
-    return f"K={nodes}: {', '.join(parts)}"
+    return f"K={most}: {', '.join(parts)}"
 
 
 def probing(nodes: int, name: str, chance: float) -> str:

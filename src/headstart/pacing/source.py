@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from headstart.pacing.acceptance import MAX_DEPTH
+from headstart.row import Row
 
 
 class Source:
@@ -17,15 +18,23 @@ class Source:
         limit: the most nodes that it may be asked for.
         sizes: (nodes, depth) of the trees that it can draft, fewest nodes first; empty for chains, which have any
             length.
+        may_draft: whether it is to be asked for a request; None is always.
 
     Raises:
         ValueError: a limit below 1.
     """
 
-    def __init__(self, name: str, limit: int, sizes: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        sizes: Sequence[tuple[int, int]] = (),
+        may_draft: Callable[[Row], bool] | None = None,
+    ) -> None:
         if limit < 1:
             raise ValueError("a source that may draft nothing is none")
         self.name = name
+        self.may_draft = may_draft
         self.drafts_trees = bool(sizes)
         self.sizes = tuple(sizes) or tuple((k, k) for k in range(1, min(limit, MAX_DEPTH) + 1))
         self.nodes, self.depths = (np.array(column) for column in zip(*self.sizes, strict=True))

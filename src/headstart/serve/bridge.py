@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headstart.errors import HeadstartError
 from headstart.types import Chunk, Drafting, Output, Sampling
 
 
@@ -47,16 +48,26 @@ class Answer(Protocol):
         """The chunks that have come since the last ones, until the request has ended.
 
         Raises:
-            HeadstartError: the engine itself failed.
+            InvalidOption, InvalidPrompt: the engine refused the job; nothing has come before.
+            EngineFailed: the engine itself failed.
         """
         ...
 
     async def output(self) -> Output:
-        """The whole result, once the request has ended. A request that ended with an error says so in it."""
+        """The whole result, once the request has ended. A request that ended with an error says so in it.
+
+        Raises:
+            HeadstartError: as iterating does.
+        """
         ...
 
     def cancel(self) -> None:
         """End the request at once, also where it still waits or its prompt is being read. Its slot becomes free."""
+        ...
+
+    @property
+    def queue_seconds(self) -> float:
+        """From the submission until the request had a slot; 0 while it waits."""
         ...
 
 
@@ -77,6 +88,7 @@ class Bridge(Protocol):
         Raises:
             Overloaded: the queue is full; it says after how many seconds to come back.
             ServerStopping: no more jobs are taken.
+            EngineFailed: see `failure`.
         """
         ...
 
@@ -100,4 +112,9 @@ class Bridge(Protocol):
     @property
     def queued(self) -> int:
         """Jobs that wait."""
+        ...
+
+    @property
+    def failure(self) -> HeadstartError | None:
+        """Why the engine runs no more, where it has failed for good; a health check must say so."""
         ...

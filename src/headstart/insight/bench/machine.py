@@ -80,7 +80,7 @@ def measure_costs(engine: Engine, *, seconds: float = 1.0) -> StepCosts:
     """Seconds of target forwards by rows, and of each source's draft, for one request. The engine must be idle."""
     from headstart.pacing.measuring import measure
 
-    return measure(engine.target, engine.cache, engine.drafter.parts, batch=1, seconds=seconds)
+    return measure(engine.target, engine.cache, engine.drafter.parts, batch=1, seconds=seconds).costs
 
 
 def least(first: StepCosts, second: StepCosts) -> StepCosts:

@@ -174,7 +174,7 @@ class _Examiner:
         plain, question = self._plain, self._question
         seconds = min(_COSTS, question.seconds / 10)
         batch = measured_batch(len(plain.cache.lengths))
-        costs = measure(plain.target, plain.cache, (), batch=batch, seconds=seconds)
+        costs = measure(plain.target, plain.cache, (), batch=batch, seconds=seconds).costs
         token = seconds_of_token(plain, self._items[0], question.sampling)
         share = self._left / self._passes / (len(self._question.given) + _LISTS + 3)
         tokens = affordable(share, token, question.sampling.max_tokens)

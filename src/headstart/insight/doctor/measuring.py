@@ -105,7 +105,7 @@ def measure_candidate(
     drafter = engine.drafter
     share, most = _COSTS
     batch = measured_batch(len(engine.cache.lengths))
-    costs = measure(engine.target, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds))
+    costs = measure(engine.target, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds)).costs
     warm_up(engine, items[0], sampling)
     wanted = _settings(drafter, budget)
     settings: list[Setting] = []

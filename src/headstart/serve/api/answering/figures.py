@@ -1,0 +1,169 @@
+"""The figures of an answer: `usage` (OpenAI), `metrics.speculative_decoding` (vLLM), `timings` (llama.cpp), and ours.
+
+Every number is finite: a ratio without a denominator is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headstart.serve.api.answering.counts import Counts
+from headstart.serve.api.names import public_name
+from headstart.serve.api.reading.drafting import Shown
+from headstart.types import Output, Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished choice."""
+
+    output: Output
+    counts: Counts
+    queue_seconds: float = 0.0
+    """That it waited for a slot."""
+
+
+def usage(prompt_tokens: int, completion_tokens: int, cached: int, predicted: Counts | None) -> dict[str, Any]:
+    """OpenAI's `usage`.
+
+    predicted: the counts of the prediction's tokens, if the request had one. `completion_tokens` are those written.
+    """
+    found: dict[str, Any] = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    if predicted is not None:
+        found["completion_tokens_details"] = {
+            "accepted_prediction_tokens": predicted.predicted_accepted,
+            "rejected_prediction_tokens": predicted.predicted_rejected,
+        }
+    return found
+
+
+def usage_of(done: Sequence[Done], choices: int, shown: Shown) -> dict[str, Any]:
+    """The usage of a whole answer. choices: of each prompt, which is counted once."""
+    firsts = [each.output.stats for each in done[::choices]]
+    predicted = total([each.counts for each in done]) if shown.predicted else None
+    return usage(
+        sum(stats.prompt_tokens for stats in firsts),
+        sum(each.output.stats.tokens for each in done),
+        sum(cached_tokens(stats) for stats in firsts),
+        predicted,
+    )
+
+
+def cached_tokens(stats: Stats) -> int:
+    """Tokens of the prompt that were not read, because a slot held them."""
+    del stats
+    return 0
+
+
+def total(counts: Sequence[Counts]) -> Counts:
+    """The counts of several choices together."""
+    sum_ = Counts()
+    for each in counts:
+        sum_.tokens += each.tokens
+        sum_.accepted += each.accepted
+        sum_.drafted += each.drafted
+        sum_.sources += each.sources
+        sum_.predicted_accepted += each.predicted_accepted
+        sum_.predicted_rejected += each.predicted_rejected
+    return sum_
+
+
+def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
+    """`metrics` of one choice or of several together."""
+    stats = [each.output.stats for each in done]
+    counts = total([each.counts for each in done])
+    tokens = sum(each.tokens for each in stats)
+    first = min(each.seconds_to_first_token for each in stats)
+    whole = max(each.total_seconds for each in stats)
+    return {
+        "time_to_first_token_ms": _ms(first),
+        "generation_time_ms": _ms(whole - first),
+        "queue_time_ms": _ms(max(each.queue_seconds for each in done)),
+        "mean_itl_ms": _ms(_ratio(whole - first, max(each.tokens for each in stats) - 1)),
+        "tokens_per_second": round(_ratio(tokens, whole), 3),
+        "speculative_decoding": _speculative_decoding(counts, shown),
+        "headstart": _ours(done, counts),
+    }
+
+
+def timings(done: Sequence[Done]) -> dict[str, Any]:
+    """llama.cpp's `timings`. `draft_n` counts drafted tokens that were judged: not those behind a refused one."""
+    stats = [each.output.stats for each in done]
+    cached = sum(cached_tokens(each) for each in stats)
+    prompt = sum(each.prompt_tokens for each in stats) - cached
+    predicted = sum(each.tokens for each in stats)
+    reading = 1000 * min(each.seconds_to_first_token for each in stats)
+    writing = 1000 * max(each.total_seconds for each in stats) - reading
+    return {
+        "cache_n": cached,
+        "prompt_n": prompt,
+        "prompt_ms": round(reading, 3),
+        "prompt_per_token_ms": round(_ratio(reading, prompt), 3),
+        "prompt_per_second": round(_ratio(1000 * prompt, reading), 3),
+        "predicted_n": predicted,
+        "predicted_ms": round(writing, 3),
+        "predicted_per_token_ms": round(_ratio(writing, predicted), 3),
+        "predicted_per_second": round(_ratio(1000 * predicted, writing), 3),
+        "draft_n": sum(sum(each.drafted_per_position) for each in stats),
+        "draft_n_accepted": sum(sum(each.accepted_per_position) for each in stats),
+    }
+
+
+def _speculative_decoding(counts: Counts, shown: Shown) -> dict[str, Any]:
+    steps, accepted, drafted = len(counts.accepted), sum(counts.accepted), sum(counts.drafted)
+    found: dict[str, Any] = {
+        "mean_acceptance_length": round(1 + _ratio(accepted, steps), 4),
+        "draft_acceptance_rate": round(_ratio(accepted, drafted), 4),
+        "acceptance_histogram": counts.histogram,
+        "num_spec_steps": steps,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": max(counts.drafted, default=0),
+    }
+    if shown.metrics == "detailed":
+        found |= {"per_step_accepted": counts.accepted, "per_step_drafted": counts.drafted}
+    return found
+
+
+def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
+    stats = [each.output.stats for each in done]
+    forwards = sum(each.target_forwards for each in stats)
+    tested, kept = (_by_position([getattr(each, name) for each in stats]) for name in (
+        "drafted_per_position", "accepted_per_position",
+    ))  # fmt: skip
+    speculation = stats[0].speculation
+    seconds = asdict(sum((each.seconds for each in stats[1:]), stats[0].seconds))
+    return {
+        "tokens_per_forward": round(_ratio(sum(each.tokens for each in stats), forwards), 4),
+        "target_forwards": forwards,
+        "prefill_forwards": sum(each.prefill_forwards for each in stats),
+        "tested_per_position": tested,
+        "accepted_per_position": kept,
+        "conditional_acceptance": [round(_ratio(a, t), 4) for a, t in zip(kept, tested, strict=True)],
+        "seconds": {part: round(value, 6) for part, value in seconds.items()},
+        "drafter": public_name(speculation.drafter),
+        "sources": dict(counts.sources),
+        "speculating": speculation.on,
+        "off_reason": None if speculation.on else speculation.reason,
+        "last_budget": speculation.reason if speculation.on else None,
+        "finish_reason": done[0].output.finish_reason if len(done) == 1 else None,
+    }
+
+
+def _by_position(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(row[i] for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+
+
+def _ratio(number: float, by: float) -> float:
+    return number / by if by > 0 else 0.0
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * max(seconds, 0.0), 3)

@@ -1,0 +1,182 @@
+"""An answer, whole or as the events of a stream, in the order that official clients expect.
+
+The events of a stream: an opening one for each choice; pieces; for each choice one with its `finish_reason`; with
+`include_usage` one more without choices. `metrics`, `timings` and `headstart` stand on the last of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from headstart.serve.api.answering.counts import Counts
+from headstart.serve.api.answering.figures import Done, metrics, timings, total, usage, usage_of
+from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
+from headstart.serve.api.answering.spelling import Spelling
+from headstart.serve.api.answering.trace import step_as_json
+from headstart.serve.api.reading.sampling import used
+from headstart.serve.api.reading.work import Work
+from headstart.types import Chunk, FinishReason, Output
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every object of an answer says of it."""
+
+    id: str
+    created: int
+    """Seconds since 1970."""
+    model: str
+
+
+class Writer(ABC):
+    """Writes the answer of one piece of work. Its subclasses differ in the form of choices.
+
+    spelling: what tokens are called in log-probabilities.
+    """
+
+    whole_object: ClassVar[str]
+    event_object: ClassVar[str]
+
+    def __init__(self, work: Work, head: Head, spelling: Spelling) -> None:
+        self.work, self.form, self.spelling = work, work.form, spelling
+        self._head = {"id": head.id, "created": head.created, "model": head.model}
+        self._counts = [Counts() for _ in work.jobs]
+        self._gathering = [Gathering(work.form.interval) for _ in work.jobs]
+        self._written = [0] * len(work.jobs)
+        self._done: dict[int, Done] = {}
+
+    # -- what chat and completions differ in ----------------------------------------------------------------------
+
+    @abstractmethod
+    def _opening(self, echo: str, /) -> dict[str, Any] | None:
+        """The choice of an event before any text. echo: what the text begins with."""
+
+    @abstractmethod
+    def _part(self, piece: Piece, offset: int, /) -> dict[str, Any]:
+        """The choice of an event with text, without `index` and `finish_reason`. offset: characters before it."""
+
+    @abstractmethod
+    def _whole(self, output: Output, echo: str, /) -> dict[str, Any]:
+        """The choice of a whole answer, echo included, without `index` and `finish_reason`."""
+
+    # -- a whole answer -------------------------------------------------------------------------------------------
+
+    def take(self, choice: int, chunks: Sequence[Chunk]) -> None:
+        """Count chunks that are not shown."""
+        self._counts[choice].add(chunks)
+
+    def whole(self, outputs: Sequence[Output], queued: Sequence[float]) -> dict[str, Any]:
+        """The answer without a stream. queued: seconds that each choice waited for a slot."""
+        done = [Done(*each) for each in zip(outputs, self._counts, queued, strict=True)]
+        choices = [
+            {"index": i, **self._whole(each.output, self._echo(i)), **self._end(each)} for i, each in enumerate(done)
+        ]
+        if self.form.token_ids:
+            for choice, each in zip(choices, done, strict=True):
+                choice["token_ids"] = list(each.output.tokens)
+                choice["prompt_token_ids"] = list(each.output.prompt_tokens)
+        found = self._object(self.whole_object, choices)
+        if self.form.token_ids and len({each.output.prompt_tokens for each in done}) == 1:
+            found["prompt_token_ids"] = list(outputs[0].prompt_tokens)
+        return found | {"usage": usage_of(done, self.form.choices, self.form.shown)} | self._figures(done)
+
+    # -- a stream -------------------------------------------------------------------------------------------------
+
+    def open(self) -> list[dict[str, Any]]:
+        """The events before any text."""
+        events = []
+        for i in range(len(self.work.jobs)):
+            opening = self._opening(self._echo(i))
+            if opening is not None:
+                if self.form.token_ids:
+                    opening["prompt_token_ids"] = list(self.work.jobs[i].prompt)
+                events.append(self._event(i, opening, None))
+        return events
+
+    def feed(self, choice: int, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
+        """The events of chunks of one choice."""
+        self._counts[choice].add(chunks)
+        piece = piece_of(chunks, trace=self.form.shown.trace)
+        pieces = token_by_token(piece) if self.form.smooth else [piece]
+        return self._parts(choice, self._gathering[choice].add(pieces))
+
+    def finish(self, choice: int, output: Output, queued: float) -> list[dict[str, Any]]:
+        """The events with which a choice ends, and with the last of them the answer. queued: see `whole`."""
+        events = self._parts(choice, self._gathering[choice].rest())
+        done = Done(output, self._counts[choice], queued)
+        self._done[choice] = done
+        events.append(self._event(choice, self._part(Piece(), 0), done))
+        if len(self._done) == len(self.work.jobs):
+            everything = [self._done[i] for i in range(len(self.work.jobs))]
+            if self.form.usage:
+                count = usage_of(everything, self.form.choices, self.form.shown)
+                events.append(self._object(self.event_object, []) | {"usage": count})
+            events[-1] |= self._figures(everything)
+        return events
+
+    def _parts(self, choice: int, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+        events = []
+        for piece in pieces:
+            told = self.form.logprobs or self.form.token_ids or piece.steps
+            if not (piece.text or (piece.tokens and told)):
+                continue
+            part = self._part(piece, self._written[choice])
+            self._written[choice] += len(piece.text)
+            if self.form.token_ids:
+                part["token_ids"] = list(piece.tokens)
+            event = self._event(choice, part, None)
+            if piece.steps:
+                event["headstart"] = {"steps": [step_as_json(step) for step in piece.steps]}
+            events.append(event)
+        return events
+
+    def _event(self, choice: int, part: dict[str, Any], done: Done | None) -> dict[str, Any]:
+        end = {"finish_reason": None} if done is None else self._end(done)
+        event = self._object(self.event_object, [{"index": choice, **part, **end}])
+        if self.form.usage_always:
+            event["usage"] = self._usage_so_far()
+        elif self.form.usage:
+            event["usage"] = None
+        return event
+
+    def _usage_so_far(self) -> dict[str, Any]:
+        return usage(
+            sum(len(job.prompt) for job in self.work.jobs[:: self.form.choices]),
+            sum(counts.tokens for counts in self._counts),
+            0,
+            total(self._counts) if self.form.shown.predicted else None,
+        )
+
+    # -- both -----------------------------------------------------------------------------------------------------
+
+    def _echo(self, choice: int) -> str:
+        return self.form.echo[choice] if self.form.echo else ""
+
+    def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {**self._head, "object": kind, "choices": choices}
+
+    def _end(self, done: Done) -> dict[str, Any]:
+        end: dict[str, Any] = {"finish_reason": _finish_reason(done.output.finish_reason)}
+        if len(self.work.jobs) > 1 and self.form.shown.metrics != "none":
+            end["metrics"] = metrics([done], self.form.shown)
+        return end
+
+    def _figures(self, done: Sequence[Done]) -> dict[str, Any]:
+        """`metrics`, `timings`, what was used, and `warnings`."""
+        found: dict[str, Any] = {}
+        if self.form.shown.metrics != "none":
+            found = {"metrics": metrics(done, self.form.shown), "timings": timings(done)}
+        seeds = [each.output.seed for each in done]
+        found["headstart"] = {"sampling": used(self.work.sampling) | {"seed": seeds[0]}, "seeds": seeds}
+        if self.work.warnings:
+            found["warnings"] = list(self.work.warnings)
+        return found
+
+
+def _finish_reason(reason: FinishReason) -> str:
+    """OpenAI's word. A text that was cut by a deadline or the server's end ended before its own end, as "length" says;
+    `metrics.headstart.finish_reason` tells which."""
+    return "stop" if reason == "stop" else "length"

@@ -1,0 +1,142 @@
+"""The application: layers that guard, then the paths.
+
+From outside: a number and a line of log for every request, errors as answers (`Reporting`); CORS, if asked for; host,
+key and content type (`Gate`); a body of bounded size and time (`BoundedBody`). All are plain ASGI, so that a client's
+disconnect reaches whoever waits for its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+from headstart.errors import HeadstartError
+from headstart.serve.api.body import BoundedBody
+from headstart.serve.api.errors import METHOD, NOT_FOUND, Failure, failure_of
+from headstart.serve.api.reporting import Reporting
+from headstart.serve.api.routes.generation import generation
+from headstart.serve.api.routes.replies import json_reply
+from headstart.serve.api.routes.status import status
+from headstart.serve.api.routes.tokens import tokens
+from headstart.serve.api.running import ClientGone
+from headstart.serve.api.schemas.chat import ChatRequest
+from headstart.serve.api.schemas.completions import CompletionRequest
+from headstart.serve.api.schemas.strict import Strict
+from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.security import ASGI, Gate
+from headstart.serve.api.service import Service, Source
+from headstart.serve.api.settings import ServerOptions
+
+_SCHEMAS: tuple[type[Strict], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
+
+
+def create_app(
+    source: Source,
+    options: ServerOptions | None = None,
+    *,
+    grace_seconds: float = 30.0,
+    on_failure: Callable[[BaseException], None] | None = None,
+) -> ASGI:
+    """The server as an ASGI application.
+
+    source: what is served, or how to load it.
+    grace_seconds: that running requests have to end when the server is stopped.
+    on_failure: is called when the model could not be loaded.
+
+    Raises:
+        InvalidOption: others could reach it without a key.
+    """
+    options = options or ServerOptions()
+    options.check_safe()
+    service = Service(options)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(_begin(service, source, on_failure))
+        if not callable(source):
+            await loading
+        try:
+            yield
+        finally:
+            await loading
+            await service.end(grace_seconds)
+
+    api = FastAPI(
+        title="headstart",
+        version=version("headstart"),
+        lifespan=lifespan,
+        docs_url=None,  # its pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    for router in (generation(service), tokens(service), status(service)):
+        api.include_router(router)
+    api.add_exception_handler(HeadstartError, _on_error)
+    api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(ClientGone, _on_gone)
+    api.add_exception_handler(Exception, _on_error)
+    _describe(api)
+    return _guarded(api, options)
+
+
+async def _begin(service: Service, source: Source, on_failure: Callable[[BaseException], None] | None) -> None:
+    await service.begin(source)
+    if service.failure is not None and on_failure is not None:
+        on_failure(service.failure)
+
+
+def _guarded(api: ASGI, options: ServerOptions) -> ASGI:
+    inner: Any = Gate(BoundedBody(api, options), options)
+    if options.cors_origins:
+        inner = CORSMiddleware(
+            inner,
+            allow_origins=list(options.cors_origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    return Reporting(inner)
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    return _reply(failure_of(error))
+
+
+async def _on_gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; the log does
+
+
+async def _on_http(_request: Request, error: Exception) -> Response:
+    code = error.status_code if isinstance(error, HTTPException) else 500
+    return _reply({404: NOT_FOUND, 405: METHOD}.get(code) or failure_of(error))
+
+
+def _reply(failure: Failure) -> Response:
+    reply = json_reply(failure.body, failure.status)
+    reply.headers.update(failure.headers)
+    return reply
+
+
+def _describe(api: FastAPI) -> None:
+    """Put the schemas of bodies into the OpenAPI description; the paths refer to them."""
+    build = api.openapi
+
+    def openapi() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            found = build()
+            known = found.setdefault("components", {}).setdefault("schemas", {})
+            for schema in _SCHEMAS:
+                shape = schema.model_json_schema(ref_template="#/components/schemas/{model}")
+                known.update(shape.pop("$defs", {}))
+                known[schema.__name__] = shape
+            api.openapi_schema = found
+        return api.openapi_schema or {}
+
+    api.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,122 @@
+"""Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it.
+
+No message holds a path, a prompt or a stack trace: of errors that a client can cause the message is shown, of all
+others a general sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.errors import (
+    ContextExceeded,
+    EngineFailed,
+    HeadstartError,
+    InvalidOption,
+    InvalidPrompt,
+    NonFiniteLogits,
+    Overloaded,
+    ServerStopping,
+)
+
+LONGEST_RETRY = 120
+"""Seconds; official clients ignore a longer Retry-After."""
+_FIELD = re.compile(r"([a-z_]+(?:\.[a-z_]+)*)(?:=|\[)")
+
+
+class Refused(HeadstartError):
+    """A request that this interface refuses.
+
+    Args:
+        status: of HTTP.
+        kind: the error object's `type`.
+        code: its `code`, for programs.
+        param: the field that is wrong.
+        retry_after: seconds after which to try again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.kind, self.code, self.param, self.retry_after = status, kind, code, param, retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as a client sees it."""
+
+    status: int
+    message: str
+    kind: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Whether to try again, and when: official clients obey both."""
+        headers = {"x-should-retry": "true" if self.retry_after is not None else "false"}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(max(1, min(LONGEST_RETRY, math.ceil(self.retry_after))))
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return headers
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a client is told about any error."""
+    if not isinstance(error, HeadstartError):
+        return _INTERNAL
+    words = f"{error.message}; {error.hint}" if error.hint else error.message
+    match error:
+        case Refused():
+            return Failure(error.status, words, error.kind, error.code, error.param, error.retry_after)
+        case Overloaded():
+            return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
+        case ServerStopping():
+            return Failure(503, words, "unavailable_error", "stopping", None, 5.0)
+        case EngineFailed():
+            return Failure(503, words, "unavailable_error", "engine_failed", None, 1.0)
+        case ContextExceeded():
+            return Failure(400, words, "invalid_request_error", "context_length_exceeded", "prompt")
+        case InvalidPrompt():
+            return Failure(400, words, "invalid_request_error", "invalid_prompt", "prompt")
+        case InvalidOption():
+            named = _FIELD.match(error.message)
+            return Failure(400, words, "invalid_request_error", "invalid_value", named[1] if named else None)
+        case NonFiniteLogits():
+            return Failure(500, words, "server_error", "non_finite_logits")
+        case _:
+            return _INTERNAL
+
+
+_INTERNAL = Failure(500, "the server failed at this request; its log says more", "server_error", "internal_error")
+
+LOADING = Failure(503, "Loading model", "unavailable_error", "loading", None, 2.0)
+LOADING_FAILED = Failure(503, "the model could not be loaded; the server's log says why", "unavailable_error", "failed")
+NOT_FOUND = Failure(
+    404,
+    "there is no such path; /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, "
+    "/metrics and /slots are served. Embeddings, images and audio are not: this server writes text",
+    "invalid_request_error",
+    "not_found",
+)
+METHOD = Failure(405, "this path does not take this method", "invalid_request_error", "method_not_allowed")

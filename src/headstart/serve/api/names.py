@@ -1,0 +1,23 @@
+"""What models and drafters are called outside: never by a path of this machine."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+_AND = " + "
+"""Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
+
+
+def public_name(name: str) -> str:
+    """The name of a model or a drafter; of a path its last part alone, of several drafters each of theirs."""
+    return _AND.join(_public(part) for part in name.split(_AND))
+
+
+def sources_of(drafter: str) -> dict[str, str]:
+    """The drafters of an engine: what requests call them, and what the engine does."""
+    return {_public(name): name for name in drafter.split(_AND)}
+
+
+def _public(name: str) -> str:
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    return PurePath(name).name or "model" if is_path else name

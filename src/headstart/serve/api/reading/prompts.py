@@ -1,0 +1,146 @@
+"""From messages and prompts to token ids, through the tokenizer's own chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headstart.errors import InvalidPrompt
+from headstart.serve.api.errors import Refused
+from headstart.serve.api.schemas.chat import MessageField
+from headstart.serve.api.schemas.completions import MOST_PROMPTS
+
+Encode = Callable[[str | Sequence[int]], tuple[int, ...]]
+"""`Bridge.encode`: token ids of a prompt, checked."""
+
+_OURS = frozenset(
+    {
+        "chat_template", "conversation", "messages", "tokenize", "tools", "documents", "add_generation_prompt",
+        "continue_final_message", "padding", "truncation", "max_length", "return_tensors", "return_dict",
+        "return_assistant_tokens_mask", "tokenizer_kwargs",
+    }
+)  # fmt: skip
+"""Names that chat_template_kwargs may not take: they are not variables of a template."""
+
+
+def chat_prompt(
+    tokenizer: Any,
+    messages: Sequence[MessageField],
+    *,
+    begin_answer: bool | None = None,
+    continue_last: bool | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """The token ids of a conversation.
+
+    begin_answer: `add_generation_prompt`; continue_last: `continue_final_message`; variables: of the template.
+
+    Raises:
+        Refused: no template, one that refuses the conversation, or options that contradict each other.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise Refused(
+            "this model has no chat template",
+            hint="send the text to /v1/completions, in the form that the model was trained on",
+            code="no_chat_template",
+            param="messages",
+        )
+    reserved = sorted(_OURS & (variables or {}).keys())
+    if reserved:
+        raise Refused(
+            f"chat_template_kwargs may not set {reserved[0]}",
+            hint="it holds variables of the tokenizer's own template, such as enable_thinking",
+            code="invalid_value",
+            param="chat_template_kwargs",
+        )
+    if continue_last and begin_answer:
+        raise Refused(
+            "add_generation_prompt and continue_final_message exclude each other",
+            hint="an answer is either begun or continued",
+            code="invalid_value",
+            param="continue_final_message",
+        )
+    if continue_last and messages[-1].role != "assistant":
+        raise Refused(
+            "continue_final_message continues a message of the assistant, and the last one is not",
+            hint="end the messages with the beginning of the answer",
+            code="invalid_value",
+            param="continue_final_message",
+        )
+    begin = not continue_last if begin_answer is None else begin_answer
+    try:
+        ids = tokenizer.apply_chat_template(
+            [_message(each) for each in messages],
+            add_generation_prompt=begin,
+            continue_final_message=bool(continue_last),
+            return_dict=False,
+            **(variables or {}),
+        )
+    except Exception as error:  # a template is a program: it raises what it likes
+        raise Refused(
+            f"the model's chat template refuses the conversation: {_first_line(error)}",
+            hint="many templates want user and assistant in turn, and some know no system message",
+            code="template_refused",
+            param="messages",
+        ) from error
+    return list(ids)
+
+
+def completion_prompts(prompt: object) -> list[str | list[int]]:
+    """The prompts of a completion request: one or several, each a text or token ids."""
+    if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and isinstance(prompt[0], int)):
+        return [prompt]
+    prompts = list(prompt) if isinstance(prompt, list) else []
+    if not prompts:
+        raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
+    if len(prompts) > MOST_PROMPTS:
+        raise Refused(f"{len(prompts)} prompts in one request", hint=f"send at most {MOST_PROMPTS}", param="prompt")
+    return prompts
+
+
+def prediction_tokens(tokenizer: Any, prompt: Sequence[int], text: str) -> tuple[int, ...]:
+    """The token ids of a predicted output as they stand behind this prompt.
+
+    A text is split differently at the beginning of a string than behind other text (a leading space, a merged new
+    line), and a prediction whose first pieces differ from the model's is found only later. So it is encoded behind the
+    end of the prompt, where that leaves the prompt's own tokens as they are.
+    """
+    if not text:
+        return ()
+    alone = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+    for tail in (8, 3, 1):
+        before = tokenizer.decode(list(prompt[-tail:]), skip_special_tokens=False)
+        head = list(tokenizer(before, add_special_tokens=False)["input_ids"])
+        both = list(tokenizer(before + text, add_special_tokens=False)["input_ids"])
+        if both[: len(head)] == head and len(both) > len(head):
+            return tuple(both[len(head) :])
+    return alone
+
+
+def prompt_text(tokenizer: Any, prompt: str | Sequence[int]) -> str:
+    """A prompt as text, to be echoed."""
+    if isinstance(prompt, str):
+        return prompt
+    return str(tokenizer.decode(list(prompt), skip_special_tokens=True))
+
+
+def _message(message: MessageField) -> dict[str, Any]:
+    """As templates take it. `developer` is the new name of `system`, which templates do not know yet."""
+    plain: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": message.text,
+    }
+    if message.name:
+        plain["name"] = message.name
+    thoughts = message.reasoning_content or message.reasoning
+    if thoughts:
+        plain["reasoning_content"] = thoughts
+    return plain
+
+
+def _first_line(error: Exception) -> str:
+    """What the template says, on one line; errors of the template's machinery are named by type only."""
+    if type(error).__name__ == "TemplateError":  # jinja2's: raise_exception of the template itself
+        return json.dumps(str(error).partition("\n")[0][:200], ensure_ascii=False)
+    return type(error).__name__

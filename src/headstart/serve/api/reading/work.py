@@ -1,0 +1,164 @@
+"""`Work`: a request of any interface, as jobs for the engine and the form of their answers.
+
+`/v1/chat/completions` and `/v1/completions` become Work here; another interface is one more function of this kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headstart.serve.api.errors import Refused
+from headstart.serve.api.reading.drafting import Shown, drafting_of, predicted_text, shown_of
+from headstart.serve.api.reading.prompts import (
+    Encode,
+    chat_prompt,
+    completion_prompts,
+    prediction_tokens,
+    prompt_text,
+)
+from headstart.serve.api.reading.sampling import Defaults, checked_tokens, for_choice, sampling_of
+from headstart.serve.api.schemas.chat import ChatRequest
+from headstart.serve.api.schemas.common import Common
+from headstart.serve.api.schemas.completions import CompletionRequest
+from headstart.serve.bridge import Job
+from headstart.types import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What reading a request needs to know of the model."""
+
+    tokenizer: Any
+    encode: Encode
+    context: int
+    """The most tokens of a prompt and its text together."""
+    vocab_size: int
+    defaults: Defaults
+    sources: Mapping[str, str]
+    """The drafters there are: what requests call them, and what the engine does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as far as that matters."""
+
+    salt: str = ""
+    """What requests must have in common to share a cache."""
+    seconds: float | None = None
+    """The most that a request may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the answer is written."""
+
+    shown: Shown
+    stream: bool = False
+    interval: int = 1
+    """The least number of tokens in a chunk."""
+    smooth: bool = False
+    usage: bool = False
+    usage_always: bool = False
+    token_ids: bool = False
+    numbered: bool = False
+    """Tokens of log-probabilities as "token_id:123"."""
+    logprobs: bool = False
+    echo: tuple[str, ...] = ()
+    """What the text of each choice begins with."""
+    choices: int = 1
+    """Of each prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Jobs, one for each choice, and the form of the answer."""
+
+    jobs: tuple[Job, ...]
+    form: Form
+    sampling: Sampling
+    """Of the first choice."""
+    warnings: tuple[str, ...] = ()
+
+
+def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
+    """Raises: Refused, InvalidPrompt, InvalidOption."""
+    ids = chat_prompt(
+        model.tokenizer,
+        request.messages,
+        begin_answer=request.add_generation_prompt,
+        continue_last=request.continue_final_message,
+        variables=request.chat_template_kwargs,
+    )
+    form = replace(_form(request), logprobs=bool(request.logprobs))
+    return _work(request, [model.encode(ids)], form, ignored, model, caller, tag="chat")
+
+
+def completion_work(request: CompletionRequest, ignored: Sequence[str], model: Model, caller: Caller) -> Work:
+    """Raises: Refused, InvalidPrompt, InvalidOption."""
+    if request.best_of is not None and request.best_of != request.count:
+        raise Refused(
+            "best_of is not served: it would draw texts only to throw them away",
+            hint="leave it out, or ask for n choices",
+            code="unsupported_field",
+            param="best_of",
+        )
+    if request.echo and request.logprobs is not None:
+        raise Refused(
+            "echo with logprobs would need the log-probabilities of the prompt",
+            hint="leave out one of them",
+            code="unsupported_field",
+            param="echo",
+        )
+    given = completion_prompts(request.prompt)
+    prompts = [model.encode(prompt) for prompt in given]
+    texts = [prompt_text(model.tokenizer, prompt) for prompt in given] if request.echo else []
+    form = replace(
+        _form(request),
+        logprobs=request.logprobs is not None or bool(request.n_probs),
+        echo=tuple(text for text in texts for _ in range(request.count)),
+    )
+    return _work(request, prompts, form, ignored, model, caller, tag="completions")
+
+
+def _work(
+    request: Common,
+    prompts: Sequence[tuple[int, ...]],
+    form: Form,
+    ignored: Sequence[str],
+    model: Model,
+    caller: Caller,
+    *,
+    tag: str,
+) -> Work:
+    salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
+    predicted = predicted_text(request.prediction)
+    deadline = None if caller.seconds is None else time.monotonic() + caller.seconds
+    jobs: list[Job] = []
+    for prompt in prompts:
+        sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
+        checked_tokens(sampling, model.vocab_size)
+        tokens = prediction_tokens(model.tokenizer, prompt, predicted) if predicted else ()
+        drafting = drafting_of(request, tokens, model.sources)
+        for choice in range(request.count):
+            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, deadline))
+    warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)
+    return Work(tuple(jobs), form, jobs[0].sampling, warnings)
+
+
+def _form(request: Common) -> Form:
+    options = request.stream_options
+    smooth = request.speculation is not None and bool(request.speculation.smooth)
+    return Form(
+        shown=shown_of(request),
+        stream=bool(request.stream),
+        interval=request.stream_interval or 1,
+        smooth=smooth,
+        usage=bool(options and options.include_usage),
+        usage_always=bool(options and options.continuous_usage_stats),
+        token_ids=bool(request.return_token_ids),
+        numbered=bool(request.return_tokens_as_token_ids),
+        choices=request.count,
+    )

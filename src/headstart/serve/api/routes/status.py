@@ -1,0 +1,69 @@
+"""`GET /health`, `/v1/models`, `/slots` and `/metrics`: what runs here, and how it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from headstart.serve.api.errors import Refused
+from headstart.serve.api.names import public_name
+from headstart.serve.api.routes.replies import ERRORS, json_reply
+from headstart.serve.api.service import Service
+
+
+def status(service: Service) -> APIRouter:
+    """The paths that only tell."""
+    router = APIRouter(responses=ERRORS)
+
+    @router.get("/health", summary="Whether requests are answered")
+    async def health() -> Response:
+        trouble = service.trouble
+        if trouble is not None:
+            reply = json_reply({"status": trouble.code, **trouble.body}, trouble.status)
+            reply.headers.update(trouble.headers)
+            return reply
+        return json_reply({"status": "ok"})
+
+    @router.get("/v1/models", summary="The model that is served, by each of its names")
+    async def models() -> Response:
+        return json_reply({"object": "list", "data": _models(service)})
+
+    @router.get("/v1/models/{name:path}", summary="The model that is served, by one of its names")
+    async def model(name: str) -> Response:
+        found = _models(service)
+        service.check_model(name)
+        return json_reply(next(each for each in found if each["id"] == name))
+
+    @router.get("/slots", summary="Who runs where")
+    async def slots() -> Response:
+        bridge = service.bridge
+        return json_reply({"slots": [asdict(slot) for slot in bridge.slots()], "queued": bridge.queued})
+
+    @router.get("/metrics", summary="Counters for Prometheus")
+    async def metrics() -> Response:
+        exposition = service.served.exposition
+        if exposition is None:
+            raise Refused("no metrics are kept", hint="see docs/guides/operate.md", status=404, code="not_found")
+        data, kind = exposition()
+        return Response(data, media_type=kind)
+
+    return router
+
+
+def _models(service: Service) -> list[dict[str, Any]]:
+    about = service.bridge.describe()
+    told = ("drafter", "rule", "dtype", "quantize", "vocab_size", "max_batch_size")
+    return [
+        {
+            "id": name,
+            "object": "model",
+            "created": service.started,
+            "owned_by": "headstart",
+            "max_model_len": about["max_length"],
+            "headstart": {each: about[each] for each in told} | {"drafter": public_name(str(about["drafter"]))},
+        }
+        for name in service.names
+    ]

@@ -1,0 +1,77 @@
+"""`POST /tokenize` and `POST /detokenize`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from headstart.serve.api.errors import Refused
+from headstart.serve.api.reading.prompts import chat_prompt
+from headstart.serve.api.routes.replies import body_of, json_reply, takes
+from headstart.serve.api.schemas.strict import read
+from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
+from headstart.serve.api.service import Service
+
+
+def tokens(service: Service) -> APIRouter:
+    """The paths of the tokenizer."""
+    router = APIRouter()
+
+    @router.post("/tokenize", **takes(TokenizeRequest, "Count a text or a conversation in tokens"))
+    async def tokenize(request: Request) -> Response:
+        model, body = service.model, await body_of(request)
+
+        def translate() -> dict[str, Any]:
+            asked, _ = read(TokenizeRequest, body)
+            service.check_model(asked.model)
+            ids = _ids(asked, model.tokenizer)
+            found: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
+            if asked.return_token_strs:
+                found["token_strs"] = [service.spelling.text(token) for token in ids]
+            return found
+
+        return json_reply(await service.read(len(body), translate))
+
+    @router.post("/detokenize", **takes(DetokenizeRequest, "Write tokens as text"))
+    async def detokenize(request: Request) -> Response:
+        model, body = service.model, await body_of(request)
+
+        def translate() -> dict[str, Any]:
+            asked, _ = read(DetokenizeRequest, body)
+            service.check_model(asked.model)
+            for token in asked.tokens:
+                if not 0 <= token < model.vocab_size:
+                    raise Refused(
+                        f"token id {token} is not in the vocabulary",
+                        hint=f"this model has the ids 0 to {model.vocab_size - 1}",
+                        code="invalid_value",
+                        param="tokens",
+                    )
+            text = str(model.tokenizer.decode(asked.tokens, skip_special_tokens=False))
+            return {"prompt": text, "content": text}
+
+        return json_reply(await service.read(len(body), translate))
+
+    return router
+
+
+def _ids(asked: TokenizeRequest, tokenizer: Any) -> list[int]:
+    given = [each for each in (asked.prompt, asked.content, asked.messages) if each is not None]
+    if len(given) != 1:
+        raise Refused(
+            "give one of prompt, content and messages", hint="prompt and content are texts", code="invalid_value"
+        )
+    if asked.messages is not None:
+        return chat_prompt(
+            tokenizer,
+            asked.messages,
+            begin_answer=asked.add_generation_prompt,
+            continue_last=asked.continue_final_message,
+            variables=asked.chat_template_kwargs,
+        )
+    text = asked.prompt if asked.prompt is not None else asked.content
+    if not text:
+        return []
+    return list(tokenizer(text, add_special_tokens=asked.add_special_tokens is not False)["input_ids"])

@@ -1,0 +1,55 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common, TextPart
+from headstart.serve.api.schemas.strict import Strict
+
+
+class MessageField(Strict):
+    """One message of a conversation. What an answer of this server has may be sent back as it is."""
+
+    place: ClassVar[str] = "messages."
+    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "refusal": (None,), "annotations": ([],), "tool_calls": ([],), "audio": (None,), "function_call": (None,),
+    }  # fmt: skip
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("tool_calls", "tool_call_id", "function_call", "audio"), "tools and audio are not served; send text"
+    )
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = Field(default=None, description="Another name of reasoning_content.")
+
+    @property
+    def text(self) -> str:
+        """The content; parts stand on lines of their own."""
+        return text_of(self.content)
+
+
+class ChatRequest(Common):
+    """A conversation to continue."""
+
+    messages: list[MessageField] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1, description="The new name of max_tokens; it wins.")
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    add_generation_prompt: bool | None = Field(
+        default=None, description="Let the template begin the answer; true by default."
+    )
+    continue_final_message: bool | None = Field(default=None, description="Continue the last message, an assistant's.")
+    chat_template_kwargs: dict[str, Any] | None = Field(default=None, description="Variables of the chat template.")
+
+
+def text_of(content: str | Sequence[TextPart] | None) -> str:
+    """The text of a content field."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)

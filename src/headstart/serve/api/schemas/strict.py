@@ -1,0 +1,119 @@
+"""Reading a JSON body into a schema: unknown fields refused with the nearest name, harmless ones accepted and named.
+
+A field may be null wherever it may be left out: many clients write out every field that they know.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+
+from headstart.serve.api.errors import Refused
+
+M = TypeVar("M", bound="Strict")
+
+
+class Strict(BaseModel):
+    """A JSON object without room for fields that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, serialize_by_alias=True)
+
+    place: ClassVar[str] = ""
+    """Where in a request such an object stands, with a dot behind it; "" for the request itself."""
+    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """Fields of other interfaces that are accepted and do nothing, each with the values that may stand there; none
+    means any value."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Fields of other interfaces that would change the answer, each with what to do instead."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The fields, as a request writes them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = frozenset(cls.names())
+        others = data.keys() - known
+        if not others:
+            return data
+        for name in sorted(others):
+            if cls._matters(name, data[name]) and info.context is not None:
+                info.context.append(f"{cls.place}{name}")
+        return {name: value for name, value in data.items() if name in known}
+
+    @classmethod
+    def _matters(cls, name: str, value: Any) -> bool:
+        """Whether to tell the client that this field does nothing.
+
+        Raises:
+            Refused: the answer would be another one with it, or nobody knows the field.
+        """
+        if name not in cls.harmless and name not in cls.refused:
+            raise _unknown(cls, name)
+        if value is None:
+            return False
+        allowed = cls.harmless.get(name)
+        if allowed is not None and (not allowed or value in allowed):
+            return not allowed
+        raise Refused(
+            f"{cls.place}{name} is not served here",
+            hint=cls.refused.get(name, f"leave it out, or give {' or '.join(map(repr, allowed or ()))}"),
+            code="unsupported_field",
+            param=f"{cls.place}{name}",
+        )
+
+
+def read(schema: type[M], body: bytes) -> tuple[M, tuple[str, ...]]:
+    """The request in a body, and the names of its fields that do nothing here.
+
+    Raises:
+        Refused: it is not JSON, has a field that is not known, or a value that cannot be; the first of them.
+    """
+    ignored: list[str] = []
+    try:
+        return schema.model_validate_json(body, context=ignored), tuple(ignored)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+    first = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fits furthest
+    if first["type"] == "json_invalid":
+        raise Refused(
+            f"the body is not JSON: {_lower(first['msg'].removeprefix('Invalid JSON: '))}",
+            hint="send one JSON object, in UTF-8",
+            code="invalid_json",
+        )
+    param = _param(first["loc"])
+    raise Refused(
+        f"{param or 'the body'}: {_lower(first['msg'])}",
+        hint="/openapi.json has the fields and their types",
+        code="missing_field" if first["type"] == "missing" else "invalid_value",
+        param=param,
+    )
+
+
+def _unknown(schema: type[Strict], name: str) -> Refused:
+    names = [*schema.names(), *schema.harmless]
+    close = difflib.get_close_matches(name, names, n=1)
+    name = name if len(name) <= 60 else f"{name[:60]}…"
+    return Refused(
+        f"there is no field {schema.place}{name}",
+        hint=f"did you mean {schema.place}{close[0]}?" if close else f"the fields are {', '.join(schema.names())}",
+        code="unknown_field",
+        param=f"{schema.place}{name}",
+    )
+
+
+def _param(place: Sequence[int | str]) -> str | None:
+    """The field, as a client would write it; pydantic names the members of unions too ("list[str]", "Text")."""
+    parts = [str(part) for part in place if isinstance(part, int) or part.replace("_", "").replace(".", "").islower()]
+    return ".".join(part for part in parts if part not in ("str", "int", "float", "bool")) or None
+
+
+def _lower(words: str) -> str:
+    return words[:1].lower() + words[1:]

@@ -1,0 +1,160 @@
+"""What all paths share: the bridge once it is there, and what is known of its model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headstart.serve.api.answering.spelling import Spelling
+from headstart.serve.api.answering.writer import Head
+from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
+from headstart.serve.api.names import public_name, sources_of
+from headstart.serve.api.reading.sampling import Defaults
+from headstart.serve.api.reading.work import Model
+from headstart.serve.api.settings import ServerOptions
+from headstart.serve.bridge import Bridge
+
+T = TypeVar("T")
+_LONG = 20_000
+"""Bytes of a request from which on it is read on a thread of its own, so that others do not wait for it."""
+log = logging.getLogger("headstart.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that answers."""
+
+    bridge: Bridge
+    defaults: Defaults = Defaults()
+    """Of its generation config."""
+    exposition: Callable[[], tuple[bytes, str]] | None = None
+    """What /metrics shows, and its content type."""
+
+
+Source = Served | Callable[[], Served]
+"""What is to be served, or how to load it; loading runs on a thread while the server answers that it does."""
+
+
+class Service:
+    """The state of the server. All but `read` is used on the event loop alone."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self.started = int(time.time())
+        self.failure: BaseException | None = None
+        self._served: Served | None = None
+        self._model: Model | None = None
+        self._spelling: Spelling | None = None
+        self._names: tuple[str, ...] = ()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="headstart-reading")
+
+    # -- beginning and end ----------------------------------------------------------------------------------------
+
+    async def begin(self, source: Source) -> None:
+        """Load, and start the bridge. A failure is kept, and every path tells of it."""
+        try:
+            served = await asyncio.to_thread(source) if callable(source) else source
+            await served.bridge.start()
+        except Exception as error:
+            self.failure = error
+            log.error("the model could not be loaded")
+            return
+        about = served.bridge.describe()
+        self._model = Model(
+            served.bridge.tokenizer,
+            served.bridge.encode,
+            context=int(about["max_length"]),
+            vocab_size=int(about["vocab_size"]),
+            defaults=served.defaults,
+            sources=sources_of(str(about["drafter"])),
+        )
+        self._spelling = Spelling(served.bridge.tokenizer)
+        self._names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
+        self._served = served
+
+    async def end(self, grace_seconds: float) -> None:
+        """Take no more requests, and let the running ones end."""
+        if self._served is not None:
+            await self._served.bridge.stop(grace_seconds)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # -- what is served -------------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> Failure | None:
+        """Why nothing can be answered yet, or any more."""
+        if self.failure is not None:
+            return LOADING_FAILED
+        if self._served is None:
+            return LOADING
+        broken = self._served.bridge.failure
+        return None if broken is None else failure_of(broken)
+
+    @property
+    def served(self) -> Served:
+        """Raises:
+        Refused: the model is being loaded, or could not be.
+        """
+        if self._served is None:
+            failure = self.trouble or LOADING
+            raise Refused(
+                failure.message, hint="", status=failure.status, kind=failure.kind, code=failure.code,
+                retry_after=failure.retry_after,
+            )  # fmt: skip
+        return self._served
+
+    @property
+    def bridge(self) -> Bridge:
+        return self.served.bridge
+
+    @property
+    def model(self) -> Model:
+        self.served  # noqa: B018  # raises where nothing is served yet
+        assert self._model is not None, "what is served is known"
+        return self._model
+
+    @property
+    def spelling(self) -> Spelling:
+        assert self._spelling is not None, "what is served is known"
+        return self._spelling
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The model's names, the one in answers first."""
+        return self._names
+
+    def check_model(self, asked: str | None) -> None:
+        """Raises:
+        Refused: a request names a model that is not served.
+        """
+        if asked is not None and asked not in self._names:
+            raise Refused(
+                f"the model {json.dumps(asked[:100])} is not served here",
+                hint=f"this server has {', '.join(self._names)}",
+                status=404,
+                code="model_not_found",
+                param="model",
+            )
+
+    def head(self, prefix: str) -> Head:
+        """The head of a new answer."""
+        return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self._names[0])
+
+    async def read(self, size: int, work: Callable[[], T]) -> T:
+        """Do what only computes; of large requests on a thread, one at a time, since tokenizers are not thread-safe."""
+        if size < _LONG:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def state_of(scope: Any) -> dict[str, Any]:
+    """What `Gate` found out about a request."""
+    found: dict[str, Any] = scope.get("state", {})
+    return found

@@ -1,0 +1,121 @@
+"""An answer as server-sent events: the response that streams, pings while silent, and ends when its client does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from headstart.errors import HeadstartError
+from headstart.serve.api.answering.writer import Writer
+from headstart.serve.api.errors import failure_of
+from headstart.serve.api.pace import Pace
+from headstart.serve.api.running import ClientGone, Receive, attended, flushes, output_of
+from headstart.serve.bridge import Answer
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+_PATIENCE = 0.5
+"""Seconds that the status of a stream waits for its first tokens: what is wrong shows there, and becomes the status."""
+_PING = b": ping\n\n"
+_END = b"data: [DONE]\n\n"
+log = logging.getLogger("headstart.serve")
+
+
+def note(error: BaseException, what: str) -> None:
+    """Log an error that is a bug: its kind and place, since its words could hold a prompt. The rest at level debug."""
+    if isinstance(error, HeadstartError):
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].name}, line {frames[-1].lineno}" if frames else "an unknown place"
+    log.error("%s failed: %s in %s", what, type(error).__name__, place)
+    log.debug("%s failed", what, exc_info=error)
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    """One server-sent event."""
+    return b"data: " + as_json(data) + b"\n\n"
+
+
+def as_json(data: Any) -> bytes:
+    """Compact JSON in UTF-8, without NaN."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class EventStream(Response):
+    """A response that sends one answer as events. The answers have been submitted already.
+
+    ping_seconds: of silence after which a comment tells proxies that the connection lives.
+    stall_seconds: that the client may take for one event before it counts as gone.
+    """
+
+    def __init__(self, writer: Writer, answers: Sequence[Answer], *, ping_seconds: float, stall_seconds: float) -> None:
+        super().__init__()
+        self._writer, self._answers = writer, answers
+        self._ping, self._stall = ping_seconds, stall_seconds
+        self._begun = False
+        self._pace = Pace() if writer.form.smooth else None
+
+    async def __call__(self, _scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        async with attended(receive, self._answers) as gone:
+            try:
+                await self._events(gone, send)
+            except (ClientGone, OSError, TimeoutError):
+                return  # nobody is left to be told
+            except Exception as error:
+                if not self._begun:
+                    raise  # an answer with a status of its own
+                note(error, "a stream")
+                await self._data(send, event(failure_of(error).body))
+            await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _events(self, gone: asyncio.Task[None], send: Send) -> None:
+        async for found in flushes(self._answers, gone, self._ping, first=min(_PATIENCE, self._ping)):
+            if found is None:
+                await (self._data(send, _PING) if self._begun else self._begin(send))
+                continue
+            choice, chunks = found
+            if chunks is not None:
+                events = self._writer.feed(choice, chunks)
+            else:
+                answer = self._answers[choice]
+                events = self._writer.finish(choice, await output_of(answer), answer.queue_seconds)
+            if events and not self._begun:
+                await self._begin(send)
+            await (self._all(send, events) if chunks is None else self._burst(send, events))
+        await self._data(send, _END)
+
+    async def _begin(self, send: Send) -> None:
+        self._begun = True
+        await self._send(send, {"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await self._all(send, self._writer.open())
+
+    async def _burst(self, send: Send, events: Sequence[Mapping[str, Any]]) -> None:
+        if self._pace is None:
+            await self._all(send, events)
+            return
+        wait = self._pace.burst(len(events))
+        for each in events:
+            await self._data(send, event(each))
+            await asyncio.sleep(wait)
+
+    async def _all(self, send: Send, events: Sequence[Mapping[str, Any]]) -> None:
+        if events:
+            await self._data(send, b"".join(map(event, events)))
+
+    async def _data(self, send: Send, data: bytes) -> None:
+        await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _send(self, send: Send, message: MutableMapping[str, Any]) -> None:
+        async with asyncio.timeout(self._stall):
+            await send(message)

@@ -1,0 +1,132 @@
+"""The requests that have not ended, as the engine's thread sees them: who waits, who has a slot, and how each ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from headstart.engine.request import Request
+from headstart.errors import HeadstartError
+from headstart.serve.outbox import ThreadAnswer
+from headstart.serve.watching import Ended, Ending, Watchers
+from headstart.theory.rounds import PositionCounts
+from headstart.types import Step
+
+_WEIGHT = 0.1
+"""Of the newest request in the mean of service times."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A request and its answer. Times are `time.monotonic()` seconds."""
+
+    request: Request
+    answer: ThreadAnswer
+    deadline: float | None
+    started: float | None = None
+    """When the step began in which it got its slot; None while it waits."""
+    first_token: float | None = None
+    unread_since: float | None = None
+    """Since when its client has left too much unread."""
+    by_source: dict[str, PositionCounts] = field(default_factory=dict)
+
+    def note(self, step: Step, now: float) -> bool:
+        """Count what a step brought; returns whether it brought the first tokens."""
+        if len(step.draft):
+            counts = self.by_source.setdefault(step.draft.source, PositionCounts())
+            counts.add(max(step.draft.depths), len(step.path))
+        first = self.first_token is None and bool(step.tokens)
+        if first:
+            self.first_token = now
+        return first
+
+    def hand_on(self, *, broken_off: bool = False) -> None:
+        """Give the answer what the engine has for it; of a request that was broken off not the word that it ended."""
+        chunks = list(self.request.chunks)
+        self.request.chunks.clear()
+        self.answer.put([chunk for chunk in chunks if chunk.tokens or not broken_off])
+
+
+class Runs:
+    """All of them. The engine's thread alone calls this; others may read the three counts."""
+
+    def __init__(self, watchers: Watchers) -> None:
+        self.left_requests = self.left_prompt_tokens = 0
+        """Requests that have waited and wait no more, and tokens of their prompts. They only grow."""
+        self.service_seconds = 1.0
+        """The mean time for which recent requests had a slot."""
+        self._watchers = watchers
+        self._by_number: dict[int, Run] = {}
+        self._by_answer: dict[ThreadAnswer, Run] = {}
+        self._waiting: list[Run] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._by_number)
+
+    def all(self) -> Sequence[Run]:
+        return tuple(self._by_number.values())
+
+    def of(self, answer: ThreadAnswer) -> Run | None:
+        return self._by_answer.get(answer)
+
+    def numbered(self, request: int) -> Run | None:
+        return self._by_number.get(request)
+
+    def add(self, run: Run) -> None:
+        """It waits."""
+        self._by_number[run.request.number] = self._by_answer[run.answer] = run
+        self._waiting.append(run)
+
+    def note_started(self, waiting: Collection[Request], began: float) -> None:
+        """In the step that `began` then, all but the `waiting` ones have got a slot."""
+        if len(waiting) == len(self._waiting):
+            return
+        numbers = {request.number for request in waiting}
+        for run in [run for run in self._waiting if run.request.number not in numbers]:
+            run.started = began
+            run.answer.begin(began - run.answer.submitted)
+            self._waiting.remove(run)
+            self.leave(run.answer)
+
+    def leave(self, answer: ThreadAnswer) -> None:
+        """Its job waits no more."""
+        self.left_requests += 1
+        self.left_prompt_tokens += len(answer.job.prompt)
+
+    def end(self, run: Run, ending: Ending, error: HeadstartError | None = None) -> None:
+        """Close the answer of a request that has ended, with its output or with an error."""
+        now = time.monotonic()
+        if run.started is None:
+            self._waiting.remove(run)
+            self.leave(run.answer)
+        else:
+            self.service_seconds += _WEIGHT * (now - run.started - self.service_seconds)
+        del self._by_number[run.request.number], self._by_answer[run.answer]
+        output = None if error is not None else run.request.finish()
+        run.answer.close(output, error)
+        arrived = run.answer.submitted
+        self._watchers.ended(
+            Ended(
+                request=run.request.number,
+                job=run.answer.job,
+                output=output,
+                ending=ending,
+                queue_seconds=(now if run.started is None else run.started) - arrived,
+                first_token_seconds=None if run.first_token is None else run.first_token - arrived,
+                total_seconds=now - arrived,
+                by_source=run.by_source,
+            )
+        )
+
+    def drop_all(self, error: HeadstartError) -> Sequence[ThreadAnswer]:
+        """Close all answers with an error, and forget everything; returns the answers."""
+        answers = tuple(self._by_answer)
+        for answer in answers:
+            answer.close(None, error)
+        for run in self._waiting:
+            self.leave(run.answer)
+        self._waiting.clear()
+        self._by_number.clear()
+        self._by_answer.clear()
+        return answers

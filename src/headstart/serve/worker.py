@@ -1,0 +1,146 @@
+"""`ThreadBridge`: a `Bridge` to an engine that a thread of this process steps."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from headstart.engine.engine import Engine
+from headstart.errors import HeadstartError, Overloaded, ServerStopping
+from headstart.serve.bridge import Job, SlotState
+from headstart.serve.limits import Limits
+from headstart.serve.outbox import Outbox, ThreadAnswer
+from headstart.serve.stepping import Stepper
+from headstart.serve.watching import Watcher, Watchers
+
+_LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 1.0, 120.0
+
+
+class ThreadBridge:
+    """One engine, one thread that steps it.
+
+    Args:
+        engine: nobody else may step it while the bridge runs.
+        limits: how much may wait, and for how long.
+        watchers: are shown every step and every ended request, on the engine's thread.
+    """
+
+    def __init__(self, engine: Engine, limits: Limits | None = None, watchers: Sequence[Watcher] = ()) -> None:
+        self.limits = limits or Limits()
+        self.thread: threading.Thread | None = None
+        """The engine's."""
+        self._engine = engine
+        self._watchers = Watchers(watchers)
+        self._stepper: Stepper | None = None
+        self._accepting = False
+        self._ended: asyncio.Event | None = None
+        self._requests = self._prompt_tokens = 0  # submitted so far; the stepper counts those that wait no more
+
+    # -- beginning and end ----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        if self._stepper is not None:
+            return
+        loop = asyncio.get_running_loop()
+        outbox = Outbox(loop, self.limits.flush_seconds)
+        self._requests = self._prompt_tokens = 0
+        self._stepper = stepper = Stepper(self._engine, self.limits, self._watchers, outbox)
+        self._ended = ended = asyncio.Event()
+        if self.tokenizer is not None:
+            self.encode("a")  # sets the tokenizer's own switches before two threads use it
+
+        def body() -> None:
+            before = sys.getswitchinterval()
+            if self.limits.switch_seconds is not None:
+                sys.setswitchinterval(self.limits.switch_seconds)
+            try:
+                stepper.run()
+            finally:
+                sys.setswitchinterval(before)
+                outbox.call(ended.set)
+
+        self.thread = threading.Thread(target=body, name="headstart-engine", daemon=True)
+        self.thread.start()
+        self._accepting = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        stepper, ended = self._stepper, self._ended
+        if stepper is None or ended is None:
+            return
+        self._accepting = False
+        stepper.inbox.put(partial(stepper.stop, time.monotonic() + grace_seconds))
+        await ended.wait()
+        if self._stepper is stepper:
+            self._stepper = None
+
+    # -- jobs -----------------------------------------------------------------------------------------------------
+
+    def submit(self, jobs: Sequence[Job]) -> Sequence[ThreadAnswer]:
+        stepper = self._stepper
+        if stepper is None or not self._accepting:
+            raise ServerStopping("the server takes no more requests", hint="send it to another, or come back later")
+        if stepper.failure is not None:
+            raise stepper.failure
+        self._check_room(jobs, stepper)
+        now = time.monotonic()
+        cancel = partial(_cancel, stepper)
+        answers = [ThreadAnswer(job, now, cancel) for job in jobs]
+        self._requests += len(jobs)
+        self._prompt_tokens += sum(len(job.prompt) for job in jobs)
+        stepper.inbox.put(partial(stepper.admit, answers))
+        return answers
+
+    def _check_room(self, jobs: Sequence[Job], stepper: Stepper) -> None:
+        """Raise `Overloaded` if these jobs would make the queue too long. Those that find a free slot do not wait."""
+        limits, queued = self.limits, self.queued
+        waiting = max(0, queued + len(jobs) - self._engine.cache.free_slots)
+        tokens = self._prompt_tokens - stepper.runs.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
+        tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens
+        if waiting <= limits.max_waiting_requests and tokens_fit:
+            return
+        self._watchers.refused()
+        rounds = max(1, queued) / len(self._engine.cache.lengths)
+        seconds = min(max(rounds * stepper.runs.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
+        raise Overloaded(
+            f"{queued} requests wait already", hint=f"come back in {seconds:.0f} seconds", retry_after=seconds
+        )
+
+    def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        return self._engine.encode(prompt)
+
+    # -- what there is to know ------------------------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._engine.tokenizer
+
+    def describe(self) -> Mapping[str, Any]:
+        return self._engine.describe()
+
+    def slots(self) -> Sequence[SlotState]:
+        """Read while the engine steps: each number is right, but two of them may stem from different steps."""
+        found = {slot: SlotState(slot, None, tokens) for slot, tokens in enumerate(tuple(self._engine.cache.lengths))}
+        for request in tuple(self._engine.scheduler.running):
+            slot = request.slot
+            if slot is not None:
+                found[slot] = SlotState(
+                    slot, request.number, found[slot].tokens, len(request.prompt), max(0, request.generated)
+                )
+        return tuple(found.values())
+
+    @property
+    def queued(self) -> int:
+        return 0 if self._stepper is None else self._requests - self._stepper.runs.left_requests
+
+    @property
+    def failure(self) -> HeadstartError | None:
+        return None if self._stepper is None else self._stepper.failure
+
+
+def _cancel(stepper: Stepper, answer: ThreadAnswer) -> None:
+    stepper.inbox.put(partial(stepper.cancel, answer))

@@ -1,0 +1,107 @@
+"""The figures of answers: vLLM's, llama.cpp's and ours, whether speculation ran, and predicted outputs in the usage."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+from support.http_server import Running
+
+
+def complete(server: Running, **fields: Any) -> dict[str, Any]:
+    body = {"prompt": "ab", "max_tokens": 40, "temperature": 0, "ignore_eos": True, **fields}
+    response = httpx2.post(f"{server.v1}/completions", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = json.loads(response.text, parse_constant=_no_constant)
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_the_figures_fit_each_other(server: Running) -> None:
+    answer = complete(server, speculation={"metrics": "detailed"})
+    spec, ours, timings = answer["metrics"]["speculative_decoding"], answer["metrics"]["headstart"], answer["timings"]
+    steps, accepted = spec["num_spec_steps"], spec["num_accepted_draft_tokens"]
+    assert steps > 0
+    assert accepted > 0
+    assert sum(spec["acceptance_histogram"]) == steps
+    assert sum(j * count for j, count in enumerate(spec["acceptance_histogram"])) == accepted
+    assert sum(spec["per_step_accepted"]) == accepted
+    assert sum(spec["per_step_drafted"]) == spec["num_draft_tokens"]
+    assert spec["mean_acceptance_length"] == pytest.approx(1 + accepted / steps, abs=1e-3)
+    assert spec["draft_acceptance_rate"] == pytest.approx(accepted / spec["num_draft_tokens"], abs=1e-3)
+    assert spec["num_spec_tokens"] == max(spec["per_step_drafted"])
+    assert timings["predicted_n"] == answer["usage"]["completion_tokens"] == 40
+    assert timings["prompt_n"] + timings["cache_n"] == 2
+    assert timings["draft_n_accepted"] == accepted
+    assert accepted <= timings["draft_n"] <= spec["num_draft_tokens"]
+    assert ours["tokens_per_forward"] == pytest.approx(40 / ours["target_forwards"], abs=1e-3)
+    assert sum(ours["sources"].values()) == accepted
+    assert ours["speculating"] is True
+    assert ours["off_reason"] is None
+    assert all(0 <= chance <= 1 for chance in ours["conditional_acceptance"])
+
+
+def test_nothing_is_infinite_when_nothing_happens(server: Running) -> None:
+    answer = complete(server, max_tokens=1)
+    numbers = [value for value in answer["timings"].values() if isinstance(value, float)]
+    assert all(math.isfinite(value) for value in numbers)
+    assert answer["metrics"]["mean_itl_ms"] == 0
+
+
+def test_metrics_may_be_left_out(server: Running) -> None:
+    answer = complete(server, speculation={"metrics": "none"})
+    assert not {"metrics", "timings"} & answer.keys()
+    assert answer["headstart"]["sampling"]["temperature"] == 0
+
+
+def test_sources_are_named_without_paths(server: Running) -> None:
+    drafter = complete(server)["metrics"]["headstart"]["drafter"]
+    assert drafter == "draft"
+    named = complete(server, speculation={"sources": ["draft"]})
+    assert named["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+    body = {"prompt": "ab", "stream": True, "speculation": {"sources": ["medusa"]}}
+    refused = httpx2.post(f"{server.v1}/completions", json=body, timeout=60)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "speculation.sources"
+    assert "draft" in refused.json()["error"]["message"]
+
+
+@pytest.fixture(params=["completions", "chat/completions"])
+def predicting(request: pytest.FixtureRequest, server: Running) -> Iterator[Any]:
+    """predicting(prediction, **fields): an answer of either interface."""
+
+    def ask(prediction: Any, **fields: Any) -> dict[str, Any]:
+        asked: dict[str, Any] = {"temperature": 0, "max_tokens": 40, "ignore_eos": True, **fields}
+        if prediction is not None:
+            asked["prediction"] = {"type": "content", "content": prediction}
+        prompt = (
+            {"prompt": "ab"} if request.param == "completions" else {"messages": [{"role": "user", "content": "a"}]}
+        )
+        response = httpx2.post(f"{server.v1}/{request.param}", json=prompt | asked, timeout=60)
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    yield ask
+
+
+def test_a_prediction_changes_no_text_and_is_counted(predicting: Any) -> None:
+    def text(answer: dict[str, Any]) -> str:
+        choice = answer["choices"][0]
+        return str(choice["text"] if "text" in choice else choice["message"]["content"])
+
+    without = predicting(None)
+    assert "completion_tokens_details" not in without["usage"]
+    for prediction in ("wholly wrong", [{"type": "text", "text": text(without)}]):
+        answer = predicting(prediction)
+        assert text(answer) == text(without)
+        details = answer["usage"]["completion_tokens_details"]
+        assert set(details) == {"accepted_prediction_tokens", "rejected_prediction_tokens"}
+        assert answer["usage"]["completion_tokens"] == 40

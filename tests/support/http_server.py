@@ -1,0 +1,108 @@
+"""Our own server on the loopback: an engine behind a `ThreadBridge`, uvicorn in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+import headstart as hs
+from headstart.serve.api.app import create_app
+from headstart.serve.api.reading.sampling import Defaults
+from headstart.serve.api.service import Served, Source
+from headstart.serve.api.settings import ServerOptions
+from headstart.serve.limits import Limits
+from headstart.serve.worker import ThreadBridge
+from support.byte_models import save_model
+from support.tiny import byte_tokenizer
+
+MODEL = "tiny"
+SYSTEM_TEMPLATE = (
+    "{% for message in messages %}{{ message.role[0] + ':' + message.content }}"
+    "{% if not loop.last or message.role != 'assistant' %}{{ '\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}a:{{ 'think ' if thinking else '' }}{% endif %}"
+)
+"""One line a message; a message of the assistant at the end may be continued."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs."""
+
+    url: str
+    engine: hs.Engine | None = None
+
+    @property
+    def v1(self) -> str:
+        return f"{self.url}/v1"
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def settled(self, seconds: float = 5.0) -> bool:
+        """Whether the engine comes to rest within so many seconds: no request left, every slot free."""
+        assert self.engine is not None
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            cache = self.engine.cache
+            if not self.engine.scheduler.requests() and cache.free_slots == len(cache.lengths):
+                return True
+            time.sleep(0.01)
+        return False
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """The URL of an application that is served meanwhile."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        assert time.monotonic() < until, "the server does not start"
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive(), "the server does not stop"
+
+
+@contextmanager
+def serving(
+    engine: hs.Engine,
+    options: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+    *,
+    defaults: Defaults | None = None,
+    grace_seconds: float = 2.0,
+) -> Iterator[Running]:
+    """A server of this engine, under the name `MODEL`. options: of `ServerOptions`."""
+    named = {"served_model_name": (MODEL,), **(options or {})}
+    source: Source = Served(ThreadBridge(engine, limits or Limits()), defaults or Defaults())
+    with listening(create_app(source, ServerOptions(**named), grace_seconds=grace_seconds)) as url:
+        yield Running(url, engine)
+
+
+def chat_model(path: Path, **options: Any) -> Path:
+    """A tiny random chat model over bytes, with a template that knows all roles."""
+    save_model(path, **options)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = SYSTEM_TEMPLATE
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def events_of(lines: Sequence[str]) -> list[str]:
+    """What the data lines of a stream say."""
+    return [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
