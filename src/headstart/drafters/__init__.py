@@ -55,10 +55,12 @@ class Observation:
     """The tokens whose keys and values the target's cache gained in this step."""
     start: int = 0
     """The position of the first of them. Where it is beyond all that a drafter was shown of the request, the cache
-    already held the text before it, and its hidden states will not be shown."""
+    already held the text before it, and one token more: that is read again, so that its hidden states are shown."""
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
     """The hidden states [len(tokens), d] of those tokens, by layer that the drafter taps (transformers' numbering: i is
     layer i's input)."""
+    row: Row | None = None
+    """The request as it was before the step; None where it ended between steps."""
     laws: Laws | None = None
     """The target's laws after x0 and after every node of the draft, accepted or not; None where nothing was judged."""
 

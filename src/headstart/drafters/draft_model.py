@@ -80,7 +80,7 @@ class DraftModel(GrowingDrafter, OwnCacheDrafter):
 
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:
-            self._memories[row.request] = _Memory(self.cache.acquire())
+            self._memories[row.request] = _Memory(*self._seat(row, row.tokens))
         memory: _Memory = self._memories[row.request]
         memory.follow(row.tokens, self.cache)
         return memory
@@ -113,11 +113,11 @@ def build(context: BuildContext) -> DraftModel:
 class _Memory(CachedText):
     """What the draft's cache holds of one request, and what it must still read."""
 
-    def __init__(self, slot: int) -> None:
-        super().__init__(slot)
+    def __init__(self, slot: int, cached: Sequence[int], salt: str) -> None:
+        super().__init__(slot, cached, salt)
         self.tree = Draft()
         """The nodes whose keys and values lie as scratch behind those of `cached`."""
-        self._committed = 0
+        self._committed = len(cached)
 
     def follow(self, tokens: Sequence[int], cache: Slots) -> None:
         """Compare with the committed tokens; only what is newer than the last time can differ."""

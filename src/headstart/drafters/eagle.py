@@ -15,7 +15,7 @@ Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from headstart.drafters import BuildContext, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.policy import GrowingDrafter, TreePolicy, policy_of
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.model.cache import Slots
 from headstart.model.heads.eagle import Head, HeadOutput, complete
 from headstart.model.heads.eagle_checkpoint import is_eagle as recognises
 from headstart.model.heads.eagle_checkpoint import read, read_target
@@ -85,6 +86,7 @@ class EagleDrafter(GrowingDrafter):
         self.taps = head.config.layer_ids
         self.head = head
         self.cache = head.new_cache(slots)
+        self._targets_cache: Slots | None = None
         self._max_length = max_length
         self._chunk = chunk
         self._memories: dict[int, _Memory] = {}
@@ -137,6 +139,9 @@ class EagleDrafter(GrowingDrafter):
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
+    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- the head was made for it
+        self._targets_cache = cache
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         ready = [row for row in rows if self._room(row) > 0]
         drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))
@@ -149,7 +154,7 @@ class EagleDrafter(GrowingDrafter):
             return
         memory = self._memories.get(request)
         if memory is None:
-            memory = self._memories[request] = _Memory(observation.start)
+            memory = self._memories[request] = self._first_seen(observation)
         if observation.start != memory.start + memory.known or memory.known + len(tokens) > self._max_length:
             memory.close()  # states are missing, or the text is longer than its context
             return
@@ -161,8 +166,34 @@ class EagleDrafter(GrowingDrafter):
     def release(self, request: int) -> None:
         super().release(request)
         memory = self._memories.pop(request, None)
-        if memory is not None and memory.slot is not None:
-            self.cache.release(memory.slot)
+        if memory is None or memory.slot is None:
+            return
+        try:
+            if self._keeps_texts and memory.readable:  # so that what is kept reaches to the end
+                self._read([memory], memory.readable)
+        finally:
+            self.cache.release(memory.slot, memory.kept if self._keeps_texts else (), memory.salt)
+
+    @property
+    def _keeps_texts(self) -> bool:
+        return self._targets_cache is not None and self._targets_cache.keeps_texts
+
+    def _first_seen(self, observation: Observation) -> _Memory:
+        """What is known of a request at its first step: nothing, or the rows of a text that was kept, by the target and
+        here, up to where this step begins.
+
+        Row t belongs to token t + 1, and depends on those before: so texts are kept from their second token on, apart
+        by their first.
+        """
+        row, start = observation.row, observation.start
+        if row is None or not self._keeps_texts:
+            return _Memory(start)
+        salt = row.sampling.cache_salt, row.tokens[0]
+        slot = self.cache.acquire(row.tokens[1:], salt)
+        memory = _Memory(start, held=row.tokens[:start] if self.cache.lengths[slot] >= start else (), salt=salt)
+        memory.slot = slot
+        self.cache.rewind(slot, memory.read)
+        return memory
 
     def _room(self, row: Row) -> int:
         """How many nodes the draft may have: none where the latest states of the text are not known."""
@@ -278,18 +309,27 @@ class _Memory:
     known: states seen.
     read: rows in the cache. Those in between wait, with the tokens after them as far as these are known.
     start: the position of the first state. Where it is not 0 the target had read the text before in an earlier
-        request; the head then sees only what came since, at positions that begin with 0, which costs acceptance at
-        most.
+        request, and the rows of that were not kept; the head then sees only what came since, at positions that begin
+        with 0, which costs acceptance at most.
+    held: the text before `start`, where its rows are in the slot: as if they had been read just now.
+    salt: of its texts in the cache.
     """
 
-    def __init__(self, start: int = 0) -> None:
-        self.start = start
+    def __init__(self, start: int = 0, held: Sequence[int] = (), salt: Hashable = "") -> None:
+        self.start = start - len(held)
+        self.salt = salt
         self.slot: int | None = None
-        self.known = self.read = 0
+        self.known = self.read = len(held)
+        self._text = list(held)  # of the states that were seen
         self._states: list[Sequence[Tensor]] = []  # of each layer; joined when they are read, which may be never
         self._after: list[int] = []
         self._last: Tensor | None = None
         self._closed = False
+
+    @property
+    def kept(self) -> Sequence[int]:
+        """The tokens of the rows that are of use to others; none where rows are missing."""
+        return self._text[1:] if self.start == 0 and not self._closed else ()
 
     @property
     def readable(self) -> int:
@@ -303,6 +343,7 @@ class _Memory:
         # the first of them follows a state that waits, or one that was read together with it
         self._after += tokens if self.known > self.read else tokens[1:]
         self._states.append(states)
+        self._text += tokens
         self.known += len(tokens)
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
-from headstart.drafters.matching.transcript import respaced, transcript
+from headstart.drafters.matching.transcript import Transcript, respaced, transcript
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation
 from headstart.rule.law import LawRow, LawState, greedy
@@ -96,7 +96,9 @@ class TranslatedDraft(OwnCacheDrafter):
 
     def _memory(self, row: Row) -> _Memory:
         if row.request not in self._memories:
-            self._memories[row.request] = _Memory(self.cache.acquire(), self.translation)
+            text = transcript(self.translation)
+            text.follow(row.tokens)
+            self._memories[row.request] = _Memory(text, *self._seat(row, text.ids))
         memory: _Memory = self._memories[row.request]
         memory.follow(row.tokens)
         self.cache.rewind(memory.slot, len(memory.cached))
@@ -160,9 +162,9 @@ def build(context: BuildContext) -> TranslatedDraft:
 class _Memory(CachedText):
     """What the draft's cache holds of one request, and what it must still read; all in the draft's tokens."""
 
-    def __init__(self, slot: int, translation: Translation) -> None:
-        super().__init__(slot)
-        self._transcript = transcript(translation)
+    def __init__(self, text: Transcript, slot: int, cached: Sequence[int], salt: str) -> None:
+        super().__init__(slot, cached, salt)
+        self._transcript = text
         self._same = 0
         self._prompt = -1
         self._law: LawState | None = None

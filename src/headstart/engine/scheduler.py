@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from headstart.engine.request import Request
 from headstart.model.cache import Slots
+from headstart.model.prefixes import SHORTEST, common_prefix
 from headstart.row import Row
 from headstart.rule.noise import Purpose
 
@@ -19,25 +20,52 @@ class Scheduler:
         prefill_chunk: prompt tokens read per step, over all requests.
         purpose: whose noise drafts are drawn with.
         drafts_matter: whether a seed's text depends on its drafts here, so that seeded rows must be reproducible.
+        states_matter: whether the drafter looks at hidden states, and so must be shown where a kept text ends.
     """
 
-    def __init__(self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool) -> None:
+    def __init__(
+        self, cache: Slots, *, prefill_chunk: int, purpose: Purpose, drafts_matter: bool, states_matter: bool
+    ) -> None:
         self.prefill_chunk = prefill_chunk
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._cache = cache
         self._purpose = purpose
         self._drafts_matter = drafts_matter
+        self._states_matter = states_matter
 
     def admit(self) -> None:
         """Give free slots to waiting requests, in order of arrival."""
-        while self.waiting and self._cache.free_slots:
+        while self.waiting and self._cache.free_slots and not self._being_read(self.waiting[0]):
             request = self.waiting.popleft()
-            slot = self._cache.acquire(request.tokens, request.sampling.cache_salt)
+            slot = self._cache.acquire(request.tokens if self._shares(request) else (), request.sampling.cache_salt)
             # A slot may hold a beginning of the text already; x0 is always fed, because its logits are needed
-            self._cache.rewind(slot, min(self._cache.lengths[slot], len(request.tokens) - 1))
+            held = self._cache.lengths[slot]
+            self._cache.rewind(slot, max(0, min(held - self._states_matter, len(request.tokens) - 1)))
             request.admit(slot, self._cache.lengths[slot])
             self.running.append(request)
+
+    def _shares(self, request: Request) -> bool:
+        """Whether a request may begin with what another has read. Not where its text must be reproducible: what a
+        drafter guesses may depend on what it was shown."""
+        return self._cache.keeps_texts and not self._reproducible(request)
+
+    def _reproducible(self, request: Request) -> bool:
+        return self._drafts_matter and request.seeded
+
+    def _being_read(self, request: Request) -> bool:
+        """Whether a running request is reading what this one begins with. Prompts are read one after the other, so this
+        one loses nothing by waiting until it can be copied."""
+        if not self._shares(request):
+            return False
+        salt, wanted = request.sampling.cache_salt, request.prompt[:-1]
+        alike = [other for other in self.running if other.sampling.cache_salt == salt and self._shares(other)]
+        return any(common_prefix(other.prompt[:-1], wanted) >= self._read(other) + SHORTEST for other in alike)
+
+    def _read(self, request: Request) -> int:
+        """Tokens of a running request that are in the cache."""
+        assert request.slot is not None, "a running request has a slot"
+        return self._cache.lengths[request.slot]
 
     def remove(self, request: Request) -> None:
         """Take out an ended request and free its slot."""
@@ -45,7 +73,8 @@ class Scheduler:
             self.waiting.remove(request)
             return
         self.running.remove(request)
-        self._cache.release(request.slot)
+        keeps = self._cache.keeps_texts and request.finish_reason != "error"
+        self._cache.release(request.slot, request.tokens if keeps else (), request.sampling.cache_salt)
         request.slot = None
 
     def rows(self) -> list[tuple[Request, Row]]:
@@ -75,7 +104,7 @@ class Scheduler:
             law=request.law,
             noise=request.noise,
             purpose=self._purpose,
-            reproducible=self._drafts_matter and request.seeded,
+            reproducible=self._reproducible(request),
             slot=request.slot,
             feed=feed,
             judged=judged,

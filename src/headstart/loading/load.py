@@ -66,6 +66,11 @@ class Target:
     def eos_token_ids(self) -> frozenset[int]:
         return self.checkpoint.eos_token_ids
 
+    @property
+    def generation_config(self) -> Mapping[str, Any]:
+        """How the model's makers would sample; {} where they do not say."""
+        return loading.generation_config(self.checkpoint.source)
+
     @cached_property
     def runner(self) -> ModelRunner:
         """The weights, ready to run; read at first use.
@@ -84,8 +89,8 @@ class Target:
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
                 target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
                 directory or hub id of a causal LM or of Medusa or EAGLE heads, a `Drafter` of your own, or a list of
-                these: per step, the first that has a draft drafts, unless a later one should do better. With the
-                bundled target also "medusa" and "eagle3".
+                these: per step, the first that has a draft drafts, unless a later one should do better; its last may be
+                "auto". With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -96,7 +101,8 @@ class Target:
         store = self._store(given)
         if given.draft_quantize != "auto":
             check_quantize("draft_quantize", given.draft_quantize, self.device)
-        choice = choose(self.source, drafter, self._advice() if drafter == "auto" else None)
+        last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
+        choice = choose(self.source, drafter, self._advice() if list(last) == ["auto"] else None)
         tree = choice.tree if given.draft_tree == "auto" else given.draft_tree
         k = given.num_speculative_tokens
         if given.pacing == "fixed" and k is None and choice.drafters:
@@ -129,6 +135,7 @@ class Target:
             pacing=make_pacing(given.pacing, runner, cache, made, k, facts),
             max_batch_size=given.max_batch_size,
             prefill_chunk=given.prefill_chunk,
+            prefix_cache=given.prefix_cache,
             eos_token_ids=self.eos_token_ids,
             cache=cache,
             target_name=self.name,

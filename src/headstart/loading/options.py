@@ -86,6 +86,11 @@ class EngineOptions:
         8, "The most requests that run at once. Each takes the memory of a whole context; more of them wait.", low=1
     )
     prefill_chunk: int = _target(512, "Tokens of a prompt that are read per step.", low=1)
+    prefix_cache: bool = _target(
+        False, "Keep the texts of ended requests in the cache, so that a request that begins like one of them need not "
+        "read that again. Requests with different `Sampling.cache_salt` share nothing.",
+        "--prefix-cache/--no-prefix-cache",
+    )  # fmt: skip
     draft_tree: DraftTree = _engine(
         "auto", "How draft models and EAGLE heads draft: one chain of tokens ('none'), a tree of the likeliest "
         "continuations ('top-k'), a tree drawn at random ('sampled'), or 'top-k' for greedy requests and 'sampled' for "

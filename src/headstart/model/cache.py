@@ -1,15 +1,19 @@
-"""Keys and values of past tokens: preallocated slots, one per running request. Rolling back is setting a length."""
+"""Keys and values of past tokens: preallocated slots, one per running request. Rolling back is setting a length.
+
+A slot that is given back may keep its text: the next request that begins alike then need not read that again.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headstart.model.memory import bytes_of
+from headstart.model.prefixes import HeldText, longest_beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class LayerShape:
 
 
 class Slots(ABC):
-    """The bookkeeping of a cache. Slot s holds its first lengths[s] tokens.
+    """The bookkeeping of a cache. Slot s holds the first lengths[s] tokens of its text, also while it is free.
 
     What lies beyond a slot's length is scratch: a forward writes its rows there, `keep` decides what stays.
     """
@@ -37,8 +41,12 @@ class Slots(ABC):
 
     def __init__(self, slots: int, capacity: int) -> None:
         self.capacity = capacity
+        self.keeps_texts = False
+        """Whether requests are to leave their texts here for others. Whoever acquires and releases acts on it; drafters
+        that hold a cache of their own do as the target's says."""
         self.lengths = [0] * slots
-        self._free = list(reversed(range(slots)))
+        self._free = list(reversed(range(slots)))  # the last is the one that was given back last
+        self._texts = [HeldText()] * slots
 
     @property
     def free_slots(self) -> int:
@@ -48,18 +56,41 @@ class Slots(ABC):
         """Bytes that keys and values take."""
         return bytes_of((*self.keys.values(), *self.values.values()))
 
-    def acquire(self, tokens: Sequence[int] = (), salt: str = "") -> int:  # noqa: ARG002 -- for caches that share
+    def acquire(self, tokens: Sequence[int] = (), salt: Hashable = "") -> int:
         """Take a slot for a text that begins with `tokens`. The caller has seen that there is a free one.
 
-        The slot is empty here. A cache that shares the beginnings of texts may return one that already holds some of
-        `tokens`, as its length says, where an earlier request of the same `salt` has left them.
+        The slot holds the longest beginning of them that any slot of this `salt` holds, as its length says: it is the
+        one that holds it, or has a copy where that one is busy, or holds more of another text than of this one. Without
+        `tokens` it is empty.
         """
-        slot = self._free.pop()
-        self.lengths[slot] = 0
+        best = longest_beginning(tokens, salt, self._texts, self.lengths) if tokens else None
+        length = 0 if best is None else best.length
+        slot = self._idlest()
+        if (
+            best is not None
+            and best.slot in self._free
+            and (2 * length >= self.lengths[best.slot] or slot == best.slot)
+        ):
+            slot = best.slot
+        elif best is not None:
+            self._copy(best.slot, slot, length)
+            if best.slot in self._free:  # it has been of use just now
+                self._free.remove(best.slot)
+                self._free.append(best.slot)
+        self._free.remove(slot)
+        self._texts[slot] = HeldText(tuple(tokens), salt)
+        self.lengths[slot] = length
         return slot
 
-    def release(self, slot: int) -> None:
-        self.lengths[slot] = 0
+    def _idlest(self) -> int:
+        """The free slot whose text is missed least: an empty one, else that which was given back first."""
+        return next((slot for slot in reversed(self._free) if self.lengths[slot] == 0), self._free[0])
+
+    def release(self, slot: int, tokens: Sequence[int] = (), salt: Hashable = "") -> None:
+        """Give a slot back. It keeps those of `tokens`, its text, that it holds; without them it is empty."""
+        kept = tuple(tokens[: self.lengths[slot]])
+        self._texts[slot] = HeldText(kept, salt)
+        self.lengths[slot] = len(kept)
         self._free.append(slot)
 
     def keep(self, slot: int, causal: int, path: Sequence[int] = ()) -> None:
@@ -76,6 +107,10 @@ class Slots(ABC):
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         """Move token base + path[i] to base + i, for all i at once."""
 
+    @abstractmethod
+    def _copy(self, source: int, slot: int, length: int) -> None:
+        """Make the first `length` tokens of a slot those of another."""
+
     def rewind(self, slot: int, length: int) -> None:
         """Forget everything after the first `length` tokens."""
         if length > self.lengths[slot]:
@@ -83,10 +118,12 @@ class Slots(ABC):
         self.lengths[slot] = length
 
     def check(self) -> None:
-        """Audit the bookkeeping (called after tests): free slots are empty and distinct, lengths fit."""
+        """Audit the bookkeeping (called after tests): free slots are distinct and hold what they kept, lengths fit."""
         free = set(self._free)
         assert len(free) == len(self._free), f"a slot is free twice: {self._free}"
-        assert all(self.lengths[slot] == 0 for slot in free), "a free slot holds tokens"
+        for slot in free:
+            text = self._texts[slot].tokens
+            assert self.lengths[slot] == len(text), f"slot {slot} is free and holds more or less than it kept"
         assert all(0 <= length <= self.capacity for length in self.lengths), f"lengths out of range: {self.lengths}"
 
 
@@ -122,3 +159,7 @@ class KVCache(Slots):
             rows = store[slot]
             # the index makes a copy first, so overlapping source and target are safe
             rows[:, base : base + len(path)] = rows[:, [base + node for node in path]]
+
+    def _copy(self, source: int, slot: int, length: int) -> None:
+        for store in (*self.keys.values(), *self.values.values()):
+            store[slot, :, :length] = store[source, :, :length]

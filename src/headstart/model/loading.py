@@ -152,15 +152,21 @@ def context_limit(config: Any) -> int:
 
 def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
     """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's."""
-    named = None
-    with suppress(OSError), hub(source):
-        named = GenerationConfig.from_pretrained(source).eos_token_id
+    named = generation_config(source).get("eos_token_id")
     if named is None:
         named = config.get_text_config().eos_token_id
     if named is None and tokenizer is not None:
         named = tokenizer.eos_token_id
     ids = [named] if isinstance(named, int) else (named or [])
     return frozenset(int(token) for token in ids)
+
+
+def generation_config(source: str) -> dict[str, Any]:
+    """What the model's generation config says; {} where it has none."""
+    with suppress(OSError), hub(source):
+        found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
+        return found
+    return {}
 
 
 def weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, Row
+from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 
@@ -15,9 +16,10 @@ from headstart.model.runner import ModelRunner
 class CachedText:
     """One request's text, in the drafter's own tokens."""
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, slot: int, cached: Sequence[int], salt: str) -> None:
         self.slot = slot
-        self.cached: list[int] = []
+        self.salt = salt
+        self.cached = list(cached)
         """The tokens whose keys and values the slot holds."""
         self.feed: list[int] = []
         """The tokens that are still to be read."""
@@ -25,7 +27,8 @@ class CachedText:
 
 class OwnCacheDrafter(Drafter):
     """A causal LM that drafts. A text is brought up to date by comparing tokens, so whatever was accepted, rejected or
-    emitted since, only what is new is read.
+    emitted since, only what is new is read. Where the target's cache keeps the texts of ended requests, so does this
+    one, and a request that goes on with one of them has only its new part read by both.
 
     chunk: tokens that one forward reads of a text.
     """
@@ -35,6 +38,21 @@ class OwnCacheDrafter(Drafter):
         self.cache = runner.new_cache(slots)
         self._chunk = chunk
         self._memories: dict[int, Any] = {}
+        self._targets_cache: Slots | None = None
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
+        self._targets_cache = cache
+
+    @property
+    def _keeps_texts(self) -> bool:
+        return self._targets_cache is not None and self._targets_cache.keeps_texts
+
+    def _seat(self, row: Row, text: Sequence[int]) -> tuple[int, Sequence[int], str]:
+        """A slot for a request whose text is this one in the drafter's tokens, what the slot holds of it, and the
+        request's salt. A reproducible request begins with nothing: rounding may depend on how a text was read."""
+        salt = row.sampling.cache_salt
+        slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
+        return slot, text[: self.cache.lengths[slot]], salt
 
     def weights(self) -> Iterable[Tensor]:
         return self.runner.weights()
@@ -42,7 +60,7 @@ class OwnCacheDrafter(Drafter):
     def release(self, request: int) -> None:
         memory = self._memories.pop(request, None)
         if memory is not None:
-            self.cache.release(memory.slot)
+            self.cache.release(memory.slot, memory.cached if self._keeps_texts else (), memory.salt)
 
     def _read(self, feeds: Sequence[tuple[CachedText, Sequence[int]]]) -> Tensor:
         """Read tokens on each text, and keep them; returns the logits [B, V] after the last of each."""

@@ -52,6 +52,12 @@ class TiledCache(Slots):
             places = (self.dtype == torch.bfloat16, heads, dim, self.padded, slot, base, nodes.ctypes.data, len(path))
             native.kernels().gather(keys.data_ptr(), self.values[layer].data_ptr(), *places)
 
+    def _copy(self, source: int, slot: int, length: int) -> None:
+        tiles = tiled_capacity(length) // native.LANES
+        for keys, values in zip(self.keys.values(), self.values.values(), strict=True):
+            keys[slot, :, :tiles] = keys[source, :, :tiles]  # what lies behind the last token is scratch
+            values[slot, :, :length] = values[source, :, :length]
+
 
 def tiled_capacity(capacity: int) -> int:
     """Rounded up to whole tiles."""

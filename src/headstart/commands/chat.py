@@ -1,0 +1,266 @@
+"""`headstart chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from headstart.commands import loading as cli
+from headstart.commands.conversation import Conversation, Piece, ask_with_room, check_chat
+from headstart.commands.figures import Total, stats_table
+from headstart.commands.options import Fields, command
+from headstart.commands.terminal import for_stdout, harmless, messages, note, output, print_error
+from headstart.errors import HeadstartError, InvalidOption
+from headstart.files import cache_directory
+from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import option
+from headstart.types import Sampling
+
+if TYPE_CHECKING:
+    from headstart.engine.engine import Engine
+
+_GUESSED = Style(color="green")
+_BLOCK = '"""'
+HELP = """\
+/set NAME VALUE   change how answers are sampled, as in: /set temperature 0.7   /set max_tokens 200
+/show             how answers are sampled, and the system message
+/system TEXT      another system message; with no text, none
+/colors           show in green what was guessed and then confirmed; again to end it
+/stats            speed and acceptance of the last answer
+/reset            forget the conversation
+/save FILE        write the conversation; /load FILE goes on with it
+/bye              leave, as Ctrl-D does
+\"\"\"               begins a message of several lines, and ends it
+Ctrl-C            ends an answer, or clears a line"""
+
+
+@command
+def chat(
+    *,
+    message: Annotated[
+        str | None, typer.Argument(metavar="[MESSAGE]", help="Answer this one message, and leave.")
+    ] = None,
+    system: str = option("", "The system message.", "-s", metavar="TEXT"),
+    temperature: float | None = option(
+        None,
+        "0 always takes the likeliest token. Default: what the model's makers say, else 1.",
+        "-T",
+        panel="Sampling",
+    ),
+    target: str = cli.TARGET,
+    drafter: list[str] = cli.DRAFTER,
+    loading: TargetOptions,
+    options: Annotated[EngineOptions, Fields.but("max_batch_size")],
+    sampling: Annotated[Sampling, Fields.but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
+        max_tokens=1024
+    ),
+    colors: bool = option(False, "Begin with colours that show which tokens were guessed."),
+    history: bool = option(
+        True, "Remember what was typed, for the arrow keys, from one chat to the next.", "--history/--no-history"
+    ),
+    stats: bool = option(False, "Print speed and acceptance after each answer."),
+) -> None:
+    """Talk to a model. It answers as it would alone, only sooner.
+
+    Without a terminal, standard input is one message, and the answer is all that standard output gets.
+
+    **Examples**
+
+        headstart chat --target HuggingFaceTB/SmolLM2-135M-Instruct
+        headstart chat --target path/to/model "Why is the sky blue?"
+        git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
+    """  # fmt: skip
+    engine, config = _load(target, drafter, loading, replace(options, max_batch_size=1))
+    check_chat(engine)
+    drawn = config.get("temperature", 1.0) if temperature is None else temperature
+    talk = Conversation(engine, replace(sampling, temperature=drawn), system)
+    front = _Front(talk, colors=colors, stats=stats)
+    if message is None and sys.stdin.isatty() and sys.stdout.isatty():
+        front.converse(_reader(history=history))
+        return
+    front.answer(sys.stdin.read() if message is None else message, strict=True)
+
+
+def _load(
+    target: str, drafter: list[str], loading: TargetOptions, options: EngineOptions
+) -> tuple[Engine, dict[str, float]]:
+    """The engine, and what the model's makers say of sampling."""
+    with note(messages(), f"loading {target} …"):
+        from transformers.utils import logging
+
+        from headstart.loading.load import Target
+
+        logging.disable_progress_bar()
+        loaded = Target(target, **cli.as_keywords(loading))
+        drafters = drafter[0] if len(drafter) == 1 else list(drafter)
+        return loaded.engine(drafters, **cli.as_keywords(options)), dict(loaded.generation_config)
+
+
+def _reader(*, history: bool) -> Callable[[], str]:
+    """Reads a line from a terminal, with editing and the lines of before at the arrow keys."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+    lines: History = InMemoryHistory()
+    if history:
+        folder = cache_directory("chat")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = FileHistory(str(folder / "history"))
+        except OSError:  # then for this time only
+            pass
+    session: PromptSession[str] = PromptSession(history=lines)
+    return lambda: session.prompt(">>> ")
+
+
+class _Front:
+    """A conversation at a terminal."""
+
+    def __init__(self, talk: Conversation, *, colors: bool, stats: bool) -> None:
+        self._talk = talk
+        self._colors, self._stats = colors, stats
+        self._console = output()
+        self._commands: dict[str, Callable[[str], None]] = {
+            "set": self._set, "show": self._show, "system": self._system, "colors": self._toggle_colors,
+            "stats": self._figures, "reset": self._reset, "save": self._save, "load": self._open, "help": self._help,
+        }  # fmt: skip
+
+    def converse(self, read: Callable[[], str]) -> None:
+        """Until /bye or the end of the input."""
+        self._say("Type a message, or /help. /bye ends.")
+        while True:
+            try:
+                line = _whole(read)
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return
+            if line.strip() in ("/bye", "/exit", "/quit"):
+                return
+            if line.strip():
+                self.handle(line)
+
+    def handle(self, line: str) -> None:
+        """A message, or a command that begins with a slash. An error is shown, and nothing is lost."""
+        name, _, rest = line.strip().removeprefix("/").partition(" ")
+        try:
+            if not line.lstrip().startswith("/"):
+                self.answer(line)
+            elif name in self._commands:
+                self._commands[name](rest.strip())
+            else:
+                raise InvalidOption(f"/{name} is no command", hint="/help shows them all")
+        except HeadstartError as error:
+            print_error(error)
+
+    def answer(self, text: str, *, strict: bool = False) -> None:
+        """Write the answer as it comes. Ctrl-C ends it; if `strict`, also the program."""
+        start = time.perf_counter()
+        pieces, dropped = ask_with_room(self._talk, text)
+        if dropped:
+            self._say(f"the context is full: the oldest {dropped} questions and answers are forgotten")
+        try:
+            for piece in pieces:
+                self._write(piece)
+        except KeyboardInterrupt:
+            pieces.close()  # type: ignore[attr-defined]
+            if strict:
+                raise
+        finally:
+            print(flush=True)
+        if self._stats:
+            self._table(time.perf_counter() - start)
+
+    def _write(self, piece: Piece) -> None:
+        if self._colors and self._console.is_terminal:
+            style = _GUESSED if piece.guessed else Style()
+            self._console.print(Text(harmless(piece.text), style), end="", soft_wrap=True)
+        else:
+            sys.stdout.write(for_stdout(piece.text))
+        sys.stdout.flush()
+
+    # -- commands -------------------------------------------------------------------------------------------------
+
+    def _set(self, rest: str) -> None:
+        name, _, value = rest.partition(" ")
+        self._say(f"{name} is {self._talk.set(name, value.strip())!r}")
+
+    def _show(self, _: str) -> None:
+        for name, value in _changed(self._talk.sampling):
+            self._say(f"{name} {value!r}")
+        self._say(f"system {self._talk.system!r}")
+
+    def _system(self, rest: str) -> None:
+        self._talk.system = rest
+        self._say("the system message is set" if rest else "there is no system message")
+
+    def _toggle_colors(self, _: str) -> None:
+        self._colors = not self._colors
+        self._say("green was guessed and then confirmed" if self._colors else "no colours")
+
+    def _figures(self, _: str) -> None:
+        if not self._talk.stats:
+            raise InvalidOption("there is no answer yet", hint="ask something first")
+        self._table(self._talk.stats[-1].total_seconds)
+
+    def _table(self, seconds: float) -> None:
+        total = Total((self._talk.stats[-1],), seconds)
+        _stderr().print(stats_table(total, chosen=self._talk.drafter_reason))
+
+    def _reset(self, _: str) -> None:
+        self._talk.reset()
+        self._say("forgotten")
+
+    def _save(self, rest: str) -> None:
+        self._talk.save(_path(rest))
+        self._say(f"written to {rest}")
+
+    def _open(self, rest: str) -> None:
+        self._talk.load(_path(rest))
+        self._say(f"{len(self._talk.messages)} messages")
+
+    def _help(self, _: str) -> None:
+        self._say(HELP)
+
+    def _say(self, words: str) -> None:
+        _stderr().print(Text(harmless(words), "dim"), soft_wrap=True)
+
+
+def _stderr() -> Console:
+    return messages()
+
+
+def _path(rest: str) -> Path:
+    if not rest:
+        raise InvalidOption("no file was named", hint="as in: /save talk.jsonl")
+    return Path(rest).expanduser()
+
+
+def _changed(sampling: Sampling) -> Iterator[tuple[str, object]]:
+    """The fields that are not as they always are, and the three that everybody looks for."""
+    usual = Sampling()
+    for name in (*("temperature", "max_tokens", "seed"), *type(sampling).__dataclass_fields__):
+        value = getattr(sampling, name)
+        if name in ("temperature", "max_tokens", "seed") or value != getattr(usual, name):
+            yield name, value
+
+
+def _whole(read: Callable[[], str]) -> str:
+    """A line, or the lines between two lines that hold three quotation marks."""
+    line = read()
+    if not line.strip().startswith(_BLOCK):
+        return line
+    lines = [line.strip().removeprefix(_BLOCK)]
+    while not lines[-1].rstrip().endswith(_BLOCK):
+        lines.append(read())
+    lines[-1] = lines[-1].rstrip().removesuffix(_BLOCK)
+    return "\n".join(lines).strip("\n")

@@ -1,0 +1,212 @@
+"""A conversation with a model: its messages, how answers are sampled, and the answers as they come.
+
+It knows no terminal, so that a test, or a front of another kind, can hold one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headstart.engine.detokenize import TextStream
+from headstart.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
+from headstart.files import write_text
+from headstart.prompt_sets import Message
+from headstart.types import Chunk, Sampling, Stats
+
+if TYPE_CHECKING:
+    from headstart.engine.engine import Engine
+
+SETTABLE = tuple(
+    field.name
+    for field in fields(Sampling)
+    if field.name not in ("logit_bias", "logprobs", "logprobs_mode", "cache_salt", "ignore_eos", "stop_token_ids")
+)
+"""What `set` changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an answer."""
+
+    text: str
+    guessed: bool
+    """Whether it was drafted and then accepted; else the target wrote it itself."""
+
+
+class Conversation:
+    """Messages that grow, turn by turn.
+
+    Args:
+        engine: of a model with a chat template.
+        sampling: of the answers, until `set` changes it.
+        system: the first message, or nothing.
+    """
+
+    def __init__(self, engine: Engine, sampling: Sampling, system: str = "") -> None:
+        self.sampling = sampling
+        self.messages: list[Message] = []
+        self.system = system
+        self.stats: list[Stats] = []
+        """Of every answer since the last `reset`."""
+        self._engine = engine
+
+    @property
+    def drafter_reason(self) -> str:
+        """Why this drafter."""
+        return self._engine.reason
+
+    def ask(self, text: str) -> Iterator[Piece]:
+        """Answer a message. Closing the iterator ends the answer; what there is of it stays in the conversation.
+
+        Raises:
+            InvalidPrompt: the model has no chat template, or refuses the conversation; the message is not kept then.
+            ContextExceeded: the message leaves no room for an answer; it is not kept then.
+        """
+        asked: list[Message] = [*self.messages, {"role": "user", "content": text}]
+        request = self._engine.submit(self._sent(asked), self.sampling)
+        self.messages = asked
+        origins = _Origins(self._engine.tokenizer, request.prompt)
+        try:
+            while request.finish_reason is None or request.chunks:
+                while request.chunks:
+                    yield from origins.pieces(request.chunks.popleft())
+                if request.finish_reason is None:
+                    self._engine.step()
+        finally:
+            self._engine.cancel(request)
+            out = request.finish()
+            self.stats.append(out.stats)
+            if out.text or out.finish_reason not in ("cancelled", "error"):
+                self.messages.append({"role": "assistant", "content": out.text})
+            else:
+                self.messages.pop()  # a question without an answer would stand in the way of the next one
+        if out.error is not None:
+            raise out.error
+
+    def forget_oldest(self) -> bool:
+        """Drop the oldest question and its answer, to make room; False where there is none."""
+        if len(self.messages) < 2:
+            return False
+        del self.messages[:2]
+        return True
+
+    def reset(self) -> None:
+        """Begin anew. The system message and the sampling stay."""
+        self.messages.clear()
+        self.stats.clear()
+
+    def set(self, name: str, value: str) -> Any:
+        """Change one field of the sampling; returns its new value.
+
+        Raises:
+            InvalidOption: there is no such field, or it cannot be that.
+        """
+        name = name.replace("-", "_")
+        if name not in SETTABLE:
+            raise InvalidOption(f"{name} cannot be set", hint=f"these can: {', '.join(SETTABLE)}")
+        try:
+            parsed = None if value in ("", "none") else json.loads(value)
+        except json.JSONDecodeError:
+            parsed = value
+        if name == "stop":
+            parsed = () if parsed is None else parsed
+        elif parsed is None and name != "seed":
+            parsed = getattr(Sampling(), name)
+        changed: dict[str, Any] = {name: parsed}
+        self.sampling = replace(self.sampling, **changed)
+        return getattr(self.sampling, name)
+
+    def save(self, path: Path) -> None:
+        """Write the messages as one line of a prompt file, which `--prompts` and `load` read.
+
+        Raises:
+            InvalidOption: it cannot be written.
+        """
+        write_text(path, json.dumps({"messages": self._sent(self.messages)}, ensure_ascii=False) + "\n")
+
+    def load(self, path: Path) -> None:
+        """Go on with the messages of a file that `save` wrote.
+
+        Raises:
+            InvalidFile: it cannot be read, or holds no conversation.
+        """
+        try:
+            found = json.loads(path.read_text())["messages"]
+            messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in found]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InvalidFile(f"cannot read a conversation in {path}: {error}", hint="give a saved one") from error
+        self.reset()
+        if messages and messages[0]["role"] == "system":
+            self.system = messages.pop(0)["content"]
+        self.messages += messages
+
+    def _sent(self, messages: Sequence[Message]) -> list[Message]:
+        return [*([{"role": "system", "content": self.system}] if self.system else []), *messages]
+
+
+def ask_with_room(conversation: Conversation, text: str) -> tuple[Iterator[Piece], int]:
+    """The answer, and how many of the oldest turns were dropped because the context had no room for them.
+
+    Raises:
+        InvalidPrompt: see `Conversation.ask`.
+        ContextExceeded: not even the message alone leaves room for an answer.
+    """
+    dropped = 0
+    while True:
+        pieces = conversation.ask(text)
+        try:
+            first = next(pieces, None)
+        except ContextExceeded:
+            if not conversation.forget_oldest():
+                raise
+            dropped += 1
+            continue
+        return _begun(first, pieces), dropped
+
+
+def _begun(first: Piece | None, rest: Iterator[Piece]) -> Iterator[Piece]:
+    if first is not None:
+        try:
+            yield first
+            yield from rest
+        finally:
+            rest.close()  # type: ignore[attr-defined]
+
+
+class _Origins:
+    """Which characters of an answer were guessed. The text itself is the engine's, which holds back what a stop string
+    may still cut; here the same tokens are decoded one by one."""
+
+    def __init__(self, tokenizer: Any, prompt: Sequence[int]) -> None:
+        self._stream = TextStream(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)), prompt, ())
+        self._guessed: list[bool] = []
+
+    def pieces(self, chunk: Chunk) -> Iterator[Piece]:
+        """The text of a chunk, cut where its origin changes."""
+        for place, token in enumerate(chunk.tokens):
+            self._stream.push((token,))
+            self._guessed += [place < len(chunk.step.path)] * len(self._stream.take())
+        known, self._guessed = self._guessed[: len(chunk.text)], self._guessed[len(chunk.text) :]
+        known += [False] * (len(chunk.text) - len(known))
+        start = 0
+        for end in range(1, len(known) + 1):
+            if end == len(known) or known[end] != known[start]:
+                yield Piece(chunk.text[start:end], known[start])
+                start = end
+
+
+def check_chat(engine: Engine) -> None:
+    """Raises:
+    InvalidPrompt: the model has no chat template.
+    """
+    from headstart.engine.prompts import has_chat_template
+
+    if not has_chat_template(engine.tokenizer):
+        raise InvalidPrompt(
+            f"{engine.target_name} has no chat template",
+            hint="give --target an instruction-tuned model; headstart generate continues a text with any model",
+        )
