@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -108,7 +109,7 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
         value = {int: (3, 4, 5), float: (0.25, 0.5, 0.75), str: ("one", "two", "three")}[first]
         words = [str(part) for part in value]
     elif isinstance(first, type):
-        value = {int: 3 if default != 3 else 4, float: 0.25}.get(first, "some/where")
+        value = {int: 3 if default != 3 else 4, float: 0.25, Path: Path("some/where")}.get(first, "some/where")
         words = [str(value)]
     else:  # an optional sequence
         value = (3, 4, 5)

@@ -37,6 +37,7 @@ def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
     assert engine.reason == "doctor measured 1.8x with ngram on 21 November 2026"
     assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 3
     assert load(tiny("llama"), "suffix").reason == "asked for"
+    assert load(tiny("llama"), ["prediction", "auto"]).drafter_name == "prediction + ngram"
 
 
 def test_what_the_user_says_stands(tiny: Callable[..., str], load: Load) -> None:

@@ -35,6 +35,13 @@ def test_bundled_heads_belong_to_the_bundled_target(tiny: Callable[..., str]) ->
     assert "train medusa" in caught.value.hint
 
 
+def test_auto_may_end_a_list(tiny: Callable[..., str], load: Callable[..., hs.Engine]) -> None:
+    choice = choose(tiny("llama"), ["prediction", "ngram", "auto"])
+    assert [each.name for each in choice.drafters] == ["prediction", "ngram", "suffix"]
+    assert choice.reason == choose(tiny("llama"), "auto").reason
+    assert load(tiny("llama"), ["prediction", "auto"]).drafter_name == "prediction + suffix + ngram"
+
+
 def test_auto_for_a_target_without_a_recommendation(tiny: Callable[..., str]) -> None:
     choice = choose(tiny("llama"), "auto")
     assert [each.name for each in choice.drafters] == ["suffix", "ngram"]

@@ -42,6 +42,7 @@ OPTIONS = [
     ({"rule": "typical"}, "'exact' or 'coupled'"),
     ({"suffix_store": "past.safetensors"}, "SuffixStore.load(path)"),
     ({"drafter": ["ngram", "none"]}, "name each drafter"),
+    ({"drafter": ["auto", "ngram"]}, "'auto' may be its last"),
     ({"drafter": ["ngram", "ngram"]}, "once"),
     ({"drafter": []}, "once"),
 ]

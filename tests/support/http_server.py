@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 import headstart as hs
-from headstart.serve.api.app import create_app
+from headstart.serve.api.app import Application
+from headstart.serve.api.listening import Server, bound_socket
 from headstart.serve.api.reading.sampling import Defaults
 from headstart.serve.api.service import Served, Source
 from headstart.serve.api.settings import ServerOptions
@@ -59,19 +58,21 @@ class Running:
 
 
 @contextmanager
-def listening(app: Any) -> Iterator[str]:
+def listening(app: Application) -> Iterator[str]:
     """The URL of an application that is served meanwhile."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    started: list[str] = []
+    options = app.service.options
+    server = Server(app, options, grace_seconds=0.0, on_started=started.append)
+    bound = bound_socket(replace(options, host="127.0.0.1", port=0))
+    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()
     until = time.monotonic() + 20
-    while not server.started:
+    while not started:
         assert thread.is_alive(), "the server did not start"
         assert time.monotonic() < until, "the server does not start"
         time.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield started[0]
     finally:
         server.should_exit = True
         thread.join(20)
@@ -90,7 +91,7 @@ def serving(
     """A server of this engine, under the name `MODEL`. options: of `ServerOptions`."""
     named = {"served_model_name": (MODEL,), **(options or {})}
     source: Source = Served(ThreadBridge(engine, limits or Limits()), defaults or Defaults())
-    with listening(create_app(source, ServerOptions(**named), grace_seconds=grace_seconds)) as url:
+    with listening(Application(source, ServerOptions(**named), grace_seconds=grace_seconds)) as url:
         yield Running(url, engine)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,18 @@ def choose(
     drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
     advice: Advice | None = None,
 ) -> Choice:
-    """Resolve the `drafter` of `headstart.load`. advice: of `headstart doctor`, where there is any.
+    """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which then stands for what that finds.
+
+    advice: of `headstart doctor`, where there is any.
 
     Raises:
         InvalidOption: an empty list, a name twice, or a bundled head with another target.
         ModelNotFound: a path that leads to no model.
     """
     asked = [drafter] if isinstance(drafter, (str, Path)) or not isinstance(drafter, Sequence) else list(drafter)
-    if asked == ["auto"]:
-        return _automatic(str(target), advice)
+    if asked[-1:] == ["auto"]:
+        found = _automatic(str(target), advice)
+        return _preceded(asked[:-1], found, str(target)) if asked[:-1] else found
     if asked in (["none"], [None]):
         return Choice((), "no drafter was asked for")
     return _chosen(asked, str(target), "asked for")
@@ -87,6 +90,13 @@ def _automatic(target: str, advice: Advice | None) -> Choice:
         return Choice(drafters, advice.reason, advice.tree, advice.k)
     nothing = f"no drafter is recommended for this target ({NOTE} beside its config names one)"
     return _chosen(_FOR_OTHERS, target, nothing if advice is None else advice.reason)
+
+
+def _preceded(asked: Sequence[Any], found: Choice, target: str) -> Choice:
+    """What "auto" found, behind the drafters that were named."""
+    named = _chosen(asked, target, "").drafters
+    names = {each.name for each in named}
+    return replace(found, drafters=(*named, *(each for each in found.drafters if each.name not in names)))
 
 
 def _chosen(asked: Sequence[Any], target: str, reason: str) -> Choice:
@@ -116,7 +126,10 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
         return _own(asked)
     name = str(asked)
     if name in ("auto", "none"):
-        raise InvalidOption(f"{name!r} cannot stand in a list of drafters", hint="name each drafter of the list")
+        raise InvalidOption(
+            f"{name!r} cannot stand there in a list of drafters",
+            hint="name each drafter of the list; 'auto' may be its last",
+        )
     if name in WEIGHTLESS:
         return DrafterSpec(name, name)
     if name in BUNDLED_HEADS:

@@ -89,8 +89,8 @@ class Target:
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
                 target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
                 directory or hub id of a causal LM or of Medusa or EAGLE heads, a `Drafter` of your own, or a list of
-                these: per step, the first that has a draft drafts, unless a later one should do better. With the
-                bundled target also "medusa" and "eagle3".
+                these: per step, the first that has a draft drafts, unless a later one should do better; its last may be
+                "auto". With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -101,7 +101,8 @@ class Target:
         store = self._store(given)
         if given.draft_quantize != "auto":
             check_quantize("draft_quantize", given.draft_quantize, self.device)
-        choice = choose(self.source, drafter, self._advice() if drafter == "auto" else None)
+        last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
+        choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
         tree = choice.tree if given.draft_tree == "auto" else given.draft_tree
         k = given.num_speculative_tokens
         if given.pacing == "fixed" and k is None and choice.drafters:
@@ -165,9 +166,11 @@ class Target:
             trust_remote_code=given.trust_remote_code,
         )
 
-    def _advice(self) -> advice.Advice | None:
+    @property
+    def advised_by(self) -> tuple[str, dict[str, Any], torch.dtype, torch.device, str | None]:
+        """What advice is for: see `loading.advice.read`."""
         mine = self.checkpoint
-        return advice.read(mine.source, mine.config.to_dict(), mine.dtype, self.device, self.options.quantize)
+        return mine.source, mine.config.to_dict(), mine.dtype, self.device, self.options.quantize
 
     @staticmethod
     def _store(given: EngineOptions) -> SuffixStore | None:

@@ -89,6 +89,7 @@ class EngineOptions:
     prefix_cache: bool = _target(
         False, "Keep the texts of ended requests in the cache, so that a request that begins like one of them need not "
         "read that again. Requests with different `Sampling.cache_salt` share nothing.",
+        "--prefix-cache/--no-prefix-cache",
     )  # fmt: skip
     draft_tree: DraftTree = _engine(
         "auto", "How draft models and EAGLE heads draft: one chain of tokens ('none'), a tree of the likeliest "

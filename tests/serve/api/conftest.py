@@ -25,8 +25,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(models: Path) -> Iterator[Running]:
     """A tiny chat model under rule "coupled": a seed gives one text, however it is drafted and batched."""
     engine = hs.load(
-        models / "target", models / "draft", dtype="float32", max_length=512, pacing="fixed", rule="coupled",
-        max_batch_size=4,
+        models / "target", ["prediction", models / "draft"], dtype="float32", max_length=512, pacing="fixed",
+        rule="coupled", max_batch_size=4, prefix_cache=True,
     )  # fmt: skip
     with serving(engine) as running:
         yield running

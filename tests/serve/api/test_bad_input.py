@@ -231,7 +231,7 @@ def test_health_while_loading_and_after_it_failed() -> None:
 
     from support.http_server import listening
 
-    from headstart.serve.api.app import create_app
+    from headstart.serve.api.app import Application
 
     go = threading.Event()
     told: list[BaseException] = []
@@ -240,7 +240,7 @@ def test_health_while_loading_and_after_it_failed() -> None:
         go.wait(10)
         raise RuntimeError("/secret/path is not there")
 
-    with listening(create_app(load, on_failure=told.append)) as url:
+    with listening(Application(load, on_failure=told.append)) as url:
         health = httpx2.get(f"{url}/health")
         assert health.status_code == 503
         assert health.json()["status"] == "loading"

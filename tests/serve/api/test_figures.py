@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import string
 from typing import Any
 
 import httpx2
 import pytest
 from support.http_server import Running
+from support.tiny import byte_tokenizer
+
+LETTERS = {str(byte_tokenizer().convert_tokens_to_ids(letter)): 30 for letter in string.ascii_letters}
+"""A bias towards letters, so that a text can be predicted as a text."""
 
 
 def complete(server: Running, **fields: Any) -> dict[str, Any]:
@@ -62,23 +66,26 @@ def test_metrics_may_be_left_out(server: Running) -> None:
 
 
 def test_sources_are_named_without_paths(server: Running) -> None:
-    drafter = complete(server)["metrics"]["headstart"]["drafter"]
-    assert drafter == "draft"
+    answer = complete(server)["metrics"]["headstart"]
+    assert answer["drafter"] == "prediction + draft"
+    assert set(answer["sources"]) == {"draft"}
+    assert httpx2.get(f"{server.v1}/models").json()["data"][0]["headstart"]["drafter"] == "prediction + draft"
     named = complete(server, speculation={"sources": ["draft"]})
     assert named["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
-    body = {"prompt": "ab", "stream": True, "speculation": {"sources": ["medusa"]}}
-    refused = httpx2.post(f"{server.v1}/completions", json=body, timeout=60)
-    assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "speculation.sources"
-    assert "draft" in refused.json()["error"]["message"]
+    for streamed in (True, False):
+        body = {"prompt": "ab", "stream": streamed, "speculation": {"sources": ["medusa"]}}
+        refused = httpx2.post(f"{server.v1}/completions", json=body, timeout=60)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "speculation.sources"
+        assert "prediction, draft" in refused.json()["error"]["message"]
 
 
 @pytest.fixture(params=["completions", "chat/completions"])
-def predicting(request: pytest.FixtureRequest, server: Running) -> Iterator[Any]:
+def predicting(request: pytest.FixtureRequest, server: Running) -> Any:
     """predicting(prediction, **fields): an answer of either interface."""
 
     def ask(prediction: Any, **fields: Any) -> dict[str, Any]:
-        asked: dict[str, Any] = {"temperature": 0, "max_tokens": 40, "ignore_eos": True, **fields}
+        asked: dict[str, Any] = {"temperature": 0, "max_tokens": 40, "logit_bias": LETTERS, **fields}
         if prediction is not None:
             asked["prediction"] = {"type": "content", "content": prediction}
         prompt = (
@@ -89,7 +96,7 @@ def predicting(request: pytest.FixtureRequest, server: Running) -> Iterator[Any]
         found: dict[str, Any] = response.json()
         return found
 
-    yield ask
+    return ask
 
 
 def test_a_prediction_changes_no_text_and_is_counted(predicting: Any) -> None:
@@ -97,11 +104,42 @@ def test_a_prediction_changes_no_text_and_is_counted(predicting: Any) -> None:
         choice = answer["choices"][0]
         return str(choice["text"] if "text" in choice else choice["message"]["content"])
 
-    without = predicting(None)
-    assert "completion_tokens_details" not in without["usage"]
-    for prediction in ("wholly wrong", [{"type": "text", "text": text(without)}]):
-        answer = predicting(prediction)
-        assert text(answer) == text(without)
-        details = answer["usage"]["completion_tokens_details"]
-        assert set(details) == {"accepted_prediction_tokens", "rejected_prediction_tokens"}
+    def details(answer: dict[str, Any]) -> tuple[int, int]:
+        found = answer["usage"]["completion_tokens_details"]
+        assert set(found) == {"accepted_prediction_tokens", "rejected_prediction_tokens"}
         assert answer["usage"]["completion_tokens"] == 40
+        return found["accepted_prediction_tokens"], found["rejected_prediction_tokens"]
+
+    without = predicting(None, return_token_ids=True)
+    assert "completion_tokens_details" not in without["usage"]
+    assert text(without).isalpha()
+    wrong = predicting("wholly wrong, in every respect, without exception")
+    assert text(wrong) == text(without)
+    assert details(wrong)[0] < 20
+    right = predicting([{"type": "text", "text": text(without)}])
+    assert text(right) == text(without)
+    accepted, _ = details(right)
+    assert accepted > 5
+    assert right["metrics"]["headstart"]["sources"]["prediction"] == accepted
+    ours = right["metrics"]["headstart"]
+    assert ours["tokens_per_forward"] > 1
+
+
+def test_a_second_turn_reads_only_what_is_new(server: Running) -> None:
+    def ask(*messages: dict[str, str]) -> dict[str, Any]:
+        body = {"messages": messages, "max_tokens": 20, "temperature": 0, "ignore_eos": True, "cache_salt": "turns"}
+        response = httpx2.post(f"{server.v1}/chat/completions", json=body, timeout=60)
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    first = {"role": "user", "content": "A rather long question, so that it is worth keeping: " + "why? " * 20}
+    cold = ask(first)
+    assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    warm = ask(first, {"role": "assistant", "content": "Because."}, {"role": "user", "content": "And?"})
+    cached = warm["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= cold["usage"]["prompt_tokens"] - 2
+    assert warm["timings"]["cache_n"] == cached
+    assert warm["timings"]["prompt_n"] == warm["usage"]["prompt_tokens"] - cached
+    again = ask(first)
+    assert again["choices"] == cold["choices"], "a kept beginning changes no text"

@@ -13,7 +13,7 @@ from support.http_server import Running, serving
 
 import headstart as hs
 from headstart.errors import InvalidOption
-from headstart.serve.api.app import create_app
+from headstart.serve.api.app import Application
 from headstart.serve.api.security import Keys
 from headstart.serve.api.settings import ServerOptions
 
@@ -38,10 +38,10 @@ def test_a_server_for_others_needs_a_key() -> None:
 
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         with pytest.raises(InvalidOption, match="there is no key"):
-            create_app(never, ServerOptions(host=host))
-        create_app(never, ServerOptions(host=host, api_keys=("k",)))
+            Application(never, ServerOptions(host=host))
+        Application(never, ServerOptions(host=host, api_keys=("k",)))
     for host in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
-        create_app(never, ServerOptions(host=host))
+        Application(never, ServerOptions(host=host))
 
 
 def test_keys(locked: Running) -> None:

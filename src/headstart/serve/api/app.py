@@ -8,8 +8,8 @@ disconnect reaches whoever waits for its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -32,64 +32,79 @@ from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.security import ASGI, Gate
-from headstart.serve.api.service import Service, Source
+from headstart.serve.api.service import Served, Service, Source
 from headstart.serve.api.settings import ServerOptions
 
 _SCHEMAS: tuple[type[Strict], ...] = (ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)
 
 
-def create_app(
-    source: Source,
-    options: ServerOptions | None = None,
-    *,
-    grace_seconds: float = 30.0,
-    on_failure: Callable[[BaseException], None] | None = None,
-) -> ASGI:
+class Application:
     """The server as an ASGI application.
 
     source: what is served, or how to load it.
     grace_seconds: that running requests have to end when the server is stopped.
-    on_failure: is called when the model could not be loaded.
+    on_ready, on_failure: are called when the model is there, or could not be loaded.
 
     Raises:
         InvalidOption: others could reach it without a key.
     """
-    options = options or ServerOptions()
-    options.check_safe()
-    service = Service(options)
+
+    def __init__(
+        self,
+        source: Source,
+        options: ServerOptions | None = None,
+        *,
+        grace_seconds: float = 30.0,
+        on_ready: Callable[[Served], None] | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        options = options or ServerOptions()
+        options.check_safe()
+        self.service = Service(options)
+        self._source, self._grace_seconds = source, grace_seconds
+        self._on_ready, self._on_failure = on_ready, on_failure
+        self._guarded = _guarded(self._api(), options)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        await self._guarded(scope, receive, send)
+
+    def _api(self) -> FastAPI:
+        api = FastAPI(
+            title="headstart",
+            version=version("headstart"),
+            lifespan=self._lifespan,
+            docs_url=None,  # its pages load scripts from elsewhere
+            redoc_url=None,
+        )
+        for router in (generation(self.service), tokens(self.service), status(self.service)):
+            api.include_router(router)
+        api.add_exception_handler(HeadstartError, _on_error)
+        api.add_exception_handler(HTTPException, _on_http)
+        api.add_exception_handler(ClientGone, _on_gone)
+        api.add_exception_handler(Exception, _on_error)
+        _describe(api)
+        return api
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(_begin(service, source, on_failure))
-        if not callable(source):
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(self._begin())
+        if not callable(self._source):
             await loading
         try:
             yield
         finally:
-            await loading
-            await service.end(grace_seconds)
+            loading.cancel()
+            with suppress(asyncio.CancelledError):
+                await loading
+            await self.service.end(self._grace_seconds)
 
-    api = FastAPI(
-        title="headstart",
-        version=version("headstart"),
-        lifespan=lifespan,
-        docs_url=None,  # its pages load scripts from elsewhere
-        redoc_url=None,
-    )
-    for router in (generation(service), tokens(service), status(service)):
-        api.include_router(router)
-    api.add_exception_handler(HeadstartError, _on_error)
-    api.add_exception_handler(HTTPException, _on_http)
-    api.add_exception_handler(ClientGone, _on_gone)
-    api.add_exception_handler(Exception, _on_error)
-    _describe(api)
-    return _guarded(api, options)
-
-
-async def _begin(service: Service, source: Source, on_failure: Callable[[BaseException], None] | None) -> None:
-    await service.begin(source)
-    if service.failure is not None and on_failure is not None:
-        on_failure(service.failure)
+    async def _begin(self) -> None:
+        await self.service.begin(self._source)
+        if self.service.failure is None:
+            if self._on_ready is not None:
+                self._on_ready(self.service.served)
+        elif self._on_failure is not None:
+            self._on_failure(self.service.failure)
 
 
 def _guarded(api: ASGI, options: ServerOptions) -> ASGI:

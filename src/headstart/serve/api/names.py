@@ -18,6 +18,13 @@ def sources_of(drafter: str) -> dict[str, str]:
     return {_public(name): name for name in drafter.split(_AND)}
 
 
+def public_words(words: str, drafter: str) -> str:
+    """A sentence about drafters, with their public names. drafter: the names of all of them, as the engine has them."""
+    for public, name in sources_of(drafter).items():
+        words = words.replace(name, public) if public != name else words
+    return words
+
+
 def _public(name: str) -> str:
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     return PurePath(name).name or "model" if is_path else name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,6 +38,8 @@ class Served:
     """Of its generation config."""
     exposition: Callable[[], tuple[bytes, str]] | None = None
     """What /metrics shows, and its content type."""
+    on_overload: Callable[[], None] | None = None
+    """Is called when a request is refused because too many wait."""
 
 
 Source = Served | Callable[[], Served]
@@ -60,7 +64,7 @@ class Service:
     async def begin(self, source: Source) -> None:
         """Load, and start the bridge. A failure is kept, and every path tells of it."""
         try:
-            served = await asyncio.to_thread(source) if callable(source) else source
+            served = await _on_a_thread(source) if callable(source) else source
             await served.bridge.start()
         except Exception as error:
             self.failure = error
@@ -152,6 +156,32 @@ class Service:
         if size < _LONG:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+async def _on_a_thread(source: Callable[[], T]) -> T:
+    """Its result. The thread is left alone when nobody waits any more: loading cannot be broken off."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[T] = loop.create_future()
+
+    def deliver(result: T | None, error: BaseException | None) -> None:
+        if found.cancelled():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = source()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: the server has been stopped meanwhile
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=work, name="headstart-loading", daemon=True).start()
+    return await found
 
 
 def state_of(scope: Any) -> dict[str, Any]:

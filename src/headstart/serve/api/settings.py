@@ -39,7 +39,7 @@ class ServerOptions:
         False, "Let requests of different keys share what the server keeps of texts. Who can measure time can then "
         "learn what others have sent.", panel=_PANEL,
     )  # fmt: skip
-    max_body_bytes: int = option(16 * 2**20, "The most bytes of a request.", panel=_PANEL, low=1024)
+    max_body_bytes: int = option(16 * 2**20, "The most bytes of a request.", panel=_PANEL, low=1)
     body_seconds: float = option(30.0, "The most that a request's body may take to arrive.", panel=_PANEL, above=0)
     ping_seconds: float = option(15.0, "Silent streams say that they live this often.", panel=_PANEL, above=0)
     stall_seconds: float = option(

@@ -88,8 +88,7 @@ class EventStream(Response):
             if chunks is not None:
                 events = self._writer.feed(choice, chunks)
             else:
-                answer = self._answers[choice]
-                events = self._writer.finish(choice, await output_of(answer), answer.queue_seconds)
+                events = self._writer.finish(choice, await output_of(self._answers[choice]))
             if events and not self._begun:
                 await self._begin(send)
             await (self._all(send, events) if chunks is None else self._burst(send, events))

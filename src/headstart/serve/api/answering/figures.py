@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headstart.serve.api.answering.counts import Counts
-from headstart.serve.api.names import public_name
+from headstart.serve.api.names import public_name, public_words
 from headstart.serve.api.reading.drafting import Shown
-from headstart.types import Output, Stats
+from headstart.types import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,6 @@ class Done:
 
     output: Output
     counts: Counts
-    queue_seconds: float = 0.0
-    """That it waited for a slot."""
 
 
 def usage(prompt_tokens: int, completion_tokens: int, cached: int, predicted: Counts | None) -> dict[str, Any]:
@@ -51,15 +49,9 @@ def usage_of(done: Sequence[Done], choices: int, shown: Shown) -> dict[str, Any]
     return usage(
         sum(stats.prompt_tokens for stats in firsts),
         sum(each.output.stats.tokens for each in done),
-        sum(cached_tokens(stats) for stats in firsts),
+        sum(stats.cached_tokens for stats in firsts),
         predicted,
     )
-
-
-def cached_tokens(stats: Stats) -> int:
-    """Tokens of the prompt that were not read, because a slot held them."""
-    del stats
-    return 0
 
 
 def total(counts: Sequence[Counts]) -> Counts:
@@ -85,7 +77,7 @@ def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
     return {
         "time_to_first_token_ms": _ms(first),
         "generation_time_ms": _ms(whole - first),
-        "queue_time_ms": _ms(max(each.queue_seconds for each in done)),
+        "queue_time_ms": _ms(max(each.queue_seconds for each in stats)),
         "mean_itl_ms": _ms(_ratio(whole - first, max(each.tokens for each in stats) - 1)),
         "tokens_per_second": round(_ratio(tokens, whole), 3),
         "speculative_decoding": _speculative_decoding(counts, shown),
@@ -96,11 +88,11 @@ def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
 def timings(done: Sequence[Done]) -> dict[str, Any]:
     """llama.cpp's `timings`. `draft_n` counts drafted tokens that were judged: not those behind a refused one."""
     stats = [each.output.stats for each in done]
-    cached = sum(cached_tokens(each) for each in stats)
+    cached = sum(each.cached_tokens for each in stats)
     prompt = sum(each.prompt_tokens for each in stats) - cached
     predicted = sum(each.tokens for each in stats)
-    reading = 1000 * min(each.seconds_to_first_token for each in stats)
-    writing = 1000 * max(each.total_seconds for each in stats) - reading
+    reading = 1000 * max(0.0, min(each.seconds_to_first_token - each.queue_seconds for each in stats))
+    writing = 1000 * max(each.total_seconds - each.seconds_to_first_token for each in stats)
     return {
         "cache_n": cached,
         "prompt_n": prompt,
@@ -139,6 +131,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "drafted_per_position", "accepted_per_position",
     ))  # fmt: skip
     speculation = stats[0].speculation
+    reason = public_words(speculation.reason, speculation.drafter)
     seconds = asdict(sum((each.seconds for each in stats[1:]), stats[0].seconds))
     return {
         "tokens_per_forward": round(_ratio(sum(each.tokens for each in stats), forwards), 4),
@@ -151,8 +144,8 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "drafter": public_name(speculation.drafter),
         "sources": dict(counts.sources),
         "speculating": speculation.on,
-        "off_reason": None if speculation.on else speculation.reason,
-        "last_budget": speculation.reason if speculation.on else None,
+        "off_reason": None if speculation.on else reason,
+        "last_budget": reason if speculation.on else None,
         "finish_reason": done[0].output.finish_reason if len(done) == 1 else None,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from headstart.serve.api.names import public_name
+from headstart.serve.api.names import public_name, public_words
 from headstart.types import Step
 
 
@@ -23,5 +23,5 @@ def step_as_json(step: Step) -> dict[str, Any]:
         "rows": step.rows,
         "batch": step.batch,
         "budget": step.budget.nodes,
-        "reason": step.budget.reason,
+        "reason": public_words(step.budget.reason, step.speculation.drafter),
     }

@@ -68,9 +68,9 @@ class Writer(ABC):
         """Count chunks that are not shown."""
         self._counts[choice].add(chunks)
 
-    def whole(self, outputs: Sequence[Output], queued: Sequence[float]) -> dict[str, Any]:
-        """The answer without a stream. queued: seconds that each choice waited for a slot."""
-        done = [Done(*each) for each in zip(outputs, self._counts, queued, strict=True)]
+    def whole(self, outputs: Sequence[Output]) -> dict[str, Any]:
+        """The answer without a stream."""
+        done = [Done(*each) for each in zip(outputs, self._counts, strict=True)]
         choices = [
             {"index": i, **self._whole(each.output, self._echo(i)), **self._end(each)} for i, each in enumerate(done)
         ]
@@ -103,10 +103,10 @@ class Writer(ABC):
         pieces = token_by_token(piece) if self.form.smooth else [piece]
         return self._parts(choice, self._gathering[choice].add(pieces))
 
-    def finish(self, choice: int, output: Output, queued: float) -> list[dict[str, Any]]:
-        """The events with which a choice ends, and with the last of them the answer. queued: see `whole`."""
+    def finish(self, choice: int, output: Output) -> list[dict[str, Any]]:
+        """The events with which a choice ends, and with the last of them the answer."""
         events = self._parts(choice, self._gathering[choice].rest())
-        done = Done(output, self._counts[choice], queued)
+        done = Done(output, self._counts[choice])
         self._done[choice] = done
         events.append(self._event(choice, self._part(Piece(), 0), done))
         if len(self._done) == len(self.work.jobs):

@@ -99,25 +99,6 @@ def completion_prompts(prompt: object) -> list[str | list[int]]:
     return prompts
 
 
-def prediction_tokens(tokenizer: Any, prompt: Sequence[int], text: str) -> tuple[int, ...]:
-    """The token ids of a predicted output as they stand behind this prompt.
-
-    A text is split differently at the beginning of a string than behind other text (a leading space, a merged new
-    line), and a prediction whose first pieces differ from the model's is found only later. So it is encoded behind the
-    end of the prompt, where that leaves the prompt's own tokens as they are.
-    """
-    if not text:
-        return ()
-    alone = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-    for tail in (8, 3, 1):
-        before = tokenizer.decode(list(prompt[-tail:]), skip_special_tokens=False)
-        head = list(tokenizer(before, add_special_tokens=False)["input_ids"])
-        both = list(tokenizer(before + text, add_special_tokens=False)["input_ids"])
-        if both[: len(head)] == head and len(both) > len(head):
-            return tuple(both[len(head) :])
-    return alone
-
-
 def prompt_text(tokenizer: Any, prompt: str | Sequence[int]) -> str:
     """A prompt as text, to be echoed."""
     if isinstance(prompt, str):

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headstart.engine.prompts import encode_after
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reading.drafting import Shown, drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.prompts import (
     Encode,
     chat_prompt,
     completion_prompts,
-    prediction_tokens,
     prompt_text,
 )
 from headstart.serve.api.reading.sampling import Defaults, checked_tokens, for_choice, sampling_of
@@ -47,8 +46,6 @@ class Caller:
 
     salt: str = ""
     """What requests must have in common to share a cache."""
-    seconds: float | None = None
-    """The most that a request may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +132,14 @@ def _work(
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
     predicted = predicted_text(request.prediction)
-    deadline = None if caller.seconds is None else time.monotonic() + caller.seconds
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
         checked_tokens(sampling, model.vocab_size)
-        tokens = prediction_tokens(model.tokenizer, prompt, predicted) if predicted else ()
+        tokens = encode_after(model.tokenizer, prompt, predicted) if predicted else ()
         drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
-            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, deadline))
+            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag))
     warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)
     return Work(tuple(jobs), form, jobs[0].sampling, warnings)
 

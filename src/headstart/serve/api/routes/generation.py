@@ -8,6 +8,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from headstart.errors import Overloaded
 from headstart.serve.api.answering.chat import ChatWriter
 from headstart.serve.api.answering.completions import CompletionWriter
 from headstart.serve.api.answering.writer import Writer
@@ -56,10 +57,16 @@ async def _work(service: Service, request: Request, schema: type[R], reading: Re
 
 
 async def _answer(service: Service, request: Request, writer: Writer) -> Response:
-    answers = service.bridge.submit(writer.work.jobs)
+    served = service.served
+    try:
+        answers = served.bridge.submit(writer.work.jobs)
+    except Overloaded:
+        if served.on_overload is not None:
+            served.on_overload()
+        raise
     if writer.form.stream:
         options = service.options
         return EventStream(writer, answers, ping_seconds=options.ping_seconds, stall_seconds=options.stall_seconds)
     async with attended(request.receive, answers) as gone:
         found = await outputs(answers, gone, writer.take)
-    return json_reply(writer.whole(found, [answer.queue_seconds for answer in answers]))
+    return json_reply(writer.whole(found))
