@@ -15,8 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 import headstart as hs
-from headstart.commands.recording import Run, measure
-from headstart.commands.replay import frame, legend
+from headstart.commands.replay import Run, frame, legend, measure
 
 PROMPT = (
     "class Point:\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_cache_path
 
@@ -16,6 +19,12 @@ from headstart.errors import InvalidOption
 def cache_directory(kind: str) -> Path:
     """The user's cache directory for files of this kind. The environment is read at each call: `XDG_CACHE_HOME`."""
     return user_cache_path("headstart", appauthor=False) / kind
+
+
+def cache_file(kind: str, facts: Mapping[str, Any]) -> Path:
+    """The file of this kind for exactly these facts; whatever JSON does not know counts as its text."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
+    return cache_directory(kind) / f"{digest}.json"
 
 
 @contextmanager

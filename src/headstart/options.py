@@ -120,6 +120,11 @@ def strict(cls: type[T]) -> type[T]:
     return cls
 
 
+def values_of(options: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, as they are: `dataclasses.asdict` would copy what they hold."""
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+
+
 def check_fields(self: Any) -> None:
     """Check the fields of a dataclass that have an `Option`, by their types and the bounds declared.
 

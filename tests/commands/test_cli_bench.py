@@ -13,13 +13,13 @@ from typer.testing import CliRunner, Result
 
 import headstart
 from headstart.commands.bench import bench
-from headstart.commands.loading import as_keywords
 from headstart.errors import InvalidOption
 from headstart.insight.bench.options import BenchSettings, parse_lengths
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.session import Session
 from headstart.insight.bench.summary import summarise
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import values_of
 from headstart.types import Sampling
 
 SHORT = ("--dtype=float32", "--pacing=fixed", "--repetitions=2", "--warm-up=1", "--max-tokens=8", "--ignore-eos")
@@ -111,7 +111,7 @@ def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch,
     words = f"-t T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
     assert isinstance(invoke(*words.split(), "--top-k", "5", "--repetition-penalty", "1.2").exception, Stop)
     given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3}
-    defaults = as_keywords(TargetOptions()) | as_keywords(EngineOptions())
+    defaults = values_of(TargetOptions()) | values_of(EngineOptions())
     assert seen["load"] == {"target": "T", "drafter": "D"} | defaults | given
     sampling = Sampling(max_tokens=128, top_k=5, repetition_penalty=1.2)
     assert seen["settings"] == BenchSettings(sampling, limit=2, batch_size=3, ks=(1, 2))

@@ -15,13 +15,13 @@ from typer.testing import CliRunner, Result
 
 import headstart
 from headstart.cli import app
-from headstart.commands.loading import as_keywords
 from headstart.commands.terminal import harmless
 from headstart.errors import InvalidPrompt, NonFiniteLogits, PickleCheckpoint
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.options import values_of
 from headstart.types import Sampling
 
-DEFAULTS = as_keywords(TargetOptions()) | as_keywords(EngineOptions(max_batch_size=1))
+DEFAULTS = values_of(TargetOptions()) | values_of(EngineOptions(max_batch_size=1))
 """What `headstart.load` is given beside target and drafter; there are no more slots than prompts."""
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from headstart import theory
-from headstart.commands import scenario_view, simulate_view
+from headstart.commands import simulate_view
 from headstart.commands.simulate import simulate
 from headstart.insight.what_if.question import what_if
 
@@ -161,8 +161,8 @@ def test_scenarios() -> None:
 
 
 def test_a_scenario_may_be_named_in_part() -> None:
-    assert scenario_view.named("DEAR") == "the draft is too dear"
-    assert scenario_view.named("a short context") == "a short context"
+    assert simulate_view.named("DEAR") == "the draft is too dear"
+    assert simulate_view.named("a short context") == "a short context"
 
 
 # -- JSON and page ---------------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ from headstart.commands import demo as command
 from headstart.commands import replay as player
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.loading import BUNDLED_PENALTY
-from headstart.commands.recording import Run, measure
-from headstart.commands.replay import coloured, pace, replay
+from headstart.commands.replay import Run, coloured, measure, pace, replay
 from headstart.errors import NonFiniteLogits
 from headstart.types import Sampling
 

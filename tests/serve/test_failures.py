@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,9 +25,9 @@ Load = Callable[..., hs.Engine]
 LONG: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True}
 
 
-def failing(engine: hs.Engine, at: set[int]) -> None:
-    """Make these steps raise, counted from 0."""
-    original, count = engine.step, iter(range(10**6))
+def failing(engine: hs.Engine, at: set[int]) -> Iterator[int]:
+    """Make these steps raise, counted from 0; returns the counter."""
+    original, count = engine.step, itertools.count()
 
     def step() -> Any:
         if next(count) in at:
@@ -34,6 +35,7 @@ def failing(engine: hs.Engine, at: set[int]) -> None:
         return original()
 
     engine.step = step  # type: ignore[method-assign]
+    return count
 
 
 def test_a_step_that_raises_ends_what_ran_and_nothing_else(
@@ -49,6 +51,7 @@ def test_a_step_that_raises_ends_what_ran_and_nothing_else(
         async def reading() -> None:
             async for chunks in running:
                 seen.extend(token for chunk in chunks for token in chunk.tokens)
+                assert all(chunk.finish_reason is None for chunk in chunks), "it did not end, it failed"
 
         with pytest.raises(EngineFailed, match="ZeroDivisionError") as raised:
             await reading()
@@ -83,7 +86,7 @@ def test_an_engine_that_keeps_failing_is_given_up(load: Load, caplog: pytest.Log
 
 def test_an_engine_that_lost_a_slot_is_given_up(load: Load, caplog: pytest.LogCaptureFixture) -> None:
     engine = load("llama", max_batch_size=1)
-    failing(engine, {3})
+    count = failing(engine, {3})
     release, lost = engine.cache.release, []
 
     def losing(slot: int) -> None:
@@ -102,6 +105,7 @@ def test_an_engine_that_lost_a_slot_is_given_up(load: Load, caplog: pytest.LogCa
         await bridge.stop(0.0)
 
     asyncio.run(play())
+    assert next(count) == 4, "it is not tried again"
     release(lost[0])
 
 

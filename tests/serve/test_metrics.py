@@ -31,7 +31,7 @@ LONG: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True}
 def values(metrics: Metrics) -> dict[str, dict[str, float]]:
     """Of each sample, the value by its label beside that of the model, "" where it has none."""
     found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    for family in text_string_to_metric_families(metrics.exposition()[0].decode()):
         for sample in family.samples:
             labels = dict(sample.labels)
             if sample.name.startswith("headstart:"):
@@ -199,7 +199,7 @@ def expressions(node: Any) -> Iterator[str]:
 
 def test_every_metric_of_the_dashboard_exists_after_one_request(load: Load) -> None:
     metrics, _, _ = watched(load("llama", "ngram"), [job([5, 6, 5, 6, 5], **LONG)])
-    page = metrics.text().decode()
+    page = metrics.exposition()[0].decode()
     there = set(re.findall(r"^([a-z_:0-9]+)(?:\{| )", page, re.MULTILINE))
     there |= {f"{name}_total" for name in re.findall(r"^# TYPE (\S+?)(?:_total)? counter", page, re.MULTILINE)}
     board = json.loads(dashboard())

@@ -161,6 +161,25 @@ def test_the_queue_is_bounded_by_requests(load: Load) -> None:
     bridged(engine, scene, Limits(max_waiting_requests=3))
 
 
+@pytest.mark.parametrize(("service", "retry_after"), [(0.001, 1.0), (6.0, 9.0), (1000.0, 120.0)])
+def test_retry_after_is_what_the_queue_is_likely_to_take(service: float, retry_after: float, load: Load) -> None:
+    engine = load("llama", max_batch_size=2)
+    gate = Gate(engine)
+
+    async def scene(bridge: ThreadBridge) -> None:
+        bridge.submit([job([5], **LONG) for _ in range(5)])
+        gate.allow(1)
+        await until(lambda: bridge.queued == 3)
+        assert bridge._stepper is not None
+        bridge._stepper.runs.service_seconds = service
+        with pytest.raises(Overloaded) as refused:
+            bridge.submit([job([5])])
+        assert refused.value.retry_after == retry_after, "three wait for two slots"
+        gate.open()
+
+    bridged(engine, scene, Limits(max_waiting_requests=3))
+
+
 def test_the_queue_is_bounded_by_prompt_tokens(load: Load) -> None:
     engine = load("llama", max_batch_size=1)
     gate = Gate(engine)

@@ -10,4 +10,4 @@ from headstart.pacing import Pacing
 def give(engine: hs.Engine, pacing: Pacing) -> None:
     """As `Engine.paced`, but for good."""
     assert not engine.scheduler.requests()
-    engine._pacing = GuardedPacing(pacing)
+    engine._loop.pacing = GuardedPacing(pacing)

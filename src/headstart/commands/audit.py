@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import progress as bars
 from rich.console import Console
+from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
-from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import harmless, messages, note, output
+from headstart.commands.terminal import harmless, messages, note, output, progress_bar
 from headstart.errors import InvalidOption
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.samples import sample_prompts
@@ -112,7 +111,7 @@ def audit(
         headstart audit --endpoint http://localhost:8000/v1 --against http://localhost:8001/v1
     """
     check_number("--limit", limit, low=1, integer=True)
-    check_outputs(out, html)
+    cli.check_outputs(out, html)
     items = (sample_prompts() if prompts is None else read_file(prompts, split=split))[:limit]
     k = options.num_speculative_tokens
     plan = replace(plan, sampling=sampling, k=8 if k is None else k)
@@ -184,11 +183,7 @@ def _against(servers: Servers, items: Sequence[PromptItem], plan: AuditPlan, con
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
     """A bar for each part, on a terminal."""
-    bar = bars.Progress(
-        bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TextColumn("{task.fields[words]}"),
-        bars.TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal, redirect_stdout=False,
-    )  # fmt: skip
+    bar = progress_bar(console, TextColumn("{task.fields[words]}"), TimeElapsedColumn())
     tasks: dict[str, Any] = {}
 
     def progress(part: str, done: int, most: int, words: str = "") -> None:

@@ -11,7 +11,6 @@ from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingCo
 
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
-from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar
 from headstart.errors import InvalidOption
@@ -77,7 +76,7 @@ def run(
     """
     if context.invoked_subcommand is not None:
         return
-    check_outputs(json_file, html_file)
+    cli.check_outputs(json_file, html_file)
     items = _items(prompts, target, split=split)
     sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
     settings = replace(settings, sampling=sampling)

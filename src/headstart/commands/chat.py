@@ -22,7 +22,7 @@ from headstart.commands.terminal import for_stdout, harmless, messages, note, ou
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.files import cache_directory
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
+from headstart.options import option, values_of
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def _load(
         from headstart.loading.load import Target
 
         logging.disable_progress_bar()
-        loaded = Target(target, **cli.as_keywords(loading))
+        loaded = Target(target, **values_of(loading))
         drafters = drafter[0] if len(drafter) == 1 else list(drafter)
-        return loaded.engine(drafters, **cli.as_keywords(options)), dict(loaded.generation_config)
+        return loaded.engine(drafters, **values_of(options)), dict(loaded.generation_config)
 
 
 def _reader(*, history: bool) -> Callable[[], str]:

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
-from headstart.commands.recording import Run
+from headstart.commands.replay import Run
 from headstart.commands.terminal import table_of
-from headstart.insight.bench.arms import first_difference
+from headstart.insight.measure import first_difference
 
 
 @dataclass(frozen=True)

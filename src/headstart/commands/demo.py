@@ -14,8 +14,7 @@ from rich.text import Text
 from headstart.commands import loading as cli
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.options import Fields, command
-from headstart.commands.recording import measure
-from headstart.commands.replay import coloured, legend, pace, replay
+from headstart.commands.replay import coloured, legend, measure, pace, replay
 from headstart.commands.terminal import note, output
 from headstart.errors import InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions

@@ -14,7 +14,6 @@ from rich.text import Text
 from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import Fields, command
-from headstart.commands.outputs import check_outputs
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
 from headstart.errors import InvalidOption
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
-_ENGINE_FIELDS = ("draft_tree", "rule", "max_batch_size")
 _SAMPLING = Sampling(max_tokens=128)
 _SAMPLING_FIELDS = (
     "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos",
@@ -41,7 +39,7 @@ def doctor(
     *,
     target: str = cli.TARGET,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.only(*_ENGINE_FIELDS)],
+    options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
     drafter: list[str] | None = option(
         None,
         "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
@@ -87,7 +85,7 @@ def doctor(
         raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
-    check_outputs(as_json, html)
+    cli.check_outputs(as_json, html)
     with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
         task = bar.add_task("importing", total=1.0)
         from transformers.utils import logging
@@ -96,15 +94,14 @@ def doctor(
         from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()
-        offered = {name: getattr(options, name) for name in _ENGINE_FIELDS}
-        setup = Setup(target, **offered, **cli.as_keywords(loading))
+        setup = Setup(target, loading, options)
         given = tuple(drafter or ())
         question = Question(setup, tuple(items), sampling, given, scan, seconds, check=check, keep=keep)
         examination = examine(
             question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
         )
     if as_json is not None:
-        from headstart.insight.doctor.record import record
+        from headstart.insight.doctor.facts import record
 
         write_text(as_json, json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
     if html is not None:

@@ -107,11 +107,6 @@ _DERIVED = ("tokens_per_second", "tokens_per_forward")
 
 def output_as_json(out: Output) -> dict[str, Any]:
     """One line of `--json`. Derived figures come with the raw counts they are made of."""
-    stats = out.stats
-    return {
-        **as_json(out),
-        "logprobs": None
-        if out.logprobs is None
-        else [{"token": e.token, "logprob": e.logprob, "top": dict(e.top)} for e in out.logprobs],
-        "stats": {**as_json(stats), **{name: getattr(stats, name) for name in _DERIVED}},
-    }
+    found: dict[str, Any] = as_json(out)
+    found["stats"] |= {name: getattr(out.stats, name) for name in _DERIVED}
+    return found

@@ -1,23 +1,23 @@
-"""Loading an engine for a command: the options that name models and files, and what is printed meanwhile."""
+"""Loading an engine for a command: the options that name models and files, and what is checked and printed before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from headstart.commands.terminal import note
 from headstart.errors import InvalidOption
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
+from headstart.options import option, values_of
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.engine.engine import Engine
+
 
 BUNDLED_PENALTY = 1.07
 _SPECULATION = "Speculation"
@@ -69,12 +69,7 @@ def load_engine(
 
         logging.disable_progress_bar()  # it counts tensors, not bytes, and is gone before it can be read
         drafters = drafter[0] if len(drafter) == 1 else list(drafter)
-        return headstart.load(target, drafters, **as_keywords(loading), **as_keywords(options))
-
-
-def as_keywords(options: TargetOptions | EngineOptions) -> dict[str, Any]:
-    """The fields by name; `dataclasses.asdict` would copy a suffix store."""
-    return {field.name: getattr(options, field.name) for field in fields(options)}
+        return headstart.load(target, drafters, **values_of(loading), **values_of(options))
 
 
 def open_store(path: Path | None, drafter: Sequence[str]) -> SuffixStore | None:
@@ -86,3 +81,27 @@ def open_store(path: Path | None, drafter: Sequence[str]) -> SuffixStore | None:
     from headstart.drafters.matching.suffix_store import SuffixStore
 
     return SuffixStore.load(path) if path.exists() else SuffixStore()
+
+
+def check_outputs(results: Path | None, page: Path | None) -> None:
+    """Could both be written, and is there what a page needs? Folders that are not there are made.
+
+    Raises:
+        InvalidOption: no, and why.
+    """
+    for path in (results, page):
+        if path is None:
+            continue
+        new = not path.exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("a").close()
+        except OSError as error:
+            hint = "name a file in a folder that you may write to"
+            raise InvalidOption(f"cannot write {path}: {error.strerror}", hint=hint) from error
+        if new:
+            path.unlink()
+    if page is not None:
+        from headstart.insight.report.extra import require_report
+
+        require_report()

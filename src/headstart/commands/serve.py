@@ -19,7 +19,7 @@ from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages
 from headstart.errors import InvalidFile, InvalidOption
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
+from headstart.options import option, values_of
 from headstart.serve.api.names import public_name
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
@@ -84,8 +84,8 @@ def _load(target: str, drafter: Sequence[str], loading: TargetOptions, options: 
     from headstart.loading.load import Target
 
     transformers_logging.disable_progress_bar()
-    loaded = Target(target, **cli.as_keywords(loading))
-    return loaded.engine(drafters_of(drafter), **cli.as_keywords(options)), loaded.generation_config
+    loaded = Target(target, **values_of(loading))
+    return loaded.engine(drafters_of(drafter), **values_of(options)), loaded.generation_config
 
 
 def drafters_of(asked: Sequence[str]) -> list[str] | str:
@@ -150,9 +150,7 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(
-            bridge, Defaults.of(config), lambda: (metrics.text(), metrics.content_type), metrics.counts.refused
-        )
+        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.counts.refused)
 
     # -- what is told ---------------------------------------------------------------------------------------------
 

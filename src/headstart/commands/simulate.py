@@ -62,20 +62,20 @@ def simulate(
 
 def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
     """Simulate these scenarios, or all, and put theory beside them."""
-    from headstart.commands.scenario_view import named, view
+    from headstart.commands.simulate_view import named, view_scenarios
     from headstart.simulate import run_scenario, scenarios
 
     chosen = [named(name) for name in names] or list(scenarios())
     with note(messages(), "simulating …"):
         results = [run_scenario(name) for name in chosen]
     if html is not None:
-        from headstart.insight.report.scenarios_page import scenarios_page
+        from headstart.insight.report.simulate_page import scenarios_page
 
         _write(scenarios_page(results), html)
     if as_json:
         print(json.dumps({"headstart_scenarios": 1, "scenarios": [result.record() for result in results]}))
     else:
-        view(output(), results)
+        view_scenarios(output(), results)
 
 
 def _write(page: Page, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The answers of `headstart simulate` on a terminal: words, tables, bars and maps whose cells are coloured.
+"""The answers and scenarios of `headstart simulate` on a terminal: words, tables, bars, maps of coloured cells.
 
 Nothing depends on colour alone: cells hold their numbers, and what was asked about bears an asterisk.
 """
@@ -15,10 +15,12 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from headstart.errors import InvalidOption
 from headstart.insight.what_if.answers import Answer
 from headstart.insight.what_if.machines import Batches
 from headstart.insight.what_if.question import WhatIf
 from headstart.insight.what_if.temperature import Temperatures
+from headstart.simulate import ScenarioResult, scenarios
 from headstart.theory.machine import MOST_BATCH
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
@@ -173,3 +175,54 @@ def cell(speedup: float, *, here: bool = False) -> Text:
 
 def _hex(rgb: Sequence[int]) -> str:
     return "#" + "".join(f"{part:02x}" for part in rgb)
+
+
+def named(name: str) -> str:
+    """The scenario of this name, or the only one whose name contains it.
+
+    Raises:
+        InvalidOption: there is none, or there are several.
+    """
+    known = list(scenarios())
+    found = [one for one in known if name.lower() in one.lower()]
+    exact = [one for one in found if one.lower() == name.lower()]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise InvalidOption(f"there is no scenario {name!r}", hint=f"the scenarios are: {', '.join(known)}")
+    raise InvalidOption(f"{name!r} is part of several scenarios", hint=f"which of {', '.join(found)}?")
+
+
+def view_scenarios(console: Console, results: Sequence[ScenarioResult]) -> None:
+    """One scenario in detail, several as a table and a line each."""
+    section(console, "Simulated, and by formula", _scenarios(results))
+    for result in results:
+        console.print()
+        console.print(Text(result.scenario.name, style="bold"))
+        console.print(result.scenario.story)
+        console.print(f"{result.verdict[:1].upper()}{result.verdict[1:]}.")
+        if result.alternatives:
+            others = ", ".join(f"{name} {one.value:.2f}" for name, one in result.alternatives.items())
+            console.print(f"With other rules for K: {others}.")
+        if len(results) == 1:
+            shares = " ".join(f"{one.value:.2f}" for one in result.acceptance)
+            error = result.speedup.standard_error
+            console.print(f"{result.rounds:,} rounds, standard error {error:.3f}; acceptance by position {shares}.")
+
+
+def _scenarios(results: Sequence[ScenarioResult]) -> Table:
+    table = tight_table("scenario", "alpha", "K", "c", "simulated", "formula", "best K")
+    table.columns[0].justify = "left"
+    for result in results:
+        facts = result.scenario.parameters()
+        alpha = facts["alpha"]
+        table.add_row(
+            result.scenario.name,
+            "/".join(f"{a:g}" for a in alpha) if isinstance(alpha, tuple) else f"{alpha:g}",
+            str(facts["k"]),
+            f"{facts['c']:g}",
+            cell(result.speedup.value),
+            "" if result.predicted is None else f"{result.predicted:.2f}",
+            "" if result.best_k is None else str(result.best_k),
+        )
+    return table

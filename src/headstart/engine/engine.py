@@ -1,41 +1,32 @@
-"""The step loop: schedule, propose, one target forward, judge, commit.
-
-A step serves a ragged batch: every request has its own sampling, draft and accepted length, and joins or leaves
-between steps. The engine knows no drafter by name and has no mode: plain decoding is a draft without nodes.
-"""
+"""`Engine`: the public face of a target, a drafter and the requests being served. What a step does is in `loop`."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args, overload
 
 import torch
-from torch import Tensor
 
-from headstart.drafters import Drafter, NoDrafter, Observation, Row
-from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
-from headstart.engine.judging import HostJudge, Judge, Outcome
+from headstart.drafters import Drafter, NoDrafter
+from headstart.engine.guards import GuardedDrafter, GuardedPacing
+from headstart.engine.judging import HostJudge, Judge
+from headstart.engine.loop import StepLoop
 from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
 from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_choice, check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
 from headstart.types import (
     Chunk,
-    Draft,
     Drafting,
-    FinishReason,
     Output,
     Rule,
     Sampling,
-    Seconds,
     Speculation,
     Step,
 )
@@ -105,10 +96,14 @@ class Engine:
             states_matter=bool(self.drafter.taps),
         )
         fixed = FixedPacing(self.drafter.default_budget if num_speculative_tokens is None else num_speculative_tokens)
-        self._pacing = GuardedPacing(fixed if pacing is None else pacing)
-        self._drafts = GuardedDrafter(self.drafter, target.vocab_size)
-        self._judge: Judge = HostJudge(rule) if judge is None else judge
-        self._listeners = Listeners()
+        self._loop = StepLoop(
+            target,
+            self.cache,
+            self.scheduler,
+            GuardedDrafter(self.drafter, target.vocab_size),
+            GuardedPacing(fixed if pacing is None else pacing),
+            HostJudge(rule) if judge is None else judge,
+        )
         self._prompts = Prompts(target, tokenizer, eos_token_ids)
 
     # -- the public face ------------------------------------------------------------------------------------------
@@ -119,18 +114,18 @@ class Engine:
 
     @property
     def pacing(self) -> Pacing:
-        return self._pacing.pacing
+        return self._loop.pacing.pacing
 
     @contextmanager
     def paced(self, pacing: Pacing) -> Iterator[None]:
         """Meanwhile this pacing decides how much is drafted. No request may be running."""
         if self.scheduler.requests():
             raise InvalidOption("a pacing cannot be exchanged while requests run", hint="finish or cancel them first")
-        before, self._pacing = self._pacing, GuardedPacing(pacing)
+        before, self._loop.pacing = self._loop.pacing, GuardedPacing(pacing)
         try:
             yield
         finally:
-            self._pacing = before
+            self._loop.pacing = before
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The token ids of a prompt, checked as those of a request are.
@@ -254,14 +249,18 @@ class Engine:
             return Speculation(False, name, "the request asked for no drafts")
         return Speculation(True, name)
 
+    def step(self) -> list[Step]:
+        """Advance the running requests by one target forward; returns one event for each that had a part in it."""
+        return self._loop.step()
+
     def cancel(self, request: Request) -> None:
         """End a request where it stands, keeping what it has; nothing happens if it has ended."""
         if request.finish_reason is None:
-            self._end(request, "cancelled")
+            self._loop.end(request, "cancelled")
 
     def subscribe(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Have `listener` called with every Step; returns a function that ends it."""
-        return self._listeners.add(listener)
+        return self._loop.listeners.add(listener)
 
     def plain(self) -> Engine:
         """A second engine on the same weights, without a drafter and with a cache of its own, to compare with."""
@@ -295,154 +294,3 @@ class Engine:
             "prefill_chunk": self.scheduler.prefill_chunk,
             "prefix_cache": self.cache.keeps_texts,
         }
-
-    # -- the step loop --------------------------------------------------------------------------------------------
-
-    def step(self) -> list[Step]:
-        """Advance the running requests by one target forward; returns one event for each that had a part in it.
-
-        Pacing, drafter, forward and judge change nothing that another request or a later step could see, except for
-        what they keep for themselves. Only `_commit` changes the cache and the requests.
-        """
-        clock = _Clock()
-        self.scheduler.admit()
-        requests, rows = self._plan()
-        if not rows:
-            return []
-        clock.lap("commit")  # scheduling and pacing, which are no part of the drafter's time
-        drafts = self._drafts.propose(rows)
-        clock.lap("draft")
-        segments = [
-            Segment(row.slot, row.feed, draft, judged=len(draft) + 1 if row.judged else 0)
-            for row, draft in zip(rows, drafts, strict=True)
-        ]
-        forward = self.target.forward(segments, self.cache, taps=self.drafter.taps)
-        clock.lap("verify")
-        laws = self._judge.laws(rows, drafts, forward.logits)
-        clock.lap("law")
-        outcomes = self._judge.outcomes(rows, drafts, laws)
-        clock.lap("commit")
-        hidden = forward.hidden_of(segments)
-        observations = [
-            self._commit(*each, len(rows), clock.seconds)
-            for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
-        ]
-        for request, observation in zip(requests, observations, strict=True):
-            self._publish(request, observation)
-        return [observation.step for observation in observations]
-
-    def _plan(self) -> tuple[Sequence[Request], Sequence[Row]]:
-        """The requests that have a part in this step, and their rows with the budgets that pacing gives them."""
-        found = self.scheduler.rows()
-        if not found:
-            return (), ()
-        requests, rows = zip(*found, strict=True)
-        return requests, self._pacing.plan(rows)
-
-    def _commit(
-        self,
-        request: Request,
-        row: Row,
-        draft: Draft,
-        outcome: Outcome,
-        hidden: Mapping[int, Tensor],
-        batch: int,
-        seconds: Seconds,
-    ) -> Observation:
-        """Change cache and request. All rows are committed before the first is published."""
-        feed, start = len(row.feed), self.cache.lengths[row.slot]
-        self.cache.keep(row.slot, feed, outcome.path)
-        request.explain(row.budget.reason)
-        self._note_failures(request)
-        if outcome.error is not None:
-            request.error, request.finish_reason = outcome.error, "error"
-        emitted = request.extend(outcome.tokens)
-        step = Step(
-            request=request.number,
-            index=request.steps,
-            position=len(row.tokens),
-            draft=draft,
-            path=outcome.path,
-            tokens=emitted,
-            logprobs=None if outcome.logprobs is None else outcome.logprobs[: len(emitted)],
-            rows=feed + len(draft),
-            batch=batch,
-            seconds=seconds,
-            finish_reason=request.finish_reason,
-            speculation=request.speculation,
-            budget=row.budget,
-        )
-        request.record(step)
-        if request.finish_reason is not None:
-            self.scheduler.remove(request)
-        cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
-        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
-
-    # -- around a step --------------------------------------------------------------------------------------------
-
-    def _publish(self, request: Request, observation: Observation) -> None:
-        """Show the step to drafter, pacing and listeners; a failure of one hurts neither the request nor the others."""
-        step = observation.step
-        if request.speculation.on:
-            self._drafts.observe(observation)
-        self._pacing.observe(step)
-        if request.finish_reason is not None:
-            self._drafts.release(request.number)
-            self._pacing.release(request.number)
-        self._note_failures(request)
-        self._listeners.publish(step)
-
-    def _note_failures(self, request: Request) -> None:
-        """End speculation where drafter or pacing have failed."""
-        failure = self._drafts.failures.pop(request.number, None) or self._pacing.failure
-        if failure is not None and request.speculation.on:
-            request.stop_speculating(failure.message, failure)
-
-    def _end(self, request: Request, reason: FinishReason) -> None:
-        """Close a request between steps, with an event of its own."""
-        request.finish_reason = reason
-        step = Step(
-            request=request.number,
-            index=request.steps,
-            position=len(request.tokens),
-            draft=NO_DRAFT,
-            path=(),
-            tokens=(),
-            logprobs=None,
-            rows=0,
-            batch=0,
-            seconds=Seconds(),
-            finish_reason=reason,
-            speculation=request.speculation,
-        )
-        request.record(step)
-        self.scheduler.remove(request)
-        self._publish(request, Observation(step))
-
-
-class _Clock:
-    """Splits a step's wall-clock time."""
-
-    def __init__(self) -> None:
-        self._laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
-        self._last = now
-
-    @property
-    def seconds(self) -> Seconds:
-        return Seconds(**self._laps)
-
-
-def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:
-    """The hidden states of the rows that stay in the cache: the fed tokens and the accepted path."""
-    if not hidden:
-        return hidden
-    if list(path) != list(range(len(path))):
-        rows = [*range(feed), *(feed + node for node in path)]
-        return {layer: states[rows] for layer, states in hidden.items()}
-    count = feed + len(path)
-    return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}

@@ -30,6 +30,11 @@ class GuardedDrafter:
         self.failures: dict[int, HeadstartError] = {}
         self._vocab_size = vocab_size
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Layers of the target whose inputs it wants to be shown."""
+        return self.drafter.taps
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         """A draft for each row, empty where the row has no budget or the drafter failed."""
         wanting = [row for row in rows if row.budget.nodes > 0]

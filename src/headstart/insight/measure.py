@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from headstart.types import Output, Sampling, Seconds, Step
@@ -100,6 +100,11 @@ def in_turn(engines: Mapping[str, Engine], prompt: Any, sampling: Sampling, *, t
     begin = turn % len(names)
     for name in names[begin:] + names[:begin]:
         yield run_once(name, engines[name], prompt, sampling)
+
+
+def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> int | None:
+    """Index of the first token that differs, or None if both are the same token for token."""
+    return next((index for index, (a, b) in enumerate(zip_longest(ours, theirs)) if a != b), None)
 
 
 def _light(step: Step) -> Step:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.errors import InvalidOption
-from headstart.insight.as_json import as_json
 from headstart.options import check_number
 
 _NORMAL = NormalDist()
@@ -44,10 +43,6 @@ class Interval:
     def times(self) -> str:
         """A ratio in words, "1.62x (1.51 to 1.74)"; the value alone where no interval is known."""
         return f"{self.value:.2f}x" + (f" ({self.low:.2f} to {self.high:.2f})" if self.known else "")
-
-    def record(self) -> dict[str, float | None]:
-        """As JSON values; what is unknown is None."""
-        return as_json(self)  # type: ignore[no-any-return]
 
 
 def bootstrap(

@@ -7,25 +7,22 @@ written, nothing is kept. None of this is an error.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
+from calendar import month_name
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from headstart.files import cache_directory, replacing
+from pydantic import Field, FiniteFloat, NonNegativeInt, TypeAdapter
+
+from headstart.files import cache_directory, cache_file, replacing
 from headstart.pacing import profile
 
 _VERSION = 1
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,10 @@ class Advice:
     date: ISO.
     """
 
-    drafters: tuple[str, ...]
-    k: int
+    drafters: tuple[Annotated[str, Field(min_length=1)], ...]
+    k: NonNegativeInt
     tree: str
-    speedup: float
+    speedup: FiniteFloat
     measured: bool
     acceptance: tuple[float, ...]
     date: str
@@ -67,29 +64,22 @@ class Advice:
     @property
     def day(self) -> str:
         when = date.fromisoformat(self.date)
-        return f"{when.day} {_MONTHS[when.month - 1]} {when.year}"
+        return f"{when.day} {month_name[when.month]} {when.year}"
+
+
+_ADVICE = TypeAdapter(Advice)
 
 
 def read(source: str, config: Mapping[str, Any], dtype: object, device: object, quantize: str | None) -> Advice | None:
     """The advice for a target, or None. source: its resolved directory or hub id. config: of the model, as a dict."""
     try:
-        found = json.loads(_path(source, config, dtype, device, quantize).read_text())["advice"]
-        drafters = found["drafters"]
-        if not isinstance(drafters, list) or not all(isinstance(name, str) and name for name in drafters):
-            return None
-        advice = Advice(
-            drafters=tuple(drafters),
-            k=int(found["k"]),
-            tree=str(found["tree"]),
-            speedup=float(found["speedup"]),
-            measured=bool(found["measured"]),
-            acceptance=tuple(float(share) for share in found["acceptance"]),
-            date=date.fromisoformat(found["date"]).isoformat(),
-        )
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
+        found = json.loads(_path(source, config, dtype, device, quantize).read_text())
+        advice = _ADVICE.validate_python(found["advice"])
+        date.fromisoformat(advice.date)
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError):
         return None
-    usable = math.isfinite(advice.speedup) and advice.k >= 0 and len(set(drafters)) == len(drafters)
-    return advice if usable and not {"auto", "none"} & set(drafters) else None
+    usable = len(set(advice.drafters)) == len(advice.drafters) and not {"auto", "none"} & set(advice.drafters)
+    return advice if usable else None
 
 
 def write(
@@ -121,5 +111,4 @@ def _path(source: str, config: Mapping[str, Any], dtype: object, device: object,
         "device": str(device),
         "quantize": quantize,
     }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]
-    return directory() / f"{digest}.json"
+    return cache_file("advice", facts)

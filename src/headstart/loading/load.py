@@ -102,7 +102,7 @@ class Target:
         if given.draft_quantize != "auto":
             check_quantize("draft_quantize", given.draft_quantize, self.device)
         last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
-        choice = choose(self.source, drafter, self._advice() if list(last) == ["auto"] else None)
+        choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
         tree = choice.tree if given.draft_tree == "auto" else given.draft_tree
         k = given.num_speculative_tokens
         if given.pacing == "fixed" and k is None and choice.drafters:
@@ -166,9 +166,11 @@ class Target:
             trust_remote_code=given.trust_remote_code,
         )
 
-    def _advice(self) -> advice.Advice | None:
+    @property
+    def advised_by(self) -> tuple[str, dict[str, Any], torch.dtype, torch.device, str | None]:
+        """What advice is for: see `loading.advice.read`."""
         mine = self.checkpoint
-        return advice.read(mine.source, mine.config.to_dict(), mine.dtype, self.device, self.options.quantize)
+        return mine.source, mine.config.to_dict(), mine.dtype, self.device, self.options.quantize
 
     @staticmethod
     def _store(given: EngineOptions) -> SuffixStore | None:

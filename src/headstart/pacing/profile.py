@@ -6,7 +6,6 @@ another version, unreadable: measured again. Not writable: measured at every loa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -16,13 +15,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headstart.files import cache_directory, replacing
+from pydantic import TypeAdapter
+
+from headstart.files import cache_directory, cache_file, replacing
 from headstart.machine import cpu_name
 from headstart.pacing.measuring import Measurement
-from headstart.theory.costs import DraftCost, StepCosts
+from headstart.theory.costs import StepCosts
 
 _VERSION = 2
 _SLOWER = 1.5
+_COSTS = TypeAdapter(StepCosts)
 
 
 def directory() -> Path:
@@ -43,7 +45,7 @@ def profiled(
     """
     facts = {"version": _VERSION, **machine(), **facts}
     with suppress(OSError, RuntimeError):  # there may be no home at all
-        path = directory() / f"{_digest(facts)}.json"
+        path = cache_file("profiles", facts)
         found = read(path)
         if found is not None and all(found.forward(n) < _SLOWER * seconds for n, seconds in check().items()):
             return found
@@ -70,11 +72,8 @@ def machine() -> dict[str, Any]:
 def read(path: Path) -> StepCosts | None:
     """None if there is no file, or none that makes sense."""
     try:
-        found = json.loads(path.read_text())["costs"]
-        rows = tuple((int(n), float(seconds)) for n, seconds in found.pop("rows"))
-        drafts = {str(name): DraftCost(**cost) for name, cost in found.pop("drafts").items()}
-        return StepCosts(rows, drafts=drafts, **found)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return _COSTS.validate_python(json.loads(path.read_text())["costs"])
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
@@ -82,7 +81,3 @@ def write(path: Path, facts: Mapping[str, Any], costs: StepCosts) -> None:
     """All or nothing: another process never reads half a file."""
     with suppress(OSError), replacing(path) as part:
         part.write_text(json.dumps({"facts": facts, "costs": asdict(costs)}, indent=1, default=str))
-
-
-def _digest(facts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:24]

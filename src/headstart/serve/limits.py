@@ -34,8 +34,8 @@ class Limits:
     stop_grace_seconds: float = option(
         30.0, "When stopped, let running requests finish for so long.", panel="Limits", low=0
     )
-    switch_seconds: float | None = option(
-        None, "How long one Python thread may keep others waiting; None leaves it to Python.", panel="Limits",
+    switch_seconds: float = option(
+        0.0005, "How long one Python thread may keep others waiting; Python's own is 0.005.", panel="Limits",
         above=0, high=1,
     )  # fmt: skip
 

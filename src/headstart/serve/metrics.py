@@ -25,8 +25,6 @@ class Metrics(Collector):
     model: the name under which clients know the model.
     """
 
-    content_type = CONTENT_TYPE_LATEST
-
     def __init__(self, model: str) -> None:
         self.counts = Counts()
         """To be given to the bridge, as a watcher."""
@@ -40,9 +38,9 @@ class Metrics(Collector):
         """Show also who runs and waits there."""
         self._bridge = bridge
 
-    def text(self) -> bytes:
-        """The page, of `content_type`."""
-        return generate_latest(self.registry)
+    def exposition(self) -> tuple[bytes, str]:
+        """The page, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
         counts = self.counts

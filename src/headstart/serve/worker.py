@@ -56,8 +56,8 @@ class ThreadBridge:
 
         def body() -> None:
             before = sys.getswitchinterval()
-            if self.limits.switch_seconds is not None:
-                sys.setswitchinterval(self.limits.switch_seconds)
+            # the event loop's Python is short: the engine should not wait five milliseconds for its turn behind it
+            sys.setswitchinterval(self.limits.switch_seconds)
             try:
                 stepper.run()
             finally:

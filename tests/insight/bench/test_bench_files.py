@@ -11,7 +11,7 @@ import pytest
 from support import bench_runs as made
 
 from headstart.errors import InvalidFile, InvalidOption
-from headstart.insight.bench.energy import Meter
+from headstart.insight.bench.machine import Meter
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import summarise
 

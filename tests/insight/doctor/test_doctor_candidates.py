@@ -13,8 +13,7 @@ from support.eagle_heads import write
 from support.tiny import byte_tokenizer
 
 from headstart.errors import IncompatibleTokenizer, InvalidOption
-from headstart.insight.doctor.candidates import Candidate, absolute, candidates, scan
-from headstart.insight.doctor.compatibility import compare
+from headstart.insight.doctor.candidates import Candidate, absolute, candidates, compare, scan
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.load import Target
 
@@ -81,9 +80,9 @@ def test_a_directory_is_searched(tmp_path: Path) -> None:
     model(tmp_path / ".hidden", layers=1)
     shutil.copytree(small, tmp_path / "broken")
     (tmp_path / "broken" / "model.safetensors").unlink()
-    found = scan(tmp_path, Target(str(ours), **OPTIONS))
-    assert found.drafters == (str(small),)
-    reasons = {Path(path).name: why for path, why in found.passed_over.items()}
+    found, passed_over = scan(tmp_path, Target(str(ours), **OPTIONS))
+    assert found == (str(small),)
+    reasons = {Path(path).name: why for path, why in passed_over.items()}
     assert reasons.keys() == {"target", "large", "other", "broken"}
     assert reasons["target"] == "it is the target"
     assert "of the target's weights" in reasons["large"]
@@ -94,7 +93,7 @@ def test_a_directory_is_searched(tmp_path: Path) -> None:
 def test_heads_are_found_too(tmp_path: Path) -> None:
     ours = eagle_target(tmp_path)
     head = write(tmp_path / "head", "eagle3")
-    assert str(Path(head).resolve()) in scan(tmp_path, Target(ours, **OPTIONS)).drafters
+    assert str(Path(head).resolve()) in scan(tmp_path, Target(ours, **OPTIONS))[0]
 
 
 def test_there_must_be_a_directory(tmp_path: Path, tiny: Callable[..., str]) -> None:

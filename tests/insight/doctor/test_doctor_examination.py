@@ -12,17 +12,17 @@ from support.byte_models import save_model
 
 import headstart as hs
 from headstart.drafters.ngram import NgramDrafter
-from headstart.errors import InvalidPrompt, ModelNotFound, NotEnoughMemory
+from headstart.errors import HeadstartError, InvalidPrompt, ModelNotFound, NotEnoughMemory
 from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.examination import Examination, Question, examine
-from headstart.insight.doctor.facts import markdown, not_measured, target_facts, warning
-from headstart.insight.doctor.measuring import Failure, Sample, affordable, measure_candidate, spread
-from headstart.insight.doctor.record import record
+from headstart.insight.doctor.facts import markdown, not_measured, record, target_facts, warning
+from headstart.insight.doctor.measuring import Sample, affordable, measure_candidate, spread
 from headstart.insight.doctor.setup import Setup, inspect
 from headstart.insight.doctor.verdict import decide
 from headstart.loading import advice
 from headstart.loading import pacing as making
+from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
@@ -36,7 +36,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def question(target: str, **options: object) -> Question:
-    how = Setup(target=target, dtype="float32", max_length=96, max_batch_size=2)
+    how = Setup(target, TargetOptions(dtype="float32", max_length=96), EngineOptions(max_batch_size=2))
     return replace(Question(how, ITEMS, SAMPLING, seconds=3.0), **options)  # type: ignore[arg-type]
 
 
@@ -55,8 +55,7 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     results = by_name(found)
     assert {"ngram", "suffix", "early-exit", Path(draft).name, "/no/such/draft"} <= results.keys()
     failed = results["/no/such/draft"]
-    assert isinstance(failed, Failure)
-    assert isinstance(failed.error, ModelNotFound)
+    assert isinstance(failed, ModelNotFound)
     names = [one.candidate.name for one in found.ranked]
     assert Path(draft).name in names
     assert len(found.verdict.reasons) == len(names)
@@ -117,15 +116,15 @@ def test_a_drafter_that_gives_up_is_reported(tiny: Callable[..., str], monkeypat
     monkeypatch.setattr(NgramDrafter, "propose", broken)
     results = by_name(examine(question(tiny("llama"), seconds=20.0), quiet))
     failed = results["ngram"]
-    assert isinstance(failed, Failure)
-    assert "out of ideas" in failed.error.message
+    assert isinstance(failed, HeadstartError)
+    assert "out of ideas" in failed.message
     assert isinstance(results["suffix"], Sample)
 
 
 def test_early_exit_where_it_cannot_be(tiny: Callable[..., str]) -> None:
     failed = by_name(examine(question(tiny("gpt2"), seconds=20.0), quiet))["early-exit"]
-    assert isinstance(failed, Failure)
-    assert "cannot be left early" in failed.error.message
+    assert isinstance(failed, HeadstartError)
+    assert "cannot be left early" in failed.message
 
 
 def test_a_target_that_does_not_load(tmp_path: Path) -> None:
@@ -161,7 +160,7 @@ def test_a_draft_that_does_not_fit_is_reported(tiny: Callable[..., str], monkeyp
 
 
 def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
-    how = replace(question(tiny("llama")).setup, draft_tree="top-k")
+    how = replace(question(tiny("llama")).setup, engine_options=EngineOptions(max_batch_size=2, draft_tree="top-k"))
     target, _ = how.open()
     candidate = Candidate((tiny("llama", noise=0.02),), "given")
     sample = measure_candidate(

@@ -65,6 +65,14 @@ def test_asking_in_vain_has_its_price() -> None:
     assert predict(timing, [[asked] * 5], 2).members == {}
 
 
+def test_a_source_that_drafts_for_the_first_time_in_a_check_costs_a_vain_question_and_its_rows() -> None:
+    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(0.3, 1.0))
+    timing = fit(COSTS, [plain()], [asked] * 5)
+    late = drafted(2, 1)
+    # two tokens for asking (0.3) and a forward of three rows (1.2)
+    assert predict(timing, [[late]], 2).speedup.value == pytest.approx(2 / 1.5)
+
+
 def test_for_a_drafter_that_always_speaks_it_is_what_theory_says() -> None:
     noise = random.Random(1)
     rounds = []

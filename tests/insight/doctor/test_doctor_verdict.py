@@ -13,6 +13,7 @@ from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, promising, sentence, stops_paying
 from headstart.insight.statistics import Interval
+from headstart.loading.options import TargetOptions
 
 
 def prediction(
@@ -99,7 +100,7 @@ def test_where_it_stops_paying() -> None:
 
 def test_lines_to_paste() -> None:
     pair = judged("ngram", "/models/a draft", predictions=(prediction(5, 1.5),))
-    setup = Setup(target="my/model", dtype="float32", max_length=512)
+    setup = Setup("my/model", TargetOptions(dtype="float32", max_length=512))
     line = load_line(setup, pair)
     assert line == "hs.load('my/model', ['ngram', '/models/a draft'], dtype='float32', max_length=512)"
     compile(line, "", "eval")

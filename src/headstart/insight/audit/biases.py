@@ -6,6 +6,7 @@ between the biased laws and p is the effect asked for. Shapes: n positions, C cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.insight.audit.prefixes import BUCKETS, DRAFT_SCORE, OUTPUT_SCORE, Block, Floats, Ints, each_log
+from headstart.insight.statistics import bisect
 from headstart.rule.noise import Noise, Purpose
 
 STRONGEST = 1e3
@@ -102,14 +104,11 @@ def at_effect(block: Block, bias: Bias, effect: float) -> Floats:
     strongest = bias.laws(block, STRONGEST)
     if distance(block.p, strongest) <= effect:
         return strongest
-    low, high = np.log(1e-6), np.log(STRONGEST)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if distance(block.p, bias.laws(block, float(np.exp(middle)))) < effect:
-            low = middle
-        else:
-            high = middle
-    return bias.laws(block, float(np.exp(high)))
+    _, logarithm = bisect(
+        lambda middle: distance(block.p, bias.laws(block, math.exp(middle))),
+        effect, math.log(1e-6), math.log(STRONGEST), _HALVINGS,
+    )  # fmt: skip
+    return bias.laws(block, math.exp(logarithm))
 
 
 def redraw(laws: Floats, audits: int, generator: np.random.Generator) -> Ints:

@@ -25,6 +25,7 @@ from headstart.insight.audit.subject import (
     no_progress,
     up_to_end,
 )
+from headstart.insight.measure import first_difference
 from headstart.types import Sampling
 
 Kind = Literal["near-tie", "bug", "unclear"]
@@ -132,7 +133,7 @@ class GreedyResult:
             "bugs": self.count("bug"),
             "unclear": self.count("unclear"),
             "texts_past_their_end": self.past_end,
-            "rounding": self.rounding.record(),
+            "rounding": asdict(self.rounding),
             "plain": None if self.plain is None else asdict(self.plain),
             "notes": list(self.notes),
             "where": [{**asdict(each), "margin": round(each.margin, 6)} for each in shown],
@@ -208,10 +209,6 @@ def divergence(
 
 
 def _compare(written: Sequence[Completion], plain: Sequence[Completion]) -> PlainTexts:
-    differences = []
-    for number, (ours, theirs) in enumerate(zip(written, plain, strict=True)):
-        if ours.tokens != theirs.tokens:
-            pairs = zip(ours.tokens, theirs.tokens, strict=False)
-            shared = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-            differences.append((number, min(len(ours.tokens), len(theirs.tokens)) if shared is None else shared))
-    return PlainTexts(len(written), len(written) - len(differences), tuple(differences))
+    places = [first_difference(a.tokens, b.tokens) for a, b in zip(written, plain, strict=True)]
+    differences = tuple((number, at) for number, at in enumerate(places) if at is not None)
+    return PlainTexts(len(written), len(written) - len(differences), differences)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,10 @@ class AuditPlan:
 
     def greedy_sampling(self) -> Sampling:
         return replace(self.sampling, temperature=0.0, max_tokens=self.greedy_tokens, seed=None, logprobs=None)
+
+    def record(self, prompts: int) -> dict[str, Any]:
+        """All settings, and how many prompts there were."""
+        return {**asdict(self), "prompts": prompts}
 
     def bets(self) -> dict[str, Any]:
         """The settings of a test of sampled text, for its record."""

@@ -8,8 +8,7 @@ somebody else's engine it is also another implementation of the same weights: tr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,9 +49,6 @@ class Rounding:
     variation_most: float
     rows: int
     how: str
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
 
     def near_tie(self, margin: float) -> bool:
         """Whether rounding could have decided between two tokens whose logits are this far apart."""

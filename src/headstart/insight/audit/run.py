@@ -1,20 +1,70 @@
-"""The audit of headstart's own engine, part by part."""
+"""The audit of headstart's own engine, part by part, and the ground truth that any subject is held against."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from headstart.engine.engine import Engine
 from headstart.insight.audit.behaviour import audit_behaviour
 from headstart.insight.audit.certificate import Certificate, Part
-from headstart.insight.audit.engines import EngineSubject
+from headstart.insight.audit.engines import EngineReference, EngineSubject
 from headstart.insight.audit.greedy import audit_greedy
-from headstart.insight.audit.ground_truth import GroundTruth
 from headstart.insight.audit.plan import AuditPlan
+from headstart.insight.audit.rounding import Logits, Rounding, measure_rounding
 from headstart.insight.audit.sampled import audit_sampling
-from headstart.insight.audit.subject import Progress, no_progress
+from headstart.insight.audit.subject import Ask, Progress, Reference, Subject, no_progress
 from headstart.insight.provenance import Provenance
+
+ROUNDING_TEXTS = 4
+"""Prompts after which rounding is measured."""
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """The exact laws of the weights, and what goes with them.
+
+    reference: the laws
+    draft: the law of draft tokens, where the engine has a draft model
+    plain: the engine without speculation
+    spell: a token as text
+    rounding: how far the same weights differ from themselves
+    """
+
+    reference: Reference
+    draft: Reference | None
+    plain: Subject
+    spell: Callable[[int], str]
+    rounding: Rounding
+
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        prompts: Sequence[Sequence[int]],
+        plan: AuditPlan,
+        progress: Progress,
+        other: Logits | None = None,
+    ) -> GroundTruth:
+        """other: the same weights in another implementation, to measure rounding with."""
+        reference, tokenizer = EngineReference.of(engine), engine.tokenizer
+        plain = EngineSubject(engine.plain(), name=f"plain decoding of {engine.target_name}", seed=plan.seed)
+        progress("rounding", 0, 1, "computing rows again, to see how far rounding moves them")
+        greedy = plan.greedy_sampling()
+        asks = [Ask(tuple(prompt), greedy) for prompt in prompts[:ROUNDING_TEXTS]]
+        texts = [(ask.prompt, text.tokens) for ask, text in zip(asks, plain.sample(asks), strict=True)]
+        name = f"transformers' own modules in {str(engine.target.dtype).removeprefix('torch.')}"
+        rounding = measure_rounding(reference, texts, plan.sampling, other=other, other_name=name)
+        if plan.near_tie is not None:
+            how = f"given: near-tied are tokens up to {plan.near_tie:g} apart"
+            rounding = replace(rounding, margin=plan.near_tie, how=how)
+        return cls(
+            reference=reference,
+            draft=EngineReference.of_draft(engine),
+            plain=plain,
+            spell=str if tokenizer is None else lambda token: str(tokenizer.decode([token])),
+            rounding=rounding,
+        )
 
 
 def audit_engine(
@@ -45,5 +95,5 @@ def audit_engine(
         parts["behaviour"] = audit_behaviour(
             subject, truth.reference, prompts, truth.rounding, progress, k=plan.k, seeded=subject.seeded
         )
-    settings = {**asdict(plan), "prompts": len(prompts)}
-    return Certificate(subject.describe(), truth.reference.describe(), parts, settings, provenance)
+    described = subject.describe(), truth.reference.describe()
+    return Certificate(*described, parts, plan.record(len(prompts)), provenance)

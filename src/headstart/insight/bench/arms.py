@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from headstart.insight.bench.energy import Meter
+from headstart.insight.bench.machine import Meter
+from headstart.insight.bench.options import BenchSettings
 from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial, added
-from headstart.insight.measure import Round
+from headstart.insight.measure import Round, first_difference
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
@@ -48,17 +48,15 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What to run: units of prompts (one, or a batch that runs at once), and how often.
+    """What to run: units of prompts (one, or a batch that runs at once), and how.
 
     compared: whether texts of arms must be the same as the plain arm's (greedy, or rule "coupled" with a seed).
     """
 
     prompts: Sequence[Any]
     units: Sequence[Sequence[int]]
-    sampling: Sampling
-    repetitions: int
+    settings: BenchSettings
     compared: bool
-    keep_texts: bool = False
 
 
 def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = "main") -> Iterator[Trial]:
@@ -68,12 +66,12 @@ def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = 
     What drafters learn from outputs is kept apart by arm and repetition (`Sampling.cache_salt`): a drafter that
     remembers texts would else be shown the answer, and repetitions would measure its memory.
     """
-    for repetition in range(workload.repetitions):
+    for repetition in range(workload.settings.repetitions):
         for number, unit in enumerate(workload.units):
             begin = (number + repetition) % len(arms)
             done = []
             for arm in (*arms[begin:], *arms[:begin]):
-                sampling = replace(workload.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
+                sampling = replace(workload.settings.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
                 done.append(run_trial(arm, workload, number, unit, sampling, meter))
             texts = {each.arm: outputs for each, outputs in done}
             for each, outputs in done:
@@ -86,7 +84,7 @@ def warm_up(arms: Sequence[Arm], workload: Workload, trials: int, on_trial: Call
     for number in range(trials):
         unit = workload.units[number % len(workload.units)]
         for arm in arms:
-            sampling = replace(workload.sampling, cache_salt=f"bench warm-up {number}")
+            sampling = replace(workload.settings.sampling, cache_salt=f"bench warm-up {number}")
             run_trial(arm, workload, number, unit, sampling, Meter())
             on_trial()
 
@@ -122,7 +120,7 @@ def run_trial(
         if output.error is not None:
             raise output.error
     runs = tuple(
-        watches[request.number].record(index, output, keep_text=workload.keep_texts)
+        watches[request.number].record(index, output, keep_text=workload.settings.keep_texts)
         for index, request, output in zip(unit, requests, outputs, strict=True)
     )
     return Trial(arm.name, number, 0, seconds, runs, joules), outputs
@@ -185,8 +183,3 @@ def _with_differences(each: Trial, outputs: Sequence[Output], plain: Sequence[Ou
         for run, ours, theirs in zip(each.runs, outputs, plain, strict=True)
     )
     return replace(each, runs=runs)
-
-
-def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """Index of the first token that differs, or None if both are the same token for token."""
-    return next((index for index, (a, b) in enumerate(zip_longest(ours, theirs)) if a != b), None)

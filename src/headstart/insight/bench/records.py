@@ -6,7 +6,7 @@ Nothing here computes, and nothing imports torch: a result is read on a machine 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -40,12 +40,7 @@ class SourceRecord:
     accepted: int
 
     def __add__(self, other: SourceRecord) -> SourceRecord:
-        return SourceRecord(
-            self.drafts + other.drafts,
-            self.nodes + other.nodes,
-            self.depth + other.depth,
-            self.accepted + other.accepted,
-        )
+        return SourceRecord(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 def added(records: Iterable[tuple[str, SourceRecord]]) -> dict[str, SourceRecord]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.insight.bench.arms import Arm, Workload, in_turn, warm_up
-from headstart.insight.bench.energy import Meter
-from headstart.insight.bench.machine import least, measure_costs, memory_of
+from headstart.insight.bench.machine import Meter, least, measure_costs, memory_of
 from headstart.insight.bench.options import BenchSettings
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, Trial
+from headstart.insight.bench.records import FAST, PLAIN, PromptRecord
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.sweep import arm_of
 from headstart.insight.conversations import every_turn
@@ -55,14 +54,7 @@ class Session:
         units = tuple(_units(prompts, self.settings.batch_size))
         sampling = self.settings.sampling
         compared = sampling.greedy or (self.engine.rule == "coupled" and sampling.seed is not None)
-        self._workload = Workload(
-            prompts=[item.prompt for item in chosen],
-            units=units,
-            sampling=sampling,
-            repetitions=self.settings.repetitions,
-            compared=compared,
-            keep_texts=self.settings.keep_texts,
-        )
+        self._workload = Workload([item.prompt for item in chosen], units, self.settings, compared)
         self._result = BenchResult(
             provenance=Provenance.now().record(),
             engine=json.loads(json.dumps(self.engine.describe(), default=str)),
@@ -93,10 +85,8 @@ class Session:
         costs = measure_costs(self.engine)
         self._result = replace(self._result, costs=costs)
         warm_up((plain, fast), self._workload, self.settings.warm_up, lambda: self.on_trial("warming up"))
-        done: list[Trial] = []
         for each in in_turn((plain, fast), self._workload, self.meter):
-            done.append(each)
-            self._result = replace(self._result, trials=tuple(done))
+            self._result = replace(self._result, trials=(*self._result.trials, each))
             self.on_trial(f"repetition {each.repetition + 1} of {self.settings.repetitions}")
         self._result = replace(self._result, costs=least(costs, measure_costs(self.engine)))
         if self.settings.ks:
@@ -114,10 +104,8 @@ class Session:
         arms = [plain, *(Arm(arm_of(k), self.engine, k) for k in self.settings.ks)]
         swept = self._swept
         workload = replace(self._workload, units=[self._workload.units[number] for number in swept])
-        done: list[Trial] = []
         for each in in_turn(arms, workload, self.meter, label="sweep"):
-            done.append(replace(each, unit=swept[each.unit]))
-            self._result = replace(self._result, sweep=tuple(done))
+            self._result = replace(self._result, sweep=(*self._result.sweep, replace(each, unit=swept[each.unit])))
             self.on_trial("sweep of K")
 
     def _prompt(self, item: PromptItem) -> PromptRecord:

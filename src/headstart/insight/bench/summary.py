@@ -94,7 +94,7 @@ class Figures:
         """As JSON values; what is unknown is None."""
         shown = ("category", "prompts", "speedup", "tokens_per_forward", "alpha", "depth", "differing", "off")
         positions = [
-            {"position": p.position, "judged": p.judged, "accepted": p.accepted, **p.share.record()}
+            {"position": p.position, "judged": p.judged, "accepted": p.accepted, **as_json(p.share)}
             for p in self.positions
         ]
         arms = {PLAIN: self.plain.record(), FAST: self.fast.record()}

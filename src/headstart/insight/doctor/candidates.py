@@ -1,18 +1,20 @@
-"""Who could draft: what needs no weights, what the user names, what lies in a directory."""
+"""Who could draft: what needs no weights, what the user names, what lies in a directory; and in whose tokens."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from headstart.errors import HeadstartError, InvalidOption
+from headstart.loading.checkpoint import Checkpoint, check_sizes
 from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS, head_kind
 from headstart.loading.load import Target
 from headstart.model import loading
 from headstart.model.tokens.tokenizers import differences
+from headstart.model.tokens.translation import Translation
 
 ALWAYS = ("ngram", "suffix", "early-exit")
 FEWER = 0.5
@@ -33,14 +35,6 @@ class Candidate:
     def name(self) -> str:
         """Short, for tables."""
         return " + ".join(Path(name).name if Path(name).is_dir() else name for name in self.drafters)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a directory holds. passed_over: by path, why it is no candidate."""
-
-    drafters: tuple[str, ...] = ()
-    passed_over: Mapping[str, str] = field(default_factory=dict)
 
 
 def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
@@ -77,9 +71,9 @@ def absolute(name: str) -> str:
     return str(path.resolve()) if path.is_dir() and not special else name
 
 
-def scan(directory: Path, target: Target) -> Found:
+def scan(directory: Path, target: Target) -> tuple[tuple[str, ...], dict[str, str]]:
     """Model directories below this one that could draft for the target: heads, and causal LMs of the target's own
-    tokens that are much smaller.
+    tokens that are much smaller; and, by path, why others are no candidates.
 
     Raises:
         InvalidOption: there is no such directory.
@@ -101,7 +95,7 @@ def scan(directory: Path, target: Target) -> Found:
             passed_over[path] = reason
         else:
             fit.append((size, path))
-    return Found(tuple(path for _, path in sorted(fit)), passed_over)
+    return tuple(path for _, path in sorted(fit)), passed_over
 
 
 def _look(folder: Path, target: Target) -> tuple[int, str]:
@@ -126,3 +120,45 @@ def _model_folders(top: Path) -> Iterator[Path]:
         below[:] = [] if deep else sorted(name for name in below if not name.startswith("."))
         if "config.json" in files:
             yield here
+
+
+How = Literal["none", "own", "same", "sizes", "ids", "intersection", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """How a draft's tokens relate to the target's.
+
+    how: "none" (no tokens of its own), "own" (a head drafts the target's), "same", "sizes" (no tokenizer to compare, as
+    many tokens), or the method by which drafts are translated (`Translation.method`).
+    words: the same in words.
+    differences: between the tokenizers, in words.
+    """
+
+    how: How
+    words: str
+    differences: tuple[str, ...] = ()
+
+
+def compare(ours: Checkpoint, theirs: Checkpoint) -> Compatibility:
+    """Compare tokenizers, not sizes of vocabularies: those may differ by padding.
+
+    Raises:
+        IncompatibleTokenizer: drafts cannot even be translated; the message names what differs.
+    """
+    check_sizes(ours, theirs)
+    if ours.tokenizer is None or theirs.tokenizer is None:
+        return Compatibility("sizes", f"no tokenizer to compare; both models know {ours.vocab_size} tokens")
+    found = differences(ours.tokenizer, theirs.tokenizer)
+    if not found:
+        padding = ours.vocab_size != theirs.vocab_size
+        sizes = f" ({ours.vocab_size} and {theirs.vocab_size} entries differ by padding only)" if padding else ""
+        return Compatibility("same", f"the target's own tokenizer{sizes}")
+    translation = Translation.between(
+        ours.tokenizer,
+        theirs.tokenizer,
+        target_vocab=ours.vocab_size,
+        draft_vocab=theirs.vocab_size,
+        name=f"draft {theirs.label}",
+    )
+    return Compatibility(translation.method, f"another tokenizer; {translation}", found)

@@ -46,7 +46,7 @@ def bound_in_words(costs: StepCosts, batch: int) -> str:
     return f"batch {batch}: {meaning} (twice the rows take {added(costs, batch):.0%} longer)"
 
 
-def record(costs: StepCosts, read: int | None) -> dict[str, Any]:
+def costs_record(costs: StepCosts, read: int | None) -> dict[str, Any]:
     """As JSON values."""
     return {
         "seconds": costs.forward(1),

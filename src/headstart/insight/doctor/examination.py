@@ -19,23 +19,24 @@ from headstart.engine.engine import Engine
 from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.conversations import every_turn
-from headstart.insight.doctor.candidates import Candidate, Found, candidates, scan
-from headstart.insight.doctor.checking import check_candidate
+from headstart.insight.doctor.candidates import Candidate, candidates, scan
+from headstart.insight.doctor.checking import ratio
 from headstart.insight.doctor.costs import bytes_read
 from headstart.insight.doctor.measuring import (
     LONGEST,
-    Failure,
     Inspected,
     Sample,
     affordable,
+    by_prompt,
     measure_candidate,
     seconds_of_token,
     spread,
+    warm_up,
 )
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.setup import Setup, described, inspect
-from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred, promising
+from headstart.insight.doctor.verdict import Checked, Ranked, Recommendation, decide, preferred, promising
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
@@ -133,10 +134,10 @@ class _Examiner:
         self._tell(f"loading {question.setup.target}")
         target, self._memory = question.setup.open()
         self._target = target
-        found = Found()
+        passed_over: dict[str, str] = {}
         if question.scan is not None:
-            found = scan(question.scan, target)
-            wanted = candidates(question.setup.target, question.given, found.drafters)
+            found, passed_over = scan(question.scan, target)
+            wanted = candidates(question.setup.target, question.given, found)
         self._plain = question.setup.engine(target)
         self._items = [templated(target.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()
@@ -155,13 +156,13 @@ class _Examiner:
             described=described(self._plain, self._memory),
             memory=self._memory,
             costs=self._with_overhead(costs),
-            read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.quantize),
+            read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.target_options.quantize),
             tokens=self._sampling.max_tokens,
             inspected=tuple(self._inspected),
             ranked=tuple(self._ranked),
             verdict=verdict,
             seconds=time.monotonic() - self._begin,
-            passed_over=dict(found.passed_over),
+            passed_over=passed_over,
             advice=self._keep(verdict) if question.keep else None,
             forms=words_of_forms(item.form for item in self._items),
         )
@@ -215,7 +216,7 @@ class _Examiner:
         try:
             return Inspected(candidate, *inspect(self._target, self._memory, candidate), None)
         except HeadstartError as error:
-            return Inspected(candidate, None, None, Failure(error))
+            return Inspected(candidate, None, None, error)
 
     def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
         """With what its share of the time showed; as it is, if time ran out before and another was measured."""
@@ -238,10 +239,10 @@ class _Examiner:
             if ranked is not None:
                 self._ranked.append(self._checked(ranked, share) if self._question.check else ranked)
         except HeadstartError as error:
-            return replace(one, result=Failure(error))
+            return replace(one, result=error)
         except torch.OutOfMemoryError as error:
             hint = "lower --max-length or --max-batch-size"
-            return replace(one, result=Failure(NotEnoughMemory(str(error).splitlines()[0], hint=hint)))
+            return replace(one, result=NotEnoughMemory(str(error).splitlines()[0], hint=hint))
         return replace(one, result=sample)
 
     def _rank(self, sample: Sample) -> Ranked | None:
@@ -265,6 +266,8 @@ class _Examiner:
         return self._question.check and len(self._items) > 1
 
     def _checked(self, one: Ranked, seconds: float, *, adaptive: bool = False) -> Ranked:
+        """With its speedup over plain decoding as measured, at the predicted length; all engines but the plain one are
+        fresh. adaptive: measure it with the default pacing too."""
         self._tell(f"checking {one.candidate.name}")
         items = self._items[1::2] if self._splits else self._items
         k = one.best.k
@@ -272,10 +275,18 @@ class _Examiner:
         engines = {"plain": self._plain, "fixed": self._engine(one.candidate, FixedPacing(k), budget=budget)}
         if adaptive:
             engines["adaptive"] = self._engine(one.candidate, "adaptive")
-        checked = check_candidate(
-            engines, one.best, self._timings[one.candidate], items, self._sampling, seconds,
-            tree=one.tree, same=not self._splits,
-        )  # fmt: skip
+        until = time.monotonic() + seconds
+        for name, engine in engines.items():
+            if name != "plain":
+                warm_up(engine, items[0], self._sampling)
+        rounds = by_prompt(engines, items, self._sampling, until)
+        checked = Checked(
+            speedup=ratio(rounds["plain"], rounds["fixed"]),
+            given=predict(self._timings[one.candidate], rounds["fixed"], k, tree=one.tree).speedup.value,
+            adaptive=ratio(rounds["plain"], rounds["adaptive"]) if adaptive else None,
+            prompts=len(rounds["plain"]),
+            same=not self._splits,
+        )
         return replace(one, checked=checked)
 
     def _check_default_pacing(self) -> None:
@@ -297,18 +308,15 @@ class _Examiner:
         found = advice.Advice(
             drafters=() if best is None else best.candidate.drafters,
             k=shown.best.k,
-            tree=self._question.setup.draft_tree,
+            tree=self._question.setup.engine_options.draft_tree,
             speedup=shown.gain,
             measured=shown.checked is not None,
             acceptance=members[0].acceptance if members else (),
             date=date.today().isoformat(),
         )
-        ours = self._target.checkpoint
-        if self._question.setup.target == BUNDLED or (Path(ours.source) / NOTE).is_file():
+        if self._question.setup.target == BUNDLED or (Path(self._target.checkpoint.source) / NOTE).is_file():
             return None  # these have their recommendation
-        return advice.write(
-            ours.source, ours.config.to_dict(), ours.dtype, self._target.device, self._question.setup.quantize, found
-        )
+        return advice.write(*self._target.advised_by, found)
 
     def _engine(self, candidate: Candidate, pacing: str | Pacing = "fixed", *, budget: int | None = None) -> Engine:
         return self._question.setup.engine(self._target, candidate, pacing, budget=budget)

@@ -1,19 +1,23 @@
-"""An examination in words, for terminal, page and file: findings, lines to paste, the table of predictions."""
+"""An examination in words and as JSON: findings, lines to paste, the table of predictions, every number behind them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
+from headstart.errors import HeadstartError
+from headstart.insight.as_json import as_json
 from headstart.insight.doctor.candidates import absolute
-from headstart.insight.doctor.costs import bandwidth, bound_in_words, free_rows
+from headstart.insight.doctor.costs import bandwidth, bound_in_words, costs_record, free_rows
 from headstart.insight.doctor.examination import Examination
-from headstart.insight.doctor.measuring import Failure
+from headstart.insight.doctor.measuring import Inspected
 from headstart.insight.doctor.memory import in_gib
 from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Ranked
+from headstart.options import values_of
 
-_OPTIONS = {"device": "auto", "dtype": "auto", "quantize": None, "rule": "exact", "draft_tree": "auto"}
+_OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
 _FLAGS = {"draft_tree": "--tree"}
 UNSTEADY = 2.0
 """Slow plain steps over quick ones from which on timings are not to be trusted."""
@@ -33,7 +37,7 @@ def target_facts(examination: Examination) -> dict[str, str]:
         f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.inspected if one.memory is not None
     )
     prompts = examination.forms or str(len(examination.question.items))
-    batches = dict.fromkeys((1, examination.question.setup.max_batch_size))
+    batches = dict.fromkeys((1, examination.question.setup.engine_options.max_batch_size))
     return {
         "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
         "memory": memory.words,
@@ -62,10 +66,10 @@ def not_measured(examination: Examination) -> list[tuple[str, str]]:
     """(candidate, why) of all that could not be, typed reasons first."""
     found = []
     for one in examination.inspected:
-        if isinstance(one.result, Failure):
-            error = one.result.error
+        error = one.result
+        if isinstance(error, HeadstartError):
             found.append((one.candidate.name, f"{type(error).__name__}: {error.message} ({error.hint})"))
-        elif one.result is None:
+        elif error is None:
             found.append((one.candidate.name, "the time ran out first; --seconds gives more"))
     return found + list(examination.passed_over.items())
 
@@ -124,7 +128,80 @@ def _signed(predicted: float, checked: Checked) -> str:
 
 
 def _changed(setup: Setup) -> dict[str, object]:
-    found = {name: getattr(setup, name) for name, usual in _OPTIONS.items() if getattr(setup, name) != usual}
-    if setup.max_length is not None:
-        found["max_length"] = setup.max_length
+    """The options to be named: those that are not as `headstart.load` has them."""
+    given, usual = (values_of(each.target_options) | values_of(each.engine_options) for each in (setup, Setup()))
+    return {name: given[name] for name in _OPTIONS if given[name] != usual[name]}
+
+
+def record(examination: Examination) -> dict[str, Any]:
+    """{"headstart_doctor": 1, ...}; numbers that are not known are null."""
+    question, verdict = examination.question, examination.verdict
+    ranked = {one.candidate: one for one in examination.ranked}
+    best = verdict.best
+    found: dict[str, Any] = {
+        "headstart_doctor": 1,
+        "provenance": examination.provenance,
+        "target": examination.described,
+        "seconds": examination.seconds,
+        "prompts": len(question.items),
+        "prompts_sent": examination.forms,
+        "tokens_per_prompt": examination.tokens,
+        "temperature": question.sampling.temperature,
+        "memory": examination.memory.record(),
+        "costs": costs_record(examination.costs, examination.read),
+        "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
+        "passed_over": examination.passed_over,
+        "verdict": {
+            "kind": verdict.kind,
+            "headline": verdict.headline,
+            "drafters": () if best is None else best.candidate.drafters,
+            "k": None if best is None else best.best.k,
+            "tree": None if best is None else best.tree,
+            "speedup": None if best is None else best.gain,
+            "reasons": verdict.reasons,
+            "batch": verdict.batch,
+            "load": load_line(question.setup, best),
+            "flags": flags(question.setup, best),
+        },
+        "advice": None if examination.advice is None else str(examination.advice),
+    }
+    return as_json(found)  # type: ignore[no-any-return]
+
+
+def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "drafters": inspected.candidate.drafters,
+        "origin": inspected.candidate.origin,
+        "tokenizer": inspected.compatibility,
+        "memory": None if inspected.memory is None else inspected.memory.record(),
+    }
+    if isinstance(inspected.result, HeadstartError):
+        found["error"] = inspected.result
+    if ranked is None:
+        return found
+    best = ranked.best
+    found["tree"] = ranked.tree
+    found["best"] = {
+        "k": best.k,
+        "depth": best.depth,
+        "speedup": best.speedup,
+        "tokens_per_forward": best.tokens_per_forward,
+        "speaks": best.drafting,
+        "by_batch": best.batches,
+        "sources": best.members,
+    }
+    found["by_k"] = [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions]
+    if ranked.checked is not None:
+        found["checked"] = _checked(ranked.checked, ranked.error)
     return found
+
+
+def _checked(checked: Checked, error: float | None) -> dict[str, Any]:
+    return {
+        "speedup": checked.speedup,
+        "error": error,
+        "predicted_from_its_acceptance": checked.given,
+        "adaptive": checked.adaptive,
+        "prompts": checked.prompts,
+        "same_prompts": checked.same,
+    }

@@ -11,8 +11,7 @@ from statistics import median
 from headstart.drafters import Drafter
 from headstart.engine.engine import Engine
 from headstart.errors import HeadstartError
-from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.compatibility import Compatibility
+from headstart.insight.doctor.candidates import Candidate, Compatibility
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.measure import Round, Run, in_turn, run_once
 from headstart.pacing import FixedPacing
@@ -57,20 +56,13 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a candidate was not measured."""
-
-    error: HeadstartError
-
-
-@dataclass(frozen=True, slots=True)
 class Inspected:
     """All that is known of a candidate; memory: None for one without weights. result: None if time ran out first."""
 
     candidate: Candidate
     compatibility: Compatibility | None
     memory: Memory | None
-    result: Sample | Failure | None
+    result: Sample | HeadstartError | None
 
 
 def spread(items: Sequence[PromptItem]) -> list[PromptItem]:

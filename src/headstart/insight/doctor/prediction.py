@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -43,7 +43,9 @@ class Timing:
     """Of steps with a draft of that source."""
 
     def of(self, source: str) -> StepCosts:
-        return self.sources.get(source, self.plain)
+        """Of steps with a draft of this source; one that never drafted here costs what it costs to ask it in vain."""
+        found = self.sources.get(source, self.plain)
+        return found if source in found.drafts else replace(found, drafts={source: found.drafts[""]})
 
     def step(self, source: str, rows: float, depth: float) -> float:
         """Seconds of a step with a draft of this source, or of "", nobody."""

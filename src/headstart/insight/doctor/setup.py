@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headstart.engine.engine import Engine
-from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.compatibility import HEAD, WEIGHTLESS, Compatibility, compare
+from headstart.insight.doctor.candidates import Candidate, Compatibility, compare
 from headstart.insight.doctor.memory import LEAST, Memory, check
 from headstart.loading.choice import HEADS, DrafterSpec, choose
 from headstart.loading.load import Target
+from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.model import loading
 from headstart.model.memory import MemoryNeed, free_bytes
+from headstart.options import values_of
 from headstart.pacing import Pacing
-from headstart.types import Rule
 
+_COPIES = Compatibility("none", "it copies the target's own tokens")
+_HEAD = Compatibility("own", "a head drafts the target's tokens")
 SLOTS = 4
 """Requests at once for which costs are measured; profiles of costs are the same for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How the target is loaded; names and meanings are those of `headstart.load`."""
+    """The target, how it is loaded, and how it is to run."""
 
     target: str = loading.BUNDLED
-    device: str = "auto"
-    dtype: str = "auto"
-    quantize: str | None = None
-    rule: Rule = "exact"
-    draft_tree: str = "auto"
-    max_batch_size: int = 8
-    max_length: int | None = None
-    trust_remote_code: bool = False
+    target_options: TargetOptions = field(default_factory=TargetOptions)
+    engine_options: EngineOptions = field(default_factory=EngineOptions)
+    """Drafts, their lengths and pacing are what the doctor tries; the rest holds."""
 
     def open(self) -> tuple[Target, Memory]:
         """The target, and whether it fits as it was asked for; if it does not, its context is shorter.
 
         Raises what `headstart.Target` raises, and `NotEnoughMemory` where no useful context is left.
         """
-        target = self._target(self.max_length)
-        asked, slots = target.checkpoint, self.max_batch_size
+        target = self._target(self.target_options.max_length)
+        asked, slots = target.checkpoint, self.engine_options.max_batch_size
         memory = Memory(free_bytes(target.device), (asked.need(slots),), slots, asked.length)
         if memory.fits:
             return target, memory
@@ -65,15 +62,14 @@ class Setup:
         return target.engine(
             None if candidate is None else candidate.drafters,
             pacing=pacing,
-            rule=self.rule,
-            draft_tree=self.draft_tree,
-            max_batch_size=min(SLOTS, self.max_batch_size),
+            rule=self.engine_options.rule,
+            draft_tree=self.engine_options.draft_tree,
+            max_batch_size=min(SLOTS, self.engine_options.max_batch_size),
             num_speculative_tokens=budget,
         )
 
     def _target(self, max_length: int | None) -> Target:
-        given = {name: getattr(self, name) for name in ("device", "dtype", "quantize", "trust_remote_code")}
-        return Target(self.target, max_length=max_length, **given)
+        return Target(self.target, **{**values_of(self.target_options), "max_length": max_length})
 
 
 def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compatibility, Memory | None]:
@@ -84,14 +80,14 @@ def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compa
     Raises:
         HeadstartError: it cannot draft for this target, or does not fit.
     """
-    compatibility, needs = WEIGHTLESS, []
+    compatibility, needs = _COPIES, []
     for wanted in choose(target.source, list(candidate.drafters)).drafters:
         if wanted.kind == "draft":
             draft = target.draft(wanted.name)
             compatibility = compare(target.checkpoint, draft)
             needs.append(draft.need(memory.slots))
         elif wanted.kind in HEADS:
-            compatibility = HEAD
+            compatibility = _HEAD
             needs.append(_head(target, memory.slots, wanted))
     if not needs:
         return compatibility, None

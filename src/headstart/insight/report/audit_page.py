@@ -33,9 +33,12 @@ def audit_page(record: Mapping[str, Any]) -> Page:
     page.verdict(_KINDS[verdict], HEADLINES[verdict], reasons[0] if reasons else "")
     page.items([*reasons[1:], *map(str, record["notes"])])
     page.facts(_facts(record))
-    shows = {"sampling": _sampling, "comparison": _comparison, "greedy": _greedy, "behaviour": _behaviour}
-    for name in [name for name in shows if name in parts]:
-        shows[name](page, parts[name])
+    for name, (heading, show) in _PARTS.items():
+        if name in parts:
+            page.heading(heading)
+            for reason in parts[name]["reasons"] if name != "behaviour" else ():
+                page.text(reason)
+            show(page, parts[name])
     page.heading("Made by")
     page.facts({name: _words(value) for name, value in record["provenance"].items() if name != "command"})
     page.code(str(record["provenance"]["command"]))
@@ -68,9 +71,6 @@ def sampling_words(sampling: Mapping[str, Any]) -> str:
 
 
 def _sampling(page: Page, part: Mapping[str, Any]) -> None:
-    page.heading("Sampled text")
-    for reason in part["reasons"]:
-        page.text(reason)
     if curve := part.get("e_value_by_completions"):
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
@@ -90,9 +90,6 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
 
 
 def _comparison(page: Page, part: Mapping[str, Any]) -> None:
-    page.heading("Two servers")
-    for reason in part["reasons"]:
-        page.text(reason)
     page.facts({"A": str(part["a"].get("name")), "B": str(part["b"].get("name")), "pairs": str(part["pairs"])})
     if part["e_value_by_pairs"]:
         _evidence(page, part["e_value_by_pairs"], part["settings"]["level"], "pairs")
@@ -138,9 +135,8 @@ def _distances(page: Page, distances: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _greedy(page: Page, part: Mapping[str, Any]) -> None:
-    page.heading("Greedy text")
-    for reason in (*part["reasons"], part["rounding"]["how"], *part["notes"]):
-        page.text(reason)
+    for words in (part["rounding"]["how"], *part["notes"]):
+        page.text(words)
     if part["where"]:
         page.table(
             ["prompt", "position", "verdict", "margin", "likeliest", "second", "said"],
@@ -156,7 +152,6 @@ def _greedy(page: Page, part: Mapping[str, Any]) -> None:
 
 
 def _behaviour(page: Page, part: Mapping[str, Any]) -> None:
-    page.heading("Stops, ends, limits")
     page.table(
         ["promise", "result", "cases", "what was seen"],
         [[check["name"], check["status"], check["cases"], check["detail"]] for check in part["checks"]],
@@ -165,6 +160,14 @@ def _behaviour(page: Page, part: Mapping[str, Any]) -> None:
     failures = [f"{check['name']}: {failure}" for check in part["checks"] for failure in check["failures"]]
     if failures:
         page.items(failures)
+
+
+_PARTS = {
+    "sampling": ("Sampled text", _sampling),
+    "comparison": ("Two servers", _comparison),
+    "greedy": ("Greedy text", _greedy),
+    "behaviour": ("Stops, ends, limits", _behaviour),
+}
 
 
 def _words(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""The page of `headstart simulate --html`: answers, speedup by K, batches, temperatures, maps with "you are here"."""
+"""The pages of `headstart simulate --html`: answers to a question, or simulated scenarios beside the formulas."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from headstart import theory
 from headstart.insight.as_json import as_json
 from headstart.insight.report import charts
-from headstart.insight.report.page import Page
+from headstart.insight.report.page import Page, VerdictKind
 from headstart.insight.what_if.machines import Batches
 from headstart.insight.what_if.question import WhatIf
 from headstart.insight.what_if.temperature import Temperatures
+from headstart.simulate import ScenarioResult
 
 _TWO = ".2f"
 
@@ -149,3 +151,48 @@ def _maps(page: Page, found: WhatIf) -> None:
             caption=f"Speedup {caption}",
             alt=f"Speedups from {speedups.min():.2f} to {speedups.max():.2f}, {change}",
         )
+
+
+def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
+    """The page, not yet written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over plain decoding.")
+    names = [result.scenario.name for result in results]
+    gains = [result.speedup for result in results]
+    lows, highs = ([gain.value + sign * 2 * gain.standard_error for gain in gains] for sign in (-1, 1))
+    page.figure(
+        charts.bars(
+            names,
+            {"simulated": [gain.value for gain in gains]},
+            y="speedup over plain decoding",
+            low_high={"simulated": (lows, highs)},
+            reference=1.0,
+        ),
+        caption="Below 1 plain decoding is faster. Whiskers: two standard errors.",
+        alt="; ".join(f"{name}: {gain.value:.2f}" for name, gain in zip(names, gains, strict=True)),
+    )
+    columns = ["scenario", "acceptance", "K", "c", "simulated", "standard error", "by formula", "best K", "at best K"]
+    rows = [
+        [
+            result.scenario.name,
+            str(result.scenario.alpha),
+            str(result.scenario.parameters()["k"]),
+            result.scenario.c,
+            result.speedup.value,
+            result.speedup.standard_error,
+            result.predicted,
+            result.best_k,
+            result.best_speedup,
+        ]
+        for result in results
+    ]
+    decimals = dict.fromkeys(["simulated", "by formula", "at best K"], ".2f")
+    page.table(columns, rows, formats=decimals | {"standard error": ".3f"})
+    kinds: dict[bool | None, VerdictKind] = {True: "good", False: "bad", None: "unsure"}
+    for result in results:
+        others = "".join(f" {name}: {one.value:.2f}." for name, one in result.alternatives.items())
+        page.verdict(kinds[result.pays], f"{result.scenario.name}: {result.verdict}", result.scenario.story + others)
+    return page

@@ -117,14 +117,14 @@ def test_too_few_samples_say_how_many_are_needed() -> None:
 def test_greedy_texts() -> None:
     def compared(**options: Any) -> Any:
         other = Chain(P, 2, cold=(1, 3, 3))
-        return compare_subjects(Chain(P, 1, **options), other, [[1]], plan(), sampled=False)
+        return compare_subjects(Chain(P, 1, **options), other, [[1]], plan(sampled=False))
 
     bug, tie = compared(margin=5.0), compared(margin=0.02)
     assert (bug.verdict, tie.verdict) == ("not lossless", "undecided")
     assert bug.greedy[0].position == 1
     assert bug.greedy[0].margin == pytest.approx(5.0)
     assert "near-tie cannot be told" in " ".join(tie.reasons)
-    assert compare_subjects(Chain(P, 1), Chain(P, 2), [[1]], plan(), sampled=False).verdict == "lossless"
+    assert compare_subjects(Chain(P, 1), Chain(P, 2), [[1]], plan(sampled=False)).verdict == "lossless"
 
 
 class Fixed(ToySubject):
@@ -138,7 +138,7 @@ def test_without_a_choice_at_the_first_token_two_servers_are_not_cleared() -> No
     reference = ToyReference()
     sides = [Fixed(reference, seed=1), Fixed(reference, seed=2, wrong=powered(1.4))]
     few = AuditPlan(max_samples=40, batch=20, sample_tokens=3, effect=0.3)
-    result = compare_subjects(*sides, [[1, 2]], few, greedy=False)
+    result = compare_subjects(*sides, [[1, 2]], replace(few, greedy=False))
     assert result.power is None
     assert result.verdict == "undecided"
 
@@ -159,8 +159,8 @@ def test_a_greedy_token_that_its_own_server_finds_unlikely(margin: float, penalt
         def describe(self) -> dict[str, Any]:
             return {}
 
-    penalised = plan(sampling=Sampling(temperature=1.0, repetition_penalty=penalty))
-    result = compare_subjects(Greedy(1), Greedy(0), [[5]], penalised, sampled=False)
+    penalised = plan(sampling=Sampling(temperature=1.0, repetition_penalty=penalty), sampled=False)
+    result = compare_subjects(Greedy(1), Greedy(0), [[5]], penalised)
     assert result.verdict == verdict, result.reasons
     assert np.isfinite([each.margin or 0.0 for each in result.greedy]).all()
 

@@ -15,21 +15,18 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from headstart.errors import EndpointFailed, IncompatibleTokenizer
-from headstart.insight.audit.servers.spelling import Spelling
+from headstart.insight.audit.servers.spelling import Name, Spelling
 from headstart.types import TokenLogprob
 
 _ID = "token_id:"
-Name = int | str
-"""A token as a server tells it: its id, or a string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One choice of one answer.
 
-    ids: its tokens, if they come as numbers
-    direct: whether those come by themselves, not with the log-probabilities
-    strings: its tokens, if they come as strings
+    tokens: in the form they come in; None if there is text alone
+    direct: whether they come by themselves, not with the log-probabilities
     logprobs: of each token, and of its alternatives
     count, prompt_tokens: tokens as the server counts them
     prompt_ids: the prompt as the server read it
@@ -37,20 +34,25 @@ class Answer:
 
     text: str
     finish_reason: str
-    ids: tuple[int, ...] | None
+    tokens: tuple[Name, ...] | None
     direct: bool
-    strings: tuple[str, ...] | None
     logprobs: tuple[tuple[float, dict[Name, float]], ...] | None
     count: int | None
     prompt_tokens: int | None
     prompt_ids: tuple[int, ...] | None
 
     @property
+    def ids(self) -> tuple[int, ...] | None:
+        """The tokens, if all of them come as numbers."""
+        ids = tuple(name for name in self.tokens or () if isinstance(name, int))
+        return ids if self.tokens is not None and len(ids) == len(self.tokens) else None
+
+    @property
     def token_source(self) -> str:
         """Where tokens are taken from: "ids", "ids in the log-probabilities", "token strings" or "text"."""
         if self.ids is not None:
             return "ids" if self.direct else "ids in the log-probabilities"
-        return "token strings" if self.strings is not None else "text"
+        return "text" if self.tokens is None else "token strings"
 
     def logprobs_of(self, tokens: Sequence[int], spelling: Spelling | None) -> tuple[TokenLogprob, ...] | None:
         """The log-probabilities of these tokens (an end that the server left out has none)."""
@@ -142,20 +144,16 @@ def read_answer(answer: dict[str, Any]) -> Answer:
         raise _wrong_shape(f"{where}: {first['msg']}") from error
     except ValueError as error:
         raise _wrong_shape(f"choices.0.logprobs: {error}") from error
-    ids, strings = choice.token_ids, None
-    if ids is None and choice.logprobs is not None:
-        names = [name for name, _, _ in entries]
-        ids = tuple(name for name in names if isinstance(name, int))
-        if len(ids) < len(names):
-            ids, strings = None, tuple(name if isinstance(name, str) else f"{_ID}{name}" for name in names)
+    tokens: tuple[Name, ...] | None = choice.token_ids
+    if tokens is None and choice.logprobs is not None:
+        tokens = tuple(name for name, _, _ in entries)
     return Answer(
         text=choice.text,
         finish_reason=str(choice.finish_reason),
-        ids=ids,
+        tokens=tokens,
         direct=choice.token_ids is not None,
-        strings=strings,
         logprobs=tuple((logprob, top) for _, logprob, top in entries) or None,
-        count=usage.completion_tokens if usage.completion_tokens is not None or ids is None else len(ids),
+        count=len(tokens) if usage.completion_tokens is None and tokens else usage.completion_tokens,
         prompt_tokens=usage.prompt_tokens,
         prompt_ids=found.prompt_token_ids if choice.prompt_token_ids is None else choice.prompt_token_ids,
     )

@@ -14,6 +14,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from headstart.insight.measure import first_difference
+
 Symbols = tuple[Hashable, ...]
 _PRIORS = (0.5, 2.0)
 _DEEPEST = 16
@@ -44,14 +46,9 @@ class Coin:
 
     def add(self, prompt: Hashable, a: Symbols, b: Symbols) -> None:
         """One pair: A's text and B's, after the same prompt."""
-        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
-        if at is None:
-            if len(a) == len(b):
-                self._learn(prompt, a, b)
-                return
-            at = min(len(a), len(b))
-        x, y = symbol_at(a, at), symbol_at(b, at)
-        self._bet((prompt, a[:at]), x, y)
+        at = first_difference(a, b)
+        if at is not None:
+            self._bet((prompt, a[:at]), symbol_at(a, at), symbol_at(b, at))
         self._learn(prompt, a, b)
 
     def _bet(self, place: Hashable, x: Hashable, y: Hashable) -> None:

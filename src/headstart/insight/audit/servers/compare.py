@@ -18,6 +18,7 @@ from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.servers.coin import Coin, Symbols, symbol_at
 from headstart.insight.audit.servers.pair_result import PairResult, TextDifference
 from headstart.insight.audit.subject import Ask, Completion, Progress, Subject, no_progress
+from headstart.insight.measure import first_difference
 
 _SIMULATED = 60
 _MOST_SIMULATED = 20_000
@@ -31,8 +32,6 @@ def compare_subjects(
     plan: AuditPlan,
     progress: Progress = no_progress,
     *,
-    greedy: bool = True,
-    sampled: bool = True,
     by_text: bool = False,
 ) -> PairResult:
     """Pair texts of A and B after the same prompts until sure of either answer; compare greedy texts directly.
@@ -43,10 +42,10 @@ def compare_subjects(
         InvalidPrompt: there is none, or one is empty.
     """
     comparison = _Comparison(a, b, plan.asks(prompts), plan, by_text=by_text)
-    if sampled:
+    if plan.sampled:
         comparison.run(progress)
-    differences = _greedy(a, b, prompts, plan, by_text=by_text) if greedy else ()
-    return comparison.result(len(prompts) if greedy else 0, differences)
+    differences = _greedy(a, b, prompts, plan, by_text=by_text) if plan.greedy else ()
+    return comparison.result(len(prompts) if plan.greedy else 0, differences)
 
 
 class _Comparison:
@@ -184,12 +183,10 @@ def _greedy(
     found = []
     for number, (x, y) in enumerate(zip(a.sample(asks), b.sample(asks), strict=True)):
         left, right = symbols(x, by_text=by_text), symbols(y, by_text=by_text)
-        if left == right:
-            continue
-        at = next((i for i, (s, t) in enumerate(zip(left, right, strict=False)) if s != t), min(len(left), len(right)))
-        found.append(
-            TextDifference(number, at, x.text, y.text, None if blind else _margin(x, at, symbol_at(right, at)))
-        )
+        at = first_difference(left, right)
+        if at is not None:
+            margin = None if blind else _margin(x, at, symbol_at(right, at))
+            found.append(TextDifference(number, at, x.text, y.text, margin))
     return tuple(found)
 
 

@@ -186,13 +186,9 @@ class EndpointSubject:
             known = self._client.models()
             if len(known) == 1:
                 return known[0]
-            if known:
-                raise EndpointFailed(
-                    f"{self._client.url} has several models", hint=f"choose with --model: {', '.join(known)}"
-                )
-            raise EndpointFailed(
-                f"{self._client.url} does not say which models it has", hint="name the model with --model"
-            )
+            which = "has several models" if known else "does not say which models it has"
+            choice = f": {', '.join(known)}" if known else ""
+            raise EndpointFailed(f"{self._client.url} {which}", hint=f"name the model with --model{choice}")
         except EndpointFailed:
             self.close()
             raise

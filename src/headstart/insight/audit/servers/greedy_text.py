@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from headstart.insight.audit.greedy import Divergence, GreedyResult, divergence, processed_logits
-from headstart.insight.audit.ground_truth import GroundTruth
+from headstart.insight.audit.run import GroundTruth
 from headstart.insight.audit.servers.tokens import ServerTokens
 from headstart.insight.audit.subject import Ask, Completion, Subject
 from headstart.types import Sampling

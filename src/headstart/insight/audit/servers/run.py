@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 
 from headstart.engine.engine import Engine
 from headstart.insight.audit.behaviour import audit_behaviour
 from headstart.insight.audit.certificate import Certificate, Part
 from headstart.insight.audit.greedy import audit_greedy
-from headstart.insight.audit.ground_truth import GroundTruth
 from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.rounding import Logits
+from headstart.insight.audit.run import GroundTruth
 from headstart.insight.audit.sampled import audit_sampling
 from headstart.insight.audit.servers.compare import compare_subjects
 from headstart.insight.audit.servers.endpoint import EndpointSubject
@@ -50,9 +50,8 @@ def audit_endpoint(
         tolerance = truth.rounding.variation
         parts["sampling"] = audit_sampling(subject, reference, plan.asks(prompts), plan, progress, tolerance=tolerance)
     elif plan.sampled:
-        parts["comparison"] = compare_subjects(
-            truth.plain, subject, prompts, plan, progress, greedy=False, by_text=True
-        )
+        alone = replace(plan, greedy=False)  # greedy text is looked up
+        parts["comparison"] = compare_subjects(truth.plain, subject, prompts, alone, progress, by_text=True)
     if plan.greedy and subject.gives_tokens:
         parts["greedy"] = audit_greedy(
             subject, truth.reference, prompts, greedy, truth.rounding, progress,
@@ -65,8 +64,7 @@ def audit_endpoint(
             subject, reference, prompts, truth.rounding, progress,
             k=plan.k, gives_tokens=subject.gives_tokens, may_ignore=True, seeded=subject.seeded,
         )  # fmt: skip
-    settings = {**asdict(plan), "prompts": len(prompts)}
-    notes = tuple(subject.notes)
+    settings, notes = plan.record(len(prompts)), tuple(subject.notes)
     return Certificate(subject.describe(), truth.reference.describe(), parts, settings, provenance, notes)
 
 
@@ -88,11 +86,7 @@ def audit_against(
         progress("endpoint", 0, 1, f"trying how {server.name} takes requests")
         server.probe(prompts[0])
     by_text = not (a.gives_tokens and b.gives_tokens)
-    parts: dict[str, Part] = {
-        "comparison": compare_subjects(
-            a, b, prompts, plan, progress, greedy=plan.greedy, sampled=plan.sampled, by_text=by_text
-        )
-    }
+    parts: dict[str, Part] = {"comparison": compare_subjects(a, b, prompts, plan, progress, by_text=by_text)}
     if plan.behaviour:
         parts["behaviour"] = audit_behaviour(
             a, None, prompts, None, progress,
@@ -101,5 +95,4 @@ def audit_against(
     notes = [f"{server.name}: {note}" for server in (a, b) for note in server.notes]
     if by_text:
         notes.append("texts were compared character by character, since not both servers tell their tokens")
-    settings = {**asdict(plan), "prompts": len(prompts)}
-    return Certificate(a.describe(), b.describe(), parts, settings, provenance, tuple(notes))
+    return Certificate(a.describe(), b.describe(), parts, plan.record(len(prompts)), provenance, tuple(notes))

@@ -20,7 +20,8 @@ from headstart.errors import IncompatibleTokenizer
 from headstart.model.tokens.vocabulary import Vocabulary
 
 _BYTES = re.compile(r"bytes:((?:\\x[0-9a-fA-F]{2})+)")
-_NUMBERED = re.compile(r"token_id:(\d+)")
+Name = int | str
+"""A token as a server tells it: its id, or a string."""
 
 
 class Spelling:
@@ -45,7 +46,7 @@ class Spelling:
         named = {names[i]: written[texts[i]] for i in range(vocab_size) if not texts[i] and names[i] not in written}
         self._conventions = [written | named, _inverse(pieces, self.ends)]
 
-    def tokens(self, strings: Sequence[str]) -> tuple[tuple[int, ...], bool]:
+    def tokens(self, names: Sequence[Name]) -> tuple[tuple[int, ...], bool]:
         """The ids of a completion, and whether they are all of it: a token that could be several is the last.
 
         Raises:
@@ -53,10 +54,10 @@ class Spelling:
         """
         unknown: list[str] = []
         for convention in self._conventions:
-            missing = [s for s in strings if _plain(s) not in convention and not _NUMBERED.fullmatch(s)]
+            missing = [name for name in names if isinstance(name, str) and _plain(name) not in convention]
             if not missing:
                 self._conventions = [convention]
-                return self._read(strings, convention)
+                return _read(names, convention)
             unknown = unknown or missing
         raise IncompatibleTokenizer(
             f"the server wrote {unknown[0]!r}, which is no token of the reference",
@@ -71,24 +72,22 @@ class Spelling:
             token_class[list(ids)] = ids[0]
         return token_class
 
-    def _read(self, strings: Sequence[str], convention: dict[str, tuple[int, ...]]) -> tuple[tuple[int, ...], bool]:
-        found: list[int] = []
-        for string in strings:
-            if (numbered := _NUMBERED.fullmatch(string)) is not None:
-                found.append(int(numbered[1]))
-                continue
-            ids = convention[_plain(string)]
-            found.append(ids[0])
-            if len(ids) > 1:
-                return tuple(found), False
-        return tuple(found), True
-
 
 def merged(laws: NDArray[np.floating[Any]], token_class: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
     """laws [n, V] with the mass of every token moved to the one it counts as (`Spelling.token_class`)."""
     out = np.zeros_like(laws)
     np.add.at(out.T, token_class, laws.T)
     return out
+
+
+def _read(names: Sequence[Name], convention: dict[str, tuple[int, ...]]) -> tuple[tuple[int, ...], bool]:
+    found: list[int] = []
+    for name in names:
+        ids = (name,) if isinstance(name, int) else convention[_plain(name)]
+        found.append(ids[0])
+        if len(ids) > 1:
+            return tuple(found), False
+    return tuple(found), True
 
 
 def _plain(string: str) -> str:

@@ -114,8 +114,8 @@ class ServerTokens:
         return reference if self.token_class is None else _MergedReference(reference, self.token_class)
 
     def _tokens(self, answer: Answer) -> tuple[tuple[int, ...], bool]:
-        if self.source == "token strings" and answer.strings is not None and self._spelling is not None:
-            return self._spelling.tokens(answer.strings)
+        if self.source == "token strings" and answer.tokens is not None and self._spelling is not None:
+            return self._spelling.tokens(answer.tokens)
         if answer.ids is None and not answer.text:
             return (), True  # ended at once
         if answer.ids is None:

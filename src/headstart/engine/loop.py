@@ -1,0 +1,202 @@
+"""The step loop: schedule, propose, one target forward, judge, commit.
+
+A step serves a ragged batch: every request has its own sampling, draft and accepted length, and joins or leaves
+between steps. The loop knows no drafter by name and has no mode: plain decoding is a draft without nodes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from headstart.drafters import Observation
+from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
+from headstart.engine.judging import Judge, Outcome
+from headstart.engine.request import Request
+from headstart.engine.scheduler import Scheduler
+from headstart.model.cache import Slots
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.row import Row
+from headstart.types import Draft, FinishReason, Seconds, Step
+
+
+class StepLoop:
+    """Advances the requests of a scheduler.
+
+    Args:
+        target: the model whose law is kept.
+        cache: of the target.
+        scheduler: says who runs.
+        drafter: guesses tokens.
+        pacing: says how many each row may guess.
+        judge: decides what is kept of the guesses.
+    """
+
+    def __init__(
+        self,
+        target: ModelRunner,
+        cache: Slots,
+        scheduler: Scheduler,
+        drafter: GuardedDrafter,
+        pacing: GuardedPacing,
+        judge: Judge,
+    ) -> None:
+        self.pacing = pacing
+        self.listeners = Listeners()
+        self._target = target
+        self._cache = cache
+        self._scheduler = scheduler
+        self._drafter = drafter
+        self._judge = judge
+
+    def step(self) -> list[Step]:
+        """Advance the running requests by one target forward; returns one event for each that had a part in it.
+
+        Pacing, drafter, forward and judge change nothing that another request or a later step could see, except for
+        what they keep for themselves. Only `_commit` changes the cache and the requests.
+        """
+        clock = _Clock()
+        self._scheduler.admit()
+        requests, rows = self._plan()
+        if not rows:
+            return []
+        clock.lap("commit")  # scheduling and pacing, which are no part of the drafter's time
+        drafts = self._drafter.propose(rows)
+        clock.lap("draft")
+        segments = [
+            Segment(row.slot, row.feed, draft, judged=len(draft) + 1 if row.judged else 0)
+            for row, draft in zip(rows, drafts, strict=True)
+        ]
+        forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
+        clock.lap("verify")
+        laws = self._judge.laws(rows, drafts, forward.logits)
+        clock.lap("law")
+        outcomes = self._judge.outcomes(rows, drafts, laws)
+        clock.lap("commit")
+        hidden = forward.hidden_of(segments)
+        observations = [
+            self._commit(*each, len(rows), clock.seconds)
+            for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
+        ]
+        for request, observation in zip(requests, observations, strict=True):
+            self._publish(request, observation)
+        return [observation.step for observation in observations]
+
+    def _plan(self) -> tuple[Sequence[Request], Sequence[Row]]:
+        """The requests that have a part in this step, and their rows with the budgets that pacing gives them."""
+        found = self._scheduler.rows()
+        if not found:
+            return (), ()
+        requests, rows = zip(*found, strict=True)
+        return requests, self.pacing.plan(rows)
+
+    def _commit(
+        self,
+        request: Request,
+        row: Row,
+        draft: Draft,
+        outcome: Outcome,
+        hidden: Mapping[int, Tensor],
+        batch: int,
+        seconds: Seconds,
+    ) -> Observation:
+        """Change cache and request. All rows are committed before the first is published."""
+        feed, start = len(row.feed), self._cache.lengths[row.slot]
+        self._cache.keep(row.slot, feed, outcome.path)
+        request.explain(row.budget.reason)
+        self._note_failures(request)
+        if outcome.error is not None:
+            request.error, request.finish_reason = outcome.error, "error"
+        emitted = request.extend(outcome.tokens)
+        step = Step(
+            request=request.number,
+            index=request.steps,
+            position=len(row.tokens),
+            draft=draft,
+            path=outcome.path,
+            tokens=emitted,
+            logprobs=None if outcome.logprobs is None else outcome.logprobs[: len(emitted)],
+            rows=feed + len(draft),
+            batch=batch,
+            seconds=seconds,
+            finish_reason=request.finish_reason,
+            speculation=request.speculation,
+            budget=row.budget,
+        )
+        request.record(step)
+        if request.finish_reason is not None:
+            self._scheduler.remove(request)
+        cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
+        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
+
+    # -- around a step --------------------------------------------------------------------------------------------
+
+    def _publish(self, request: Request, observation: Observation) -> None:
+        """Show the step to drafter, pacing and listeners; a failure of one hurts neither the request nor the others."""
+        step = observation.step
+        if request.speculation.on:
+            self._drafter.observe(observation)
+        self.pacing.observe(step)
+        if request.finish_reason is not None:
+            self._drafter.release(request.number)
+            self.pacing.release(request.number)
+        self._note_failures(request)
+        self.listeners.publish(step)
+
+    def _note_failures(self, request: Request) -> None:
+        """End speculation where drafter or pacing have failed."""
+        failure = self._drafter.failures.pop(request.number, None) or self.pacing.failure
+        if failure is not None and request.speculation.on:
+            request.stop_speculating(failure.message, failure)
+
+    def end(self, request: Request, reason: FinishReason) -> None:
+        """Close a request between steps, with an event of its own."""
+        request.finish_reason = reason
+        step = Step(
+            request=request.number,
+            index=request.steps,
+            position=len(request.tokens),
+            draft=NO_DRAFT,
+            path=(),
+            tokens=(),
+            logprobs=None,
+            rows=0,
+            batch=0,
+            seconds=Seconds(),
+            finish_reason=reason,
+            speculation=request.speculation,
+        )
+        request.record(step)
+        self._scheduler.remove(request)
+        self._publish(request, Observation(step))
+
+
+class _Clock:
+    """Splits a step's wall-clock time."""
+
+    def __init__(self) -> None:
+        self._laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self._laps[name] = self._laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def seconds(self) -> Seconds:
+        return Seconds(**self._laps)
+
+
+def _kept(hidden: Mapping[int, Tensor], feed: int, path: Sequence[int]) -> Mapping[int, Tensor]:
+    """The hidden states of the rows that stay in the cache: the fed tokens and the accepted path."""
+    if not hidden:
+        return hidden
+    if list(path) != list(range(len(path))):
+        rows = [*range(feed), *(feed + node for node in path)]
+        return {layer: states[rows] for layer, states in hidden.items()}
+    count = feed + len(path)
+    return {layer: states if len(states) == count else states[:count] for layer, states in hidden.items()}
