@@ -89,7 +89,7 @@ def test_an_engine_that_lost_a_slot_is_given_up(load: Load, caplog: pytest.LogCa
     count = failing(engine, {3})
     release, lost = engine.cache.release, []
 
-    def losing(slot: int) -> None:
+    def losing(slot: int, *_: Any) -> None:
         lost.append(slot)
 
     engine.cache.release = losing  # type: ignore[method-assign]
@@ -107,6 +107,27 @@ def test_an_engine_that_lost_a_slot_is_given_up(load: Load, caplog: pytest.LogCa
     asyncio.run(play())
     assert next(count) == 4, "it is not tried again"
     release(lost[0])
+
+
+def test_after_a_step_that_raised_no_slot_keeps_a_text(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows what the step has written where."""
+    engine = load("llama", max_batch_size=2, prefix_cache=True)
+    failing(engine, {10})
+    prompt = list(range(3, 60))
+
+    async def scene(bridge: ThreadBridge) -> None:
+        cached = []
+        for _ in range(2):
+            (answer,) = bridge.submit([job(prompt, max_tokens=4, ignore_eos=True)])
+            cached.append((await answer.output()).stats.cached_tokens)
+        assert cached == [0, len(prompt) - 1]
+        (answer,) = bridge.submit([job(prompt, **LONG)])
+        with pytest.raises(EngineFailed):
+            await answer.output()
+        (answer,) = bridge.submit([job(prompt, max_tokens=4)])
+        assert (await answer.output()).stats.cached_tokens == 0
+
+    bridged(engine, scene)
 
 
 def test_a_request_whose_logits_are_no_numbers_ends_alone(tiny: Callable[..., str], load: Load) -> None:

@@ -107,19 +107,13 @@ def test_step_seconds_count_every_step_once(load: Load) -> None:
 
 
 def test_cached_prompt_tokens_are_counted_where_a_slot_holds_some(load: Load) -> None:
-    engine = load("llama", max_batch_size=1)
-    acquire = engine.cache.acquire
-
-    def holding(tokens: Any = (), salt: str = "") -> int:
-        slot = acquire(tokens, salt)
-        engine.cache.lengths[slot] = 7  # what lies there does not matter to the count
-        return slot
-
-    engine.cache.acquire = holding  # type: ignore[method-assign]
-    metrics, _, _ = watched(engine, [job(prompts()[1], max_tokens=2), job([5, 6, 7], max_tokens=2)])
+    engine = load("llama", max_batch_size=1, prefill_chunk=8, prefix_cache=True)
+    prompt = list(range(3, 60))
+    metrics, _, outputs = watched(engine, [job(prompt[:n], max_tokens=2) for n in (50, 50, 57, 4)])
     found = values(metrics)
-    assert found["headstart:prefix_cache_queries_total"] == {"": len(prompts()[1]) + 3}
-    assert found["headstart:prefix_cache_hits_total"] == {"": 7 + 2}, "the last token is always fed"
+    assert found["headstart:prefix_cache_queries_total"] == {"": 50 + 50 + 57 + 4}
+    assert found["headstart:prefix_cache_hits_total"] == {"": sum(output.stats.cached_tokens for output in outputs)}
+    assert outputs[1].stats.cached_tokens == 49, "the last token is always fed"
 
 
 def test_gauges_and_ends(load: Load) -> None:

@@ -150,7 +150,7 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.counts.refused)
+        return Served(bridge, Defaults.of(config), metrics.exposition)
 
     # -- what is told ---------------------------------------------------------------------------------------------
 

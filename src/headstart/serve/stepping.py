@@ -173,13 +173,21 @@ class Stepper:
         failure = _failed(error)
         self.runs.note_started(self._engine.scheduler.waiting, time.monotonic())
         broken_off = [self._break_off(run, failure) for run in self.runs.all() if run.started is not None]
-        cache = self._engine.cache
-        if all(broken_off) and cache.free_slots == len(cache.lengths) and self._failures < FAILURES:
+        if all(broken_off) and self._forgotten() and self._failures < FAILURES:
             return
         log.error("the engine has failed for good")
         self.failure = failure  # before anyone is told of it
         for run in self.runs.all():
             self._break_off(run, failure)
+
+    def _forgotten(self) -> bool:
+        """Empty all slots: what a failed step may have written is shared with nobody. False where a slot is lost."""
+        cache = self._engine.cache
+        if cache.free_slots < len(cache.lengths):
+            return False
+        for slot in [cache.acquire() for _ in cache.lengths]:
+            cache.release(slot)
+        return True
 
     def _break_off(self, run: Run, error: HeadstartError) -> bool:
         """End one request with an error; returns whether the engine could still cancel it."""
