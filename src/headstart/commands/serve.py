@@ -150,7 +150,7 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(bridge, Defaults.of(config), metrics.exposition)
+        return Served(bridge, Defaults.of(config), metrics.exposition)  # the bridge itself tells of an overload
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
