@@ -37,8 +37,9 @@ from support.matrix_cells import (
 from support.matrix_laws import Evidence, Text, check_end, check_logprobs, generated, laws
 
 import headstart as hs
-from headstart.engine import judging
+from headstart.engine import judging, scheduler
 from headstart.engine.request import Request
+from headstart.model import prefixes
 from headstart.rule.law import LawRow, token_logprobs
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
@@ -178,6 +179,30 @@ CELLS = [(entry, rule) for entry in ENTRIES for rule in RULES]
 
 @pytest.mark.parametrize(("entry", "rule"), CELLS, ids=lambda each: getattr(each, "name", each))
 def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
+    one_by_one(shop, entry, rule, check_cells(entry, rule, shop))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "rule"), CELLS, ids=lambda each: getattr(each, "name", each))
+def test_every_setting_where_texts_are_kept(
+    entry: Entry, rule: Rule, shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most requests begin on a slot that holds a part of their prompt: of these prompts two tokens must do. Seeded
+    ones do, too: each keeps its law, if not its text."""
+    for module in (prefixes, scheduler):
+        monkeypatch.setattr(module, "SHORTEST", 2)
+    monkeypatch.setattr(shop, "keeps_texts", True)
+    monkeypatch.setattr(scheduler.Scheduler, "_reproducible", lambda *_: False)
+    warm = []
+    admit = Request.admit
+    monkeypatch.setattr(
+        Request, "admit", lambda self, slot, cached: warm.append(cached > 0) or admit(self, slot, cached)
+    )
+    check_cells(entry, rule, shop)
+    assert sum(warm) > len(warm) / 2
+
+
+def check_cells(entry: Entry, rule: Rule, shop: Workshop) -> list[Done]:
     asked = requests(entry, SETTINGS)
     done = run(shop, entry, rule, asked)
     wrong = {}
@@ -188,7 +213,7 @@ def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
             wrong[setting.name] = found[:3]
     assert not wrong
     assert not improbable(whole)
-    one_by_one(shop, entry, rule, done)
+    return done
 
 
 def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -> None:

@@ -231,6 +231,23 @@ def test_what_was_accepted_after_a_stop_is_not_kept(
         assert again.tokens == engine.plain().generate([*text, 5, 6], SAMPLING).tokens
 
 
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_a_stop_string_within_an_accepted_block(
+    cut: int, keeping: Callable[..., Engine], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = str(save_model(tmp_path_factory.getbasetemp() / "stops"))
+    prompt = "x = [1, 2, 3, 4, 5, 6, 7, 8]"
+    engine = keeping(path, path, draft_quantize=None, num_speculative_tokens=7, max_batch_size=1)
+    whole = engine.plain().generate(prompt, hs.Sampling(max_tokens=8, ignore_eos=True))
+    stop = whole.text[: len(whole.text)][-cut:]
+    stopped = engine.generate(prompt, hs.Sampling(max_tokens=8, ignore_eos=True, stop=[stop]))
+    text = [*stopped.prompt_tokens, *stopped.tokens]
+    assert engine.cache.lengths[0] <= len(text)
+    again = engine.generate([*text, 65, 66], SAMPLING)
+    assert again.tokens == engine.plain().generate([*text, 65, 66], SAMPLING).tokens
+    assert again.stats.cached_tokens >= len(text) - 1
+
+
 def test_a_prompt_that_was_cancelled_while_it_was_read_is_of_use(keeping: Callable[..., Engine]) -> None:
     engine = keeping(prefill_chunk=16)
     request = engine.submit(list(LONG), SAMPLING)

@@ -123,8 +123,10 @@ SETTINGS = (
 class Workshop:
     """The tiny target and what drafters for it are made of, in a directory.
 
-    target: its runner, shared by all engines. path: its checkpoint.
+    target: its runner, shared by all engines. path: its checkpoint. keeps_texts: whether engines have a prefix cache.
     """
+
+    keeps_texts = False
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -148,6 +150,7 @@ class Workshop:
             num_speculative_tokens=entry.nodes,
             max_batch_size=slots,
             eos_token_ids=self.eos,
+            prefix_cache=self.keeps_texts,
         )
 
     def checkpoint(self, *, noise: float = 0.0) -> str:
