@@ -226,6 +226,32 @@ def test_many_idle_connections(server: Running) -> None:
             connection.close()
 
 
+def test_a_connection_without_a_request_is_closed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headstart.serve.api.listening._HEADER_SECONDS", 0.2)
+    with serving(hs.load(models / "target", "none", dtype="float32", max_length=512)) as running:
+        for beginning in (b"", b"POST /v1/comp", b"GET /health HTTP/1.1\r\nHost: localhost\r\n"):
+            with socket.create_connection(("127.0.0.1", running.port), timeout=5) as connection:
+                connection.sendall(beginning)
+                assert connection.recv(100) == b"", "the server has closed it"
+        with httpx2.Client(base_url=running.url) as client:  # one connection, longer than a head may take
+            body = {"prompt": "a", "max_tokens": 400, "ignore_eos": True, "speculation": {"enabled": False}}
+            assert client.post("/v1/completions", json=body, timeout=60).status_code == 200
+            assert client.get("/health").status_code == 200
+
+
+def test_more_connections_than_are_taken(models: Path) -> None:
+    engine = hs.load(models / "target", "none", dtype="float32", max_length=512)
+    with serving(engine, {"max_connections": 5}) as running:
+        idle = [socket.create_connection(("127.0.0.1", running.port), timeout=5) for _ in range(8)]
+        assert httpx2.get(f"{running.url}/health").status_code == 503
+        for connection in idle:
+            connection.close()
+        until = time.monotonic() + 5
+        while httpx2.get(f"{running.url}/health").status_code != 200:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
 def test_health_while_loading_and_after_it_failed() -> None:
     import threading
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
+from headstart.errors import HeadstartError
 from headstart.serve.bridge import Answer
 from headstart.types import Chunk, Output
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+_SELDOM = 0.1
+"""Seconds between two looks at chunks that nobody waits for. Not never: a step may hold large tensors."""
 
 
 class ClientGone(Exception):
@@ -70,15 +76,37 @@ async def flushes(
 async def outputs(
     answers: Sequence[Answer], gone: asyncio.Task[None], take: Callable[[int, Sequence[Chunk]], None]
 ) -> list[Output]:
-    """The whole outputs. take: is shown the chunks meanwhile.
+    """The whole outputs. take: is shown the chunks meanwhile, seldom: they are only counted, and waking costs time.
 
     Raises:
         ClientGone, HeadstartError: as `flushes`; also the error of a request that ended with one.
     """
-    async for found in flushes(answers, gone, silence=3600.0):
-        if found is not None and found[1] is not None:
-            take(found[0], found[1])
-    return [await output_of(answer) for answer in answers]
+    readers = [asyncio.create_task(_read(answer, partial(take, choice))) for choice, answer in enumerate(answers)]
+    everything = asyncio.gather(*readers)
+    try:
+        either: set[asyncio.Future[Any]] = {everything, gone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not everything.done():
+            raise ClientGone
+        return everything.result()
+    finally:
+        for reader in readers:
+            reader.cancel()
+        with suppress(asyncio.CancelledError, HeadstartError):
+            await everything
+
+
+async def _read(answer: Answer, take: Callable[[Sequence[Chunk]], None]) -> Output:
+    ended = asyncio.create_task(output_of(answer))
+    try:
+        async for chunks in answer:
+            take(chunks)
+            await asyncio.wait({ended}, timeout=_SELDOM)
+        return await ended
+    finally:
+        ended.cancel()
+        with suppress(asyncio.CancelledError, HeadstartError):
+            await ended
 
 
 async def output_of(answer: Answer) -> Output:

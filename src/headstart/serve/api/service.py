@@ -38,8 +38,6 @@ class Served:
     """Of its generation config."""
     exposition: Callable[[], tuple[bytes, str]] | None = None
     """What /metrics shows, and its content type."""
-    on_overload: Callable[[], None] | None = None
-    """Is called when a request is refused because too many wait."""
 
 
 Source = Served | Callable[[], Served]

@@ -8,7 +8,6 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from headstart.errors import Overloaded
 from headstart.serve.api.answering.chat import ChatWriter
 from headstart.serve.api.answering.completions import CompletionWriter
 from headstart.serve.api.answering.writer import Writer
@@ -57,13 +56,7 @@ async def _work(service: Service, request: Request, schema: type[R], reading: Re
 
 
 async def _answer(service: Service, request: Request, writer: Writer) -> Response:
-    served = service.served
-    try:
-        answers = served.bridge.submit(writer.work.jobs)
-    except Overloaded:
-        if served.on_overload is not None:
-            served.on_overload()
-        raise
+    answers = service.bridge.submit(writer.work.jobs)
     if writer.form.stream:
         options = service.options
         return EventStream(writer, answers, ping_seconds=options.ping_seconds, stall_seconds=options.stall_seconds)
