@@ -20,10 +20,10 @@ from headstart.commands.terminal import harmless, messages
 from headstart.errors import InvalidFile, InvalidOption
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import option, values_of
-from headstart.serve.api.names import public_name
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
+from headstart.serve.names import public_name
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
+from headstart.serve.names import public_name
 from headstart.serve.watching import Ended, Names, Watcher
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Seconds, Step
@@ -116,7 +117,7 @@ class Counts(Watcher):
         self.accepted += step.accepted
         self.positions.add(max(step.draft.depths), len(step.path))
         self.lengths.add(len(step.path))
-        counts = self.by_source.setdefault(self._names["source"].of(step.draft.source), [0, 0])
+        counts = self.by_source.setdefault(self._names["source"].of(public_name(step.draft.source)), [0, 0])
         counts[0] += drafted
         counts[1] += step.accepted
 

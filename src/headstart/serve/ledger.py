@@ -20,6 +20,7 @@ from queue import Empty, Full, Queue
 
 from headstart.options import check_fields, option, strict
 from headstart.serve.counts import FIRST_TOKEN_SECONDS, TOKEN_SECONDS
+from headstart.serve.names import public_name
 from headstart.serve.watching import Ended, Names, Watcher
 
 SCHEMA_VERSION = 1
@@ -132,7 +133,7 @@ class Ledger(Watcher):
         stats, first = output.stats, ended.first_token_seconds
         after = None if first is None or stats.tokens < 2 else (ended.total_seconds - first) / (stats.tokens - 1)
         tested = tuple(
-            (self._sources.of(source), position, tested, counts.accepted[position])
+            (self._sources.of(public_name(source)), position, tested, counts.accepted[position])
             for source, counts in ended.by_source.items()
             for position, tested in enumerate(counts.tested)
         )

@@ -27,13 +27,13 @@ from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, complet
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.answering.spelling import Spelling
 from headstart.serve.api.errors import Refused, failure_of
-from headstart.serve.api.names import public_name, public_words, sources_of
 from headstart.serve.api.pace import LONGEST, Pace
 from headstart.serve.api.reading.drafting import drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.sampling import Defaults, sampling_of, seed_of
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import read
+from headstart.serve.names import public_name, public_words, sources_of
 from headstart.types import Chunk, Draft, Seconds, Speculation, Step, TokenLogprob
 
 

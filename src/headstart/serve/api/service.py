@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from headstart.serve.api.answering.spelling import Spelling
 from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
-from headstart.serve.api.names import public_name, sources_of
 from headstart.serve.api.reading.sampling import Defaults
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
+from headstart.serve.names import public_name, sources_of
 
 T = TypeVar("T")
 _LONG = 20_000

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headstart.serve.api.names import public_name
+from headstart.serve.names import public_name
 from headstart.types import Chunk, Step
 
 PREDICTION = "prediction"

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headstart.serve.api.answering.counts import Counts
-from headstart.serve.api.names import public_name, public_words
 from headstart.serve.api.reading.drafting import Shown
+from headstart.serve.names import public_name, public_words
 from headstart.types import Output
 
 

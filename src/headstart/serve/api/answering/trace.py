@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from headstart.serve.api.names import public_name, public_words
+from headstart.serve.names import public_name, public_words
 from headstart.types import Step
 
 

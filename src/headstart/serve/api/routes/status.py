@@ -9,9 +9,10 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from headstart.serve.api.errors import Refused
-from headstart.serve.api.names import public_name
 from headstart.serve.api.routes.replies import ERRORS, json_reply
 from headstart.serve.api.service import Service
+from headstart.serve.metrics import dashboard
+from headstart.serve.names import public_name
 
 
 def status(service: Service) -> APIRouter:
@@ -49,6 +50,10 @@ def status(service: Service) -> APIRouter:
             raise Refused("no metrics are kept", hint="see docs/guides/operate.md", status=404, code="not_found")
         data, kind = exposition()
         return Response(data, media_type=kind)
+
+    @router.get("/metrics/grafana.json", summary="A dashboard of these metrics, to be imported by Grafana")
+    async def grafana() -> Response:
+        return Response(dashboard(), media_type="application/json")
 
     return router
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import PurePath
 
 _AND = " + "
 """Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
 
 
+@lru_cache(maxsize=256)  # metrics ask in every step
 def public_name(name: str) -> str:
     """The name of a model or a drafter; of a path its last part alone, of several drafters each of theirs."""
     return _AND.join(_public(part) for part in name.split(_AND))
