@@ -19,6 +19,7 @@ from headstart.errors import InvalidOption
 from headstart.serve import ledger as module
 from headstart.serve.bridge import Job
 from headstart.serve.ledger import SCHEMA_VERSION, Ledger, Recording
+from headstart.serve.names import public_name
 from headstart.serve.watching import Ended
 from headstart.serve.worker import ThreadBridge
 from headstart.theory.rounds import PositionCounts
@@ -73,7 +74,7 @@ def test_rows_are_the_sums_of_the_requests(tiny: Callable[..., str], load: Load,
         for kind in ("first token", "per token"):
             count = rows(path, f"SELECT sum(requests) FROM latency {where} AND kind = '{kind}'")
             assert count == [(len(own),)]
-    assert rows(path, "SELECT DISTINCT source FROM acceptance") == [(engine.drafter_name,)]
+    assert rows(path, "SELECT DISTINCT source FROM acceptance") == [(public_name(engine.drafter_name),)]
 
 
 def test_shares_are_of_the_first_guess_alone(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from headstart.serve.bridge import Job
 from headstart.serve.counts import Buckets
 from headstart.serve.limits import Limits
 from headstart.serve.metrics import Metrics, dashboard
+from headstart.serve.names import public_name
 from headstart.serve.watching import MOST_NAMES, OTHER
 from headstart.serve.worker import ThreadBridge
 from headstart.theory.rounds import PositionCounts
@@ -86,7 +87,7 @@ def test_counts_are_those_of_the_steps(drafter: str, tiny: Callable[..., str], l
     assert buckets["+Inf"] == found["headstart:accepted_length_count"][""] == len(drafts)
     sources = Counter[str]()
     for step in drafts:
-        sources[step.draft.source] += len(step.draft)
+        sources[public_name(step.draft.source)] += len(step.draft)
     assert found.get("headstart:drafted_by_total", {}) == sources
     assert found["headstart:request_success_total"] == Counter(output.finish_reason for output in outputs)
     assert found["headstart:chunk_gap_seconds_count"][""] == len(judged) - len(outputs)
