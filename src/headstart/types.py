@@ -66,11 +66,13 @@ class Sampling:
     top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach probability X.", above=0, high=1)
     min_p: float = _option(0.0, "Keep only tokens at least X times as likely as the likeliest.", low=0, high=1)
     repetition_penalty: float = _option(
-        1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", above=0
+        1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", low=0.001, high=1000
     )
-    presence_penalty: float = _option(0.0, "Subtracted from the logit of every token in the text so far.")
+    presence_penalty: float = _option(
+        0.0, "Subtracted from the logit of every token in the text so far.", low=-1000, high=1000
+    )
     frequency_penalty: float = _option(
-        0.0, "Subtracted from a token's logit for each time the text so far contains it."
+        0.0, "Subtracted from a token's logit for each time the text so far contains it.", low=-1000, high=1000
     )
     logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
     seed: int | None = _option(
@@ -146,12 +148,16 @@ def _stop_strings(stop: object) -> tuple[str, ...]:
     raise InvalidOption(f"stop={stop!r} is not a list of strings", hint="give one non-empty string, or a list of them")
 
 
+_MOST_BIAS = 1e6
+"""Far beyond any logit, and far from where float32 ends."""
+
+
 def _bias(bias: object) -> dict[int, float]:
     if not isinstance(bias, Mapping):
         raise InvalidOption(f"logit_bias={bias!r} is not a mapping", hint="give {token id: bias}")
     for token, value in bias.items():
         check_number("logit_bias token", token, low=0, integer=True)
-        check_number(f"logit_bias[{token}]", value)
+        check_number(f"logit_bias[{token}]", value, low=-_MOST_BIAS, high=_MOST_BIAS)
     return dict(bias)
 
 

@@ -1,0 +1,89 @@
+"""Clients that people use on top of OpenAI's interface work unchanged, and a fuzzer finds no way to hurt the server."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.http_server import MODEL, Running, serving
+
+import headstart as hs
+from headstart.serve.limits import Limits
+
+TEXT = "u:Hello\na:"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These packages would send what they see to services of their own."""
+    for name in ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2"):
+        monkeypatch.setenv(name, "false")
+    monkeypatch.setenv("LOGFIRE_SEND_TO_LOGFIRE", "false")
+
+
+def alone(server: Running, **sampling: Any) -> str:
+    assert server.engine is not None
+    return server.engine.plain().generate(TEXT, hs.Sampling(**sampling)).text
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_langchain(server: Running) -> None:
+    langchain_openai = pytest.importorskip("langchain_openai")
+    model = langchain_openai.ChatOpenAI(
+        base_url=server.v1, api_key="none", model=MODEL, temperature=0.0, max_tokens=24, max_retries=0
+    )
+    wanted = alone(server, max_tokens=24)
+    answer = model.invoke("Hello")
+    assert answer.content == wanted
+    assert answer.usage_metadata["output_tokens"] > 0
+    assert "".join(str(piece.content) for piece in model.stream("Hello")) == wanted
+    many = model.batch(["Hello", "Hello there"])
+    assert many[0].content == wanted
+    assert asyncio.run(model.ainvoke("Hello")).content == wanted
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_pydantic_ai(server: Running) -> None:
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=server.v1, api_key="none"))
+    agent = Agent(model, model_settings={"temperature": 0.0, "max_tokens": 24})
+    wanted = alone(server, max_tokens=24)
+
+    async def ask() -> tuple[str, str]:
+        whole = await agent.run("Hello")
+        async with agent.run_stream("Hello") as stream:
+            pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
+        return whole.output, "".join(pieces)
+
+    whole, streamed = asyncio.run(ask())
+    assert whole == wanted.strip() or whole == wanted
+    assert streamed == wanted or streamed == wanted.strip()
+
+
+@pytest.fixture
+def short(server: Running) -> Iterator[Running]:
+    """A server of its own, whose requests end soon, whatever is asked."""
+    assert server.engine is not None
+    with serving(server.engine.plain(), limits=Limits(max_request_seconds=0.5)) as running:
+        yield running
+        assert running.settled(), "a request or a slot was left behind"
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_no_server_error(short: Running) -> None:
+    """Requests made from the server's own description, right and wrong ones: none is answered with a 5xx."""
+    pytest.importorskip("schemathesis")
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "run", f"{short.url}/openapi.json", "--checks", "not_a_server_error",
+        "--max-examples", "60", "--seed", "1", "--workers", "1", "--request-timeout", "20", "--no-color",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
