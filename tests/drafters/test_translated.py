@@ -447,7 +447,7 @@ THEIRS = (("d", "cd", "b", "a", "dd", "c", "bb", "da"), (("d", "d"), ("c", "d"),
 CASES = [(method, t, p) for method in ("intersection", "text", "near") for t, p in ((0.7, 0.9), (1.3, 0.95))]
 
 
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("rule", ["exact", pytest.param("coupled", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "temperature", "top_p"), [*CASES, ("ids", 1.0, 1.0)])
 def test_chi_square(
     temperature: float, top_p: float, method: str, rule: str, root: Path, run: Callable[..., Any]

@@ -177,7 +177,11 @@ def improbable(evidence: Evidence) -> list[str]:
 CELLS = [(entry, rule) for entry in ENTRIES for rule in RULES]
 
 
-@pytest.mark.parametrize(("entry", "rule"), CELLS, ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    ("entry", "rule"),
+    [pytest.param(*cell, marks=[pytest.mark.slow] if cell[1] == "coupled" else []) for cell in CELLS],
+    ids=lambda each: getattr(each, "name", each),
+)
 def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
     one_by_one(shop, entry, rule, check_cells(entry, rule, shop))
 

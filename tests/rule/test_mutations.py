@@ -285,8 +285,8 @@ CACHE = [
     ("the path is gathered from one row before", "base + node for node in path", "base + node - 1 for node in path"),
     (
         "values stay where they were",
-        "for store in (*self.keys.values(), *self.values.values()):",
-        "for store in self.keys.values():",
+        "for store in (*self.keys.values(), *self.values.values()):\n            rows = ",
+        "for store in self.keys.values():\n            rows = ",
     ),
     ("rows are written one place late", "keys[:, start:end] = key", "keys[:, start + 1 : end + 1] = key"),
     ("rewind cannot stay", "if length > self.lengths[slot]:", "if length >= self.lengths[slot]:"),
@@ -294,8 +294,8 @@ CACHE = [
     ("a slot is let go twice", "self._free.append(slot)", "self._free += [slot, slot]"),
     (
         "a free slot is not empty",
-        "        self.lengths[slot] = 0\n        self._free.append",
-        "        self._free.append",
+        "        self.lengths[slot] = len(kept)\n",
+        "",
     ),
 ]
 
