@@ -336,8 +336,9 @@ def _mixed(rng: random.Random, number: int) -> tuple[str, hs.Sampling, dict[str,
 
 async def clients(args: argparse.Namespace) -> dict[str, Any]:
     """Time to the first token and per token of so many clients at once, each server in turn."""
-    items = read_prompts(None, args.prompts) if args.prompts else None
-    texts = [item.text if items else item for item in (items or PROMPTS)]  # type: ignore[union-attr]
+    items = read_prompts(None, args.prompts) if args.prompts else []
+    # Of a conversation, its first message
+    texts = [str(item.prompt if item.chat is None else item.chat.messages[0]["content"]) for item in items] or PROMPTS
     chat = bool(items) and not args.raw
     servers = dict(each.split("=", 1) for each in args.server)
     names = await models(servers)
@@ -348,7 +349,8 @@ async def clients(args: argparse.Namespace) -> dict[str, Any]:
                 order = list(servers)
                 order = order[turn % len(order) :] + order[: turn % len(order)]
                 for name in order:
-                    asked = [texts[(turn * count + i) % len(texts)] for i in range(count)]
+                    # With a number of its own, so that no cache holds more of a prompt than its template
+                    asked = [f"({turn}/{count}/{i}) {texts[(turn * count + i) % len(texts)]}" for i in range(count)]
                     bodies = [_body(text, names[name], args.max_tokens, chat=chat) for text in asked]
                     start = time.perf_counter()
                     got = await asyncio.gather(*(ask(http, servers[name], b, chat=chat) for b in bodies))
