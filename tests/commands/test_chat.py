@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(model: Path) -> hs.Engine:
-    return hs.load(str(model), "ngram", dtype="float32", pacing="fixed", max_batch_size=1)
+    return hs.load(str(model), "ngram", dtype="float32", pacing="fixed", max_batch_size=1, prefix_cache=True)
 
 
 @pytest.fixture
@@ -78,6 +78,14 @@ def test_pieces_say_what_was_guessed() -> None:
     assert {True, False} == set(shown), "else nothing is tested here"
     plain = Conversation(engine.plain(), talk.sampling)
     assert not any(p.guessed for p in plain.ask("def add(a, b):"))
+
+
+def test_a_second_turn_reads_only_what_is_new(talk: Conversation) -> None:
+    say(talk, "Hello, how are you today?")
+    say(talk, "And?")
+    first, second = talk.stats
+    assert first.cached_tokens == 0
+    assert second.cached_tokens >= first.prompt_tokens, "the answer is text that may be written with other tokens"
 
 
 def test_closing_an_answer_keeps_what_there_is(talk: Conversation) -> None:

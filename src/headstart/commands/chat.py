@@ -59,7 +59,7 @@ def chat(
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.but("max_batch_size")],
+    options: Annotated[EngineOptions, Fields.but("max_batch_size", "prefix_cache")],
     sampling: Annotated[Sampling, Fields.but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
         max_tokens=1024
     ),
@@ -79,7 +79,7 @@ def chat(
         headstart chat --target path/to/model "Why is the sky blue?"
         git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
     """  # fmt: skip
-    engine, config = _load(target, drafter, loading, replace(options, max_batch_size=1))
+    engine, config = _load(target, drafter, loading, replace(options, max_batch_size=1, prefix_cache=True))
     check_chat(engine)
     drawn = config.get("temperature", 1.0) if temperature is None else temperature
     talk = Conversation(engine, replace(sampling, temperature=drawn), system)
