@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 from support.http_server import MODEL, Running, serving
 
@@ -18,11 +20,13 @@ TEXT = "u:Hello\na:"
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """These packages would send what they see to services of their own."""
     for name in ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2"):
         monkeypatch.setenv(name, "false")
     monkeypatch.setenv("LOGFIRE_SEND_TO_LOGFIRE", "false")
+    yield
+    gc.collect()  # what they leave open is theirs, and not the next test's
 
 
 def alone(server: Running, **sampling: Any) -> str:
@@ -33,17 +37,23 @@ def alone(server: Running, **sampling: Any) -> str:
 @pytest.mark.filterwarnings("ignore")  # theirs
 def test_langchain(server: Running) -> None:
     langchain_openai = pytest.importorskip("langchain_openai")
-    model = langchain_openai.ChatOpenAI(
-        base_url=server.v1, api_key="none", model=MODEL, temperature=0.0, max_tokens=24, max_retries=0
-    )
+    options = {"base_url": server.v1, "api_key": "none", "model": MODEL, "temperature": 0.0, "max_tokens": 24}
     wanted = alone(server, max_tokens=24)
-    answer = model.invoke("Hello")
-    assert answer.content == wanted
-    assert answer.usage_metadata["output_tokens"] > 0
-    assert "".join(str(piece.content) for piece in model.stream("Hello")) == wanted
-    many = model.batch(["Hello", "Hello there"])
-    assert many[0].content == wanted
-    assert asyncio.run(model.ainvoke("Hello")).content == wanted
+    with openai.DefaultHttpxClient() as http:
+        model = langchain_openai.ChatOpenAI(**options, max_retries=0, http_client=http)
+        answer = model.invoke("Hello")
+        assert answer.content == wanted
+        assert answer.usage_metadata["output_tokens"] > 0
+        assert "".join(str(piece.content) for piece in model.stream("Hello")) == wanted
+        many = model.batch(["Hello", "Hello there"])
+        assert many[0].content == wanted
+
+    async def ask() -> str:
+        async with openai.DefaultAsyncHttpxClient() as http:
+            model = langchain_openai.ChatOpenAI(**options, max_retries=0, http_async_client=http)
+            return str((await model.ainvoke("Hello")).content)
+
+    assert asyncio.run(ask()) == wanted
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs
@@ -53,14 +63,15 @@ def test_pydantic_ai(server: Running) -> None:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=server.v1, api_key="none"))
-    agent = Agent(model, model_settings={"temperature": 0.0, "max_tokens": 24})
     wanted = alone(server, max_tokens=24)
 
     async def ask() -> tuple[str, str]:
-        whole = await agent.run("Hello")
-        async with agent.run_stream("Hello") as stream:
-            pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
+        async with openai.AsyncOpenAI(base_url=server.v1, api_key="none", max_retries=0) as client:
+            model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
+            agent = Agent(model, model_settings={"temperature": 0.0, "max_tokens": 24})
+            whole = await agent.run("Hello")
+            async with agent.run_stream("Hello") as stream:
+                pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
         return whole.output, "".join(pieces)
 
     whole, streamed = asyncio.run(ask())
