@@ -232,13 +232,16 @@ class Group:
     ) -> Budget:
         most = max(nodes)
         named = dict(zip(self._names, nodes, strict=True))
-        chances = [round(belief.chance, 2) for belief in state.beliefs]
+        able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
+        chances = [round(state.beliefs[place].chance, 2) for place in able]
         if most:
-            reason = drafting(self._names, tuple(nodes), tuple(chances))
+            names, sizes = (tuple(each[place] for place in able) for each in (self._names, nodes))
+            reason = drafting(names, sizes, tuple(chances))
             return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
-        useful = [chance for place, chance in enumerate(chances) if self._probe.can_pay(place, batch, sampled)]
+        payable = zip(able, chances, strict=True)
+        useful = [chance for place, chance in payable if self._probe.can_pay(place, batch, sampled)]
         step = self.costs.step(batch, batch, batch * sampled)
-        cost = min(self.costs.draft(place, 1, batch, sampled) for place in range(len(nodes))) / step
+        cost = min(self.costs.draft(place, 1, batch, sampled) for place in able or range(len(nodes))) / step
         return Budget(0, resting(useful, cost, verdict.interval_steps), named)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
