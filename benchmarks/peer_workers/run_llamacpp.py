@@ -88,7 +88,7 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
     def complete(prompts: list[list[int]], new_tokens: int) -> tuple[list[list[int]], int | None]:
         if len(prompts) > 1:
             if batch is None:
-                raise NotImplementedError("drafts are for one sequence at a time")
+                raise ValueError("llama-cpp-python drafts for one sequence at a time")
             return [list(row) for row in zip(*islice(batch.steps(prompts), new_tokens), strict=True)], None
         for each in (model, draft):
             if each is not None:

@@ -6,25 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.audit_plans import PLAN, TEXTS
 from support.http_server import serving
 
 import headstart as hs
 from headstart.insight.audit.certificate import Certificate
-from headstart.insight.audit.plan import AuditPlan
 from headstart.insight.audit.servers.endpoint import EndpointSubject
 from headstart.insight.audit.servers.run import audit_endpoint
 
-TEXTS = ("class Stack:\n    def push", "import os\n\ndef read(")
-PLAN = AuditPlan(
-    sampling=hs.Sampling(temperature=0.8),
-    effect=0.3,
-    power=0.8,
-    max_samples=300,
-    batch=60,
-    sample_tokens=6,
-    greedy_tokens=24,
-    k=3,
-)
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_length": 128, "pacing": "fixed", "num_speculative_tokens": 3}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.audit_plans import PLAN, TEXTS
 from support.serving import MODEL, Replies, ignores_temperature, serving
 
 import headstart as hs
@@ -21,19 +22,6 @@ from headstart.insight.audit.servers.endpoint import EndpointSubject
 from headstart.insight.audit.servers.run import audit_against, audit_endpoint
 from headstart.model import loading
 from headstart.model.runner import ModelRunner
-
-TEXTS = ("class Stack:\n    def push", "import os\n\ndef read(")
-PLAN = AuditPlan(
-    sampling=hs.Sampling(temperature=0.8),
-    effect=0.3,
-    level=0.01,
-    power=0.8,
-    max_samples=300,
-    batch=60,
-    sample_tokens=6,
-    greedy_tokens=24,
-    k=3,
-)
 
 
 @pytest.fixture(scope="module")
