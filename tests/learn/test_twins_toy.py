@@ -176,7 +176,7 @@ def test_evidence_of_drift(js: Twin) -> None:
 
 
 def test_false_alarms_are_as_rare_as_promised(js: Twin) -> None:
-    """The mean time to an alarm at level A is at least A, at the edge of the claim too: few of 40 streams of 500 alarm."""
+    """The mean time to an alarm at level A is at least A, even at the edge of the claim: few of 40 streams alarm."""
     rng = np.random.default_rng(6)
     streams = rng.beta(7, 3, (40, 500)).tolist()
     alarms = js("(streams) => streams.map((xs) => hs.drift.detect(xs, { m: 0.7, alarm: 1000 }).at)", streams)
