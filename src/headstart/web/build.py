@@ -1,0 +1,125 @@
+"""`page`: one self-contained HTML file from JavaScript modules, styles and data. It opens offline, from a file too.
+
+Browsers load no module from a `file://` page, so each one is put into the page as a `data:` URL, and an import map
+leads from its bare name (`hs/base/dom` is modules/base/dom.js) to it. A module is written as if it were served; nothing
+is translated or bundled. The content policy in the head of the page forbids every other script, and every request but
+those to the page's own server, where it has one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+_IMPORT = re.compile(r'^\s*(?:import|export)\b[^"\';]*?["\']hs/([\w/-]+)["\'];?', re.MULTILINE)
+_THEME = ("theme", "base")
+_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E"
+    "%3Cpath d='M1 12h6M4 8h7M8 4h7' stroke='%230b7fc7' stroke-width='2.4' stroke-linecap='round'/%3E%3C/svg%3E"
+)
+
+
+def page(
+    entry: str,
+    title: str,
+    *,
+    data: Mapping[str, Any] | None = None,
+    styles: Sequence[str] = (),
+    connects: bool = False,
+    description: str = "",
+) -> str:
+    """A whole page as text.
+
+    Args:
+        entry: the module that runs, by its name below `modules/`: "viewer/main".
+        title: of the page.
+        data: values that go to JSON; the module reads them with `data(name)` of `hs/base/dom`.
+        styles: names below `styles/`, after the theme's.
+        connects: whether the page may talk to the server that it came from.
+        description: one sentence for those who find the page.
+
+    Raises:
+        FileNotFoundError: a module or a style is not there.
+        ValueError: two modules import each other, so that neither could run first.
+    """
+    policy = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:"
+    if connects:
+        policy += "; connect-src 'self'"
+    imports = {f"hs/{name}": _as_url(source) for name, source in modules(entry).items()}
+    scripts = [
+        f'<script type="application/json" id="data-{escape(name)}">{for_script(json.dumps(value, ensure_ascii=False))}'
+        "</script>"
+        for name, value in (data or {}).items()
+    ]
+    head = [
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        *([f'<meta name="description" content="{escape(description)}">'] if description else []),
+        f'<link rel="icon" href="{_ICON}">',
+        f"<title>{escape(title)}</title>",
+        *(f"<style>\n{style(name)}</style>" for name in (*_THEME, *styles)),
+        f'<script type="importmap">{for_script(json.dumps({"imports": imports}))}</script>',
+    ]
+    body = [
+        *scripts,
+        "<noscript><p>This page is drawn by its own scripts, which are switched off here.</p></noscript>",
+        f'<script type="module">import "hs/{entry}";</script>',
+    ]
+    return "\n".join(
+        ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>", ""]
+    )
+
+
+def modules(entry: str) -> dict[str, str]:
+    """The sources of a module and of all that it imports, by name; what is imported stands before what imports it.
+
+    Raises:
+        FileNotFoundError, ValueError: see `page`.
+    """
+    found: dict[str, str] = {}
+    open_: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        if name in open_:
+            raise ValueError(f"modules import each other: {' -> '.join([*open_[open_.index(name) :], name])}")
+        open_.append(name)
+        source = _read(f"modules/{name}.js")
+        for imported in _IMPORT.findall(source):
+            visit(imported)
+        open_.pop()
+        found[name] = source
+
+    visit(entry)
+    return found
+
+
+def style(name: str) -> str:
+    """One of the style sheets below `styles/`."""
+    return _read(f"styles/{name}.css")
+
+
+def for_script(text: str) -> str:
+    """JSON that may stand in a script element: no character in it can end or open one (HTML, 13.2.5.4)."""
+    return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"})
+
+
+def _as_url(source: str) -> str:
+    return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
+
+
+@cache
+def _read(path: str) -> str:
+    found = files("headstart.web").joinpath(path)
+    if not found.is_file():
+        raise FileNotFoundError(f"the package has no {path}")
+    return found.read_text(encoding="utf-8")

@@ -1,0 +1,56 @@
+"""JavaScript functions of the pages, called from Python: for tests that hold them to their Python twins."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import headstart.web
+from headstart.web.build import modules
+from support.browser import opened
+
+_NAMES = sorted(path.stem for path in (Path(headstart.web.__file__).parent / "modules/algorithm").glob("*.js"))
+_READY = """async (names) => {
+  window.hs = {};
+  for (const name of names) window.hs[name] = await import(`hs/algorithm/${name}`);
+  const { Fraction } = hs.rational;
+  // Fractions travel as texts, maps and functions not at all.
+  window.sent = (value) =>
+    value instanceof Fraction ? String(value)
+    : Array.isArray(value) ? value.map(sent)
+    : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([k, v]) => [k, sent(v)]))
+    : typeof value === "function" ? null
+    : value;
+}"""
+
+
+class Twin:
+    """The modules of `hs/algorithm`, as `hs.rules` and so on, in a browser."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+
+    def __call__(self, function: str, argument: Any = None) -> Any:
+        """What a JavaScript function gives for one argument; fractions in the result come as texts."""
+        return self._page.evaluate(f"(argument) => sent(({function})(argument))", argument)
+
+
+@contextmanager
+def twin() -> Iterator[Twin]:
+    """A page with all modules; the test is skipped where there is no browser."""
+    sources: dict[str, str] = {}
+    for name in _NAMES:
+        sources.update(modules(f"algorithm/{name}"))
+    urls = {
+        f"hs/{name}": "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
+        for name, source in sources.items()
+    }
+    with opened() as browser:
+        page = browser.new_page()
+        page.set_content(f'<script type="importmap">{json.dumps({"imports": urls})}</script>')
+        page.evaluate(_READY, _NAMES)
+        yield Twin(page)
