@@ -122,8 +122,8 @@ def test_the_summary_counts_as_stats_do(js: Twin) -> None:
     assert found["tokensPerForward"] == pytest.approx(9 / 4)
     assert [(each["tested"], each["accepted"]) for each in found["conditional"]] == [(3, 2), (2, 2), (2, 1)]
     assert [[each[name] for name in ("source", "rounds", "tokens")] for each in found["sources"]] == [
-        ("draft", 3, 8),
-        ("", 1, 1),
+        ["draft", 3, 8],
+        ["", 1, 1],
     ]
     assert [(each["i"], each["lost"], each["depth"]) for each in found["lost"]] == [(2, 3, 1), (0, 1, 3)]
     assert found["seconds"]["verify"] == pytest.approx(0.016)
