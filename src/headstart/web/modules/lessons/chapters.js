@@ -1,0 +1,3 @@
+// The chapters, in their order.
+
+export const chapters = [];
