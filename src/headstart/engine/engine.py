@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, get_args, overload
 
 import torch
 
 from headstart.drafters import Drafter, NoDrafter
-from headstart.engine.guards import GuardedDrafter, GuardedPacing
+from headstart.engine.guards import GuardedDrafter, GuardedPacing, Recorder
 from headstart.engine.judging import HostJudge, Judge
 from headstart.engine.loop import StepLoop
 from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
@@ -21,6 +22,8 @@ from headstart.model.runner import ModelRunner
 from headstart.options import check_choice, check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
+from headstart.trace.format import TOP
+from headstart.trace.recording import Recording
 from headstart.types import (
     Chunk,
     Drafting,
@@ -261,6 +264,50 @@ class Engine:
     def subscribe(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Have `listener` called with every Step; returns a function that ends it."""
         return self._loop.listeners.add(listener)
+
+    @contextmanager
+    def trace(
+        self, path: str | Path | None = None, *, top: int = TOP, command: str = "", note: str = ""
+    ) -> Iterator[Recording]:
+        """Meanwhile every step of every request is recorded, requests that run already included: what was drafted, the
+        laws p and q, the coins and weights of the rule, times and budgets. No text changes by it; steps take longer.
+
+            with engine.trace("run.jsonl"):
+                engine.generate("def add(a, b):")
+
+        path: the file, one JSON object a line; docs/guides/read-a-trace.md says what they hold, and
+            `headstart.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that the
+            block is given has its `lines`, its `requests`, and the whole of it from `read()`.
+        top: how many of the likeliest tokens of each law are recorded.
+        command, note: for the header of the trace.
+
+        A request that has not ended when the block does has no last line. A recording that fails, because the disk is
+        full, ends there; `Recording.failure` says why, and the requests go on.
+
+        Raises:
+            InvalidOption: the file cannot be written, or an option is out of its range.
+        """
+        recording = Recording(
+            path,
+            engine=self.describe(),
+            drafters=self.drafter.parts,
+            rule=self.rule,
+            tokenizer=self.tokenizer,
+            top=top,
+            command=command,
+            note=note,
+        )
+        remove = self.record(recording.observe)
+        try:
+            yield recording
+        finally:
+            remove()
+            recording.close()
+
+    def record(self, recorder: Recorder) -> Callable[[], None]:
+        """Have `recorder` called with what every step made of each request, and with the request; returns a function
+        that ends it. It must change neither, and is called no more once it raises."""
+        return self._loop.recorders.add(recorder)
 
     def plain(self) -> Engine:
         """A second engine on the same weights, without a drafter and with a cache of its own, to compare with."""

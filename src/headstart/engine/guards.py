@@ -1,7 +1,8 @@
 """What a drafter, a pacing or a listener does wrong must not hurt the text: guards that contain and report it.
 
 A drafter or pacing that raises or answers nonsense is not asked again for the requests concerned; their stats carry a
-typed reason, and the target goes on alone. A listener that raises is logged; the others still get the step.
+typed reason, and the target goes on alone. A listener that raises is logged; the others still get the step. A recorder
+that raises is logged and called no more: what it has written must not have a hole in it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headstart.drafters import Drafter, Observation, Row
+from headstart.engine.request import Request
 from headstart.errors import DrafterFailed, HeadstartError, PacingFailed
 from headstart.pacing import Pacing
 from headstart.types import Budget, Draft, Step
 
+Recorder = Callable[[Observation, Request], None]
 NO_DRAFT = Draft()
 log = logging.getLogger(__name__)
 
@@ -136,3 +139,28 @@ class Listeners:
                 listener(step)
             except Exception:  # whatever it is, the text goes on
                 log.exception("a listener raised at step %d of request %d", step.index, step.request)
+
+
+class Recorders:
+    """Functions that are shown what every step made of each request, laws included. Without any, nothing is done."""
+
+    def __init__(self) -> None:
+        self._recorders: list[Recorder] = []
+
+    def add(self, recorder: Recorder) -> Callable[[], None]:
+        """Returns a function that takes it out again."""
+        self._recorders.append(recorder)
+        return lambda: self._remove(recorder)
+
+    def publish(self, observation: Observation, request: Request) -> None:
+        if self._recorders:
+            for recorder in tuple(self._recorders):
+                try:
+                    recorder(observation, request)
+                except Exception:  # whatever it is, the text goes on
+                    log.exception("a recorder raised at step %d of request %d", observation.step.index, request.number)
+                    self._remove(recorder)
+
+    def _remove(self, recorder: Recorder) -> None:
+        if recorder in self._recorders:
+            self._recorders.remove(recorder)

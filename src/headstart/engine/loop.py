@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from headstart.drafters import Observation
-from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners
+from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners, Recorders
 from headstart.engine.judging import Judge, Outcome
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
@@ -46,6 +46,7 @@ class StepLoop:
     ) -> None:
         self.pacing = pacing
         self.listeners = Listeners()
+        self.recorders = Recorders()
         self._target = target
         self._cache = cache
         self._scheduler = scheduler
@@ -135,7 +136,7 @@ class StepLoop:
     # -- around a step --------------------------------------------------------------------------------------------
 
     def _publish(self, request: Request, observation: Observation) -> None:
-        """Show the step to drafter, pacing and listeners; a failure of one hurts neither the request nor the others."""
+        """Show the step to drafter, pacing, listeners and recorders; a failure of one hurts no request and no other."""
         step = observation.step
         if request.speculation.on:
             self._drafter.observe(observation)
@@ -145,6 +146,7 @@ class StepLoop:
             self.pacing.release(request.number)
         self._note_failures(request)
         self.listeners.publish(step)
+        self.recorders.publish(observation, request)
 
     def _note_failures(self, request: Request) -> None:
         """End speculation where drafter or pacing have failed."""

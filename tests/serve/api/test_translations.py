@@ -22,10 +22,10 @@ from headstart.errors import (
     Overloaded,
     ServerStopping,
 )
+from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.counts import Counts
 from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, completion_logprobs
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
-from headstart.serve.api.answering.spelling import Spelling
 from headstart.serve.api.errors import Refused, failure_of
 from headstart.serve.api.pace import LONGEST, Pace
 from headstart.serve.api.reading.drafting import drafting_of, predicted_text, shown_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.serve.api.answering.spelling import Spelling
+from headstart.model.tokens.spelling import Spelling
 from headstart.types import TokenLogprob
 
 LEAST = -9999.0

@@ -1,4 +1,4 @@
-"""What a token is called in log-probabilities: its text, and its bytes."""
+"""What a token is called where people see it: its text, and its bytes."""
 
 from __future__ import annotations
 
