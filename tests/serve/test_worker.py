@@ -14,7 +14,7 @@ from support.greedy import NEW, prompts, reference
 
 import headstart as hs
 from headstart.errors import InvalidOption, Overloaded, ServerStopping
-from headstart.serve.bridge import Bridge, Job
+from headstart.serve.bridge import Bridge, Job, TracedChunk
 from headstart.serve.limits import Limits
 from headstart.serve.worker import ThreadBridge
 
@@ -117,6 +117,39 @@ def test_each_job_is_drafted_for_as_it_asks(load: Load) -> None:
             await answers[3].output()
 
     bridged(engine, scene)
+
+
+def test_a_job_that_asks_for_it_is_recorded_and_no_other(load: Load) -> None:
+    """Each chunk comes with the lines of its steps, those of a prompt that is read in pieces with the first."""
+    engine = load("llama", "ngram", prefill_chunk=3)
+
+    async def scene(bridge: ThreadBridge) -> None:
+        traced, plain, cancelled = bridge.submit(
+            [
+                Job(tuple(prompts()[2]), hs.Sampling(max_tokens=NEW), trace=True),
+                job(prompts()[1], max_tokens=NEW),
+                Job(tuple(prompts()[0]), hs.Sampling(**LONG), trace=True),
+            ]
+        )
+        chunks, output = await read(traced)
+        cancelled.cancel()
+        others, _ = await read(plain)
+        assert not any(isinstance(chunk, TracedChunk) for chunk in others)
+        lines = [line for chunk in chunks for line in chunk.lines]  # type: ignore[attr-defined]
+        assert [line["type"] for line in lines[:2]] == ["trace", "request"]
+        steps = [line for line in lines if line["type"] == "step"]
+        assert [step["i"] for step in steps] == list(range(len(steps)))
+        assert sum(step["procedure"] == "read" for step in steps) == output.stats.prefill_forwards > 0
+        assert tuple(token for step in steps for token in step["emitted"]) == output.tokens
+        assert lines[-1]["type"] == "end"
+        for chunk in chunks:
+            mine = [line for line in chunk.lines if line.get("emitted")]  # type: ignore[attr-defined]
+            assert [line["i"] for line in mine] == [chunk.step.index]
+        ended, _ = await read(cancelled)
+        assert ended[-1].lines[-1]["finish_reason"] == "cancelled"  # type: ignore[attr-defined]
+
+    bridged(engine, scene)
+    assert not engine._loop.recorders._recorders, "no recorder stays behind"
 
 
 def test_jobs_of_one_call_are_taken_all_or_none(load: Load) -> None:

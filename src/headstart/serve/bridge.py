@@ -24,8 +24,19 @@ class Job:
     drafting: Drafting = field(default_factory=Drafting)
     tag: str = ""
     """The kind of work, as the client names it; statistics are kept for each."""
+    trace: bool = False
+    """Whether its steps are recorded; its chunks then are `TracedChunk`s."""
     deadline: float | None = None
     """`time.monotonic()` seconds after which the request ends with what it has; None waits for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedChunk(Chunk):
+    """A chunk of a job that is recorded."""
+
+    lines: tuple[dict[str, Any], ...] = ()
+    """The lines of the trace that came with it, without texts: `headstart.trace.format` says what they hold. The first
+    chunk of a job has a header and the request's line before its steps, the last one the line of the end behind."""
 
 
 @dataclass(frozen=True, slots=True)

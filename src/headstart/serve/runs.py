@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headstart.engine.request import Request
 from headstart.errors import HeadstartError
 from headstart.serve.outbox import ThreadAnswer
+from headstart.serve.recording import JobRecording
 from headstart.serve.watching import Ended, Ending, Watchers
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Step
@@ -30,6 +31,8 @@ class Run:
     unread_since: float | None = None
     """Since when its client has left too much unread."""
     by_source: dict[str, PositionCounts] = field(default_factory=dict)
+    recording: JobRecording | None = None
+    """Where the job is recorded."""
 
     def note(self, step: Step, now: float) -> bool:
         """Count what a step brought; returns whether it brought the first tokens."""
@@ -45,6 +48,8 @@ class Run:
         """Give the answer what the engine has for it; of a request that was broken off not the word that it ended."""
         chunks = list(self.request.chunks)
         self.request.chunks.clear()
+        if self.recording is not None:
+            chunks = self.recording.added_to(chunks)
         self.answer.put([chunk for chunk in chunks if chunk.tokens or not broken_off])
 
 
@@ -103,6 +108,8 @@ class Runs:
         else:
             self.service_seconds += _WEIGHT * (now - run.started - self.service_seconds)
         del self._by_number[run.request.number], self._by_answer[run.answer]
+        if run.recording is not None:
+            run.recording.close()
         output = None if error is not None else run.request.finish()
         run.answer.close(output, error)
         arrived = run.answer.submitted
@@ -126,6 +133,9 @@ class Runs:
             answer.close(None, error)
         for run in self._waiting:
             self.leave(run.answer)
+        for run in self._by_number.values():
+            if run.recording is not None:
+                run.recording.close()
         self._waiting.clear()
         self._by_number.clear()
         self._by_answer.clear()

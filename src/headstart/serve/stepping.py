@@ -16,6 +16,7 @@ from headstart.engine.engine import Engine
 from headstart.errors import EngineFailed, HeadstartError
 from headstart.serve.limits import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
+from headstart.serve.recording import JobRecording
 from headstart.serve.runs import Run, Runs
 from headstart.serve.watching import Ending, Watchers
 from headstart.types import Step
@@ -58,6 +59,8 @@ class Stepper:
                 self._engine.cancel(run.request)
             return
         for run in runs:
+            if run.answer.job.trace:
+                run.recording = JobRecording(self._engine, run.request)
             self.runs.add(run)
 
     def cancel(self, answer: ThreadAnswer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -30,13 +31,14 @@ def header(engine: Mapping[str, Any], drafters: Sequence[Drafter], *, command: s
         "headstart_trace": VERSION,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
-        "versions": _versions(),
+        "versions": dict(_versions()),
         "engine": dict(engine),
         "drafters": [{"name": each.name, "kind": _kind(each)} for each in drafters],
         **({"note": note} if note else {}),
     }
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

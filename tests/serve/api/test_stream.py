@@ -1,4 +1,4 @@
-"""Streams as they are on the wire: order, headers, usage, pings, intervals, traces, errors in the middle."""
+"""Streams as they are on the wire: order, headers, usage, pings, intervals, errors in the middle."""
 
 from __future__ import annotations
 
@@ -114,19 +114,6 @@ def test_however_it_is_cut_it_is_the_same(stream: Callable[..., Any], server: Ru
     assert all(size >= interval for size in sizes[:-1])
     if form.get("speculation", {}).get("smooth") and interval == 1:
         assert set(sizes) == {1}, "a burst is shown token by token"
-
-
-def test_trace(stream: Callable[..., Any]) -> None:
-    fields = {"return_token_ids": True, "speculation": {"trace": True, "metrics": "detailed"}}
-    events = stream("completions", prompt="ab", max_tokens=40, temperature=0, ignore_eos=True, **fields)
-    steps = [step for event in events[:-1] for step in event.get("headstart", {}).get("steps", [])]
-    tokens = [token for event in events for choice in event["choices"] for token in choice.get("token_ids", [])]
-    assert [token for step in steps for token in step["emitted"]] == tokens
-    drafted = [step for step in steps if step["tokens"]]
-    assert drafted
-    assert all("/" not in step["source"] for step in drafted), "no path of this machine"
-    detailed = events[-1]["metrics"]["speculative_decoding"]
-    assert len(detailed["per_step_accepted"]) == detailed["num_spec_steps"] == len(drafted)
 
 
 def test_pings_while_silent(models: Path) -> None:

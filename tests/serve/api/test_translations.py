@@ -33,6 +33,7 @@ from headstart.serve.api.reading.sampling import Defaults, sampling_of, seed_of
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import read
+from headstart.serve.bridge import TracedChunk
 from headstart.serve.names import public_name, public_words, sources_of
 from headstart.types import Chunk, Draft, Seconds, Speculation, Step, TokenLogprob
 
@@ -110,15 +111,19 @@ def test_names_without_paths() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.integers(0, 4)), max_size=12), st.integers(1, 9), st.booleans())
 def test_pieces_say_the_same_however_they_are_cut(flushes: list[tuple[str, int]], interval: int, smooth: bool) -> None:
-    chunks = [Chunk(text, tuple(range(count)), step(tokens=tuple(range(count)), source="x")) for text, count in flushes]
+    chunks = [
+        TracedChunk(text, tokens, step(tokens=tokens, source="x"), ({"type": "request", "request": number},))
+        for number, (text, tokens) in enumerate((text, tuple(range(count))) for text, count in flushes)
+    ]
     gathering, sent = Gathering(interval), []
     for chunk in chunks:
-        piece = piece_of([chunk], trace=True)
+        piece = piece_of([chunk])
         sent += gathering.add(token_by_token(piece) if smooth else [piece])
     sent += gathering.rest()
-    whole = piece_of(chunks, trace=True)
+    whole = piece_of(chunks)
     joined = sum(sent, Piece())
-    assert (joined.text, joined.tokens, joined.logprobs) == (whole.text, whole.tokens, whole.logprobs)
+    assert joined == whole
+    assert len(whole.lines) == len(chunks)
     assert all(len(piece.tokens) >= interval for piece in sent[:-1])
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headstart.types import Chunk, Step, TokenLogprob
+from headstart.serve.api.answering.trace import Json, lines_of
+from headstart.types import Chunk, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,25 +19,26 @@ class Piece:
     text: str = ""
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
-    steps: tuple[Step, ...] = ()
+    lines: tuple[Json, ...] = ()
+    """Of the trace, where one was asked for."""
 
     def __add__(self, other: Piece) -> Piece:
         return Piece(
             self.text + other.text,
             self.tokens + other.tokens,
             self.logprobs + other.logprobs,
-            self.steps + other.steps,
+            self.lines + other.lines,
         )
 
 
-def piece_of(chunks: Iterable[Chunk], *, trace: bool = False) -> Piece:
-    """The chunks of a flush as one piece. trace: keep the steps behind it."""
+def piece_of(chunks: Iterable[Chunk]) -> Piece:
+    """The chunks of a flush as one piece."""
     found = list(chunks)
     return Piece(
         "".join(chunk.text for chunk in found),
         tuple(token for chunk in found for token in chunk.tokens),
         tuple(entry for chunk in found for entry in chunk.step.logprobs or ()),
-        tuple(chunk.step for chunk in found) if trace else (),
+        tuple(line for chunk in found for line in lines_of(chunk)),
     )
 
 
@@ -50,7 +52,7 @@ def token_by_token(piece: Piece) -> list[Piece]:
             piece.text[start:end],
             piece.tokens[i : i + 1],
             piece.logprobs[i : i + 1],
-            piece.steps if i == 0 else (),
+            piece.lines if i == 0 else (),
         )
         for i, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
@@ -75,4 +77,4 @@ class Gathering:
     def rest(self) -> list[Piece]:
         """What is held back, at the end."""
         held, self._held = self._held, Piece()
-        return [held] if held.text or held.tokens else []
+        return [held] if held.text or held.tokens or held.lines else []

@@ -1,27 +1,91 @@
-"""A step of the engine as JSON, for `speculation.trace`."""
+"""A trace in an answer, for `speculation.trace`: the lines of the trace file, by public names and with texts."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headstart.model.tokens.spelling import Spelling
+from headstart.serve.bridge import TracedChunk
 from headstart.serve.names import public_name, public_words
-from headstart.types import Step
+from headstart.trace.texts import Texts
+from headstart.types import Chunk
+
+Json = dict[str, Any]
 
 
-def step_as_json(step: Step) -> dict[str, Any]:
-    """What one step drafted, and what became of it. Parents are indices of nodes, -1 the token before the draft."""
+def lines_of(chunk: Chunk) -> list[Json]:
+    """The lines behind a chunk, with the names that models and drafters have outside."""
+    if not isinstance(chunk, TracedChunk):
+        return []
+    return [_PUBLIC[line["type"]](line, chunk.step.speculation.drafter) for line in chunk.lines]
+
+
+def _header(line: Json, _drafter: str) -> Json:
+    engine = {name: value for name, value in line["engine"].items() if name != "chosen"}  # it may name a file
+    engine |= {name: public_name(str(engine[name])) for name in ("target", "drafter")}
     return {
-        "i": step.index,
-        "position": step.position,
-        "source": public_name(step.draft.source),
-        "tokens": list(step.draft.tokens),
-        "parents": list(step.draft.parents),
-        "path": list(step.path),
-        "emitted": list(step.tokens),
-        "seconds": {part: round(value, 6) for part, value in asdict(step.seconds).items()},
-        "rows": step.rows,
-        "batch": step.batch,
-        "budget": step.budget.nodes,
-        "reason": public_words(step.budget.reason, step.speculation.drafter),
+        **line,
+        "engine": engine,
+        "drafters": [{**each, "name": public_name(each["name"])} for each in line["drafters"]],
     }
+
+
+def _request(line: Json, _drafter: str) -> Json:
+    return line
+
+
+def _step(line: Json, drafter: str) -> Json:
+    budget = {**line["budget"], "reason": public_words(line["budget"]["reason"], drafter)}
+    if "max_nodes" in budget:
+        budget["max_nodes"] = _by_public_name(budget["max_nodes"])
+    return {**line, "source": public_name(line["source"]), "budget": budget}
+
+
+def _end(line: Json, drafter: str) -> Json:
+    stats = dict(line["stats"])
+    for name in ("accepted_by_source", "refused_by_source"):
+        stats[name] = _by_public_name(stats[name])
+    told = stats["speculation"]
+    stats["speculation"] = {
+        **told,
+        "drafter": public_name(told["drafter"]),
+        "reason": public_words(told["reason"], drafter),
+    }
+    return {**line, "stats": stats}
+
+
+_PUBLIC = {"trace": _header, "request": _request, "step": _step, "end": _end}
+
+
+def _by_public_name(values: Mapping[str, Any]) -> Json:
+    return {public_name(name): value for name, value in values.items()}
+
+
+class Traced:
+    """The trace of one choice of an answer, as it goes out.
+
+    choice: its index, which its lines bear as their request.
+    """
+
+    def __init__(self, choice: int, spelling: Spelling) -> None:
+        self._choice = choice
+        self._spelling = spelling
+        self._texts = Texts(spelling.raw)
+
+    def told(self, lines: Sequence[Json]) -> Json:
+        """`headstart` of an event: its steps, and whichever of the other lines there are, by their type."""
+        found: Json = {"steps": []}
+        for line in lines:
+            line = self._texts.add_to(line)
+            if line["type"] != "trace":
+                line["request"] = self._choice
+            if line["type"] == "step":
+                found["steps"].append(line)
+            else:
+                found[line["type"]] = line
+        if "request" in found:
+            tokenizer = self._spelling.tokenizer
+            prompt = tokenizer.decode(found["request"]["prompt_tokens"], skip_special_tokens=False)
+            found["request"]["prompt"] = str(prompt)
+        return found

@@ -15,7 +15,7 @@ from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.counts import Counts
 from headstart.serve.api.answering.figures import Done, metrics, timings, total, usage, usage_of
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
-from headstart.serve.api.answering.trace import step_as_json
+from headstart.serve.api.answering.trace import Json, Traced
 from headstart.serve.api.reading.sampling import used
 from headstart.serve.api.reading.work import Work
 from headstart.types import Chunk, FinishReason, Output
@@ -47,6 +47,8 @@ class Writer(ABC):
         self._gathering = [Gathering(work.form.interval) for _ in work.jobs]
         self._written = [0] * len(work.jobs)
         self._done: dict[int, Done] = {}
+        self._traced = [Traced(choice, spelling) for choice in range(len(work.jobs))]
+        self._lines: list[list[Json]] = [[] for _ in work.jobs]
 
     # -- what chat and completions differ in ----------------------------------------------------------------------
 
@@ -65,8 +67,9 @@ class Writer(ABC):
     # -- a whole answer -------------------------------------------------------------------------------------------
 
     def take(self, choice: int, chunks: Sequence[Chunk]) -> None:
-        """Count chunks that are not shown."""
+        """Count chunks that are not shown, and keep what is told of them at the end."""
         self._counts[choice].add(chunks)
+        self._lines[choice] += piece_of(chunks).lines
 
     def whole(self, outputs: Sequence[Output]) -> dict[str, Any]:
         """The answer without a stream."""
@@ -81,7 +84,20 @@ class Writer(ABC):
         found = self._object(self.whole_object, choices)
         if self.form.token_ids and len({each.output.prompt_tokens for each in done}) == 1:
             found["prompt_token_ids"] = list(outputs[0].prompt_tokens)
-        return found | {"usage": usage_of(done, self.form.choices, self.form.shown)} | self._figures(done)
+        found |= {"usage": usage_of(done, self.form.choices, self.form.shown)} | self._figures(done)
+        if self.form.shown.trace:
+            found["headstart"] |= self._whole_trace()
+        return found
+
+    def _whole_trace(self) -> Json:
+        """The lines of all choices; each bears its choice's index as its request."""
+        told = [traced.told(lines) for traced, lines in zip(self._traced, self._lines, strict=True)]
+        return {
+            "trace": next((each["trace"] for each in told if "trace" in each), None),
+            "requests": [each["request"] for each in told if "request" in each],
+            "steps": [step for each in told for step in each["steps"]],
+            "ends": [each["end"] for each in told if "end" in each],
+        }
 
     # -- a stream -------------------------------------------------------------------------------------------------
 
@@ -99,7 +115,7 @@ class Writer(ABC):
     def feed(self, choice: int, chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
         """The events of chunks of one choice."""
         self._counts[choice].add(chunks)
-        piece = piece_of(chunks, trace=self.form.shown.trace)
+        piece = piece_of(chunks)
         pieces = token_by_token(piece) if self.form.smooth else [piece]
         return self._parts(choice, self._gathering[choice].add(pieces))
 
@@ -120,16 +136,16 @@ class Writer(ABC):
     def _parts(self, choice: int, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         events = []
         for piece in pieces:
-            told = self.form.logprobs or self.form.token_ids or piece.steps
-            if not (piece.text or (piece.tokens and told)):
+            told = self.form.logprobs or self.form.token_ids
+            if not (piece.text or piece.lines or (piece.tokens and told)):
                 continue
             part = self._part(piece, self._written[choice])
             self._written[choice] += len(piece.text)
             if self.form.token_ids:
                 part["token_ids"] = list(piece.tokens)
             event = self._event(choice, part, None)
-            if piece.steps:
-                event["headstart"] = {"steps": [step_as_json(step) for step in piece.steps]}
+            if piece.lines:
+                event["headstart"] = self._traced[choice].told(piece.lines)
             events.append(event)
         return events
 

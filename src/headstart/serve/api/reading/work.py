@@ -139,7 +139,7 @@ def _work(
         tokens = encode_after(model.tokenizer, prompt, predicted) if predicted else ()
         drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
-            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag))
+            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, trace=form.shown.trace))
     warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)
     return Work(tuple(jobs), form, jobs[0].sampling, warnings)
 

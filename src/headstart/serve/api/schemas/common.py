@@ -39,7 +39,7 @@ class SpeculationField(Strict):
     metrics: Literal["none", "summary", "detailed"] | None = Field(
         default=None, description="How much `metrics` says; 'summary' by default."
     )
-    trace: bool | None = Field(default=None, description="Each chunk carries the steps behind it.")
+    trace: bool | None = Field(default=None, description="The answer carries its steps in the form of a trace file.")
     smooth: bool | None = Field(default=None, description="A stream's tokens come evenly, not in bursts.")
 
 
