@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.web import build
 
-TITLE = "Speculative decoding, step by step"
+TITLE = "Speculative decoding, taken apart"
 _NO_LESSONS = ("theme", "base", "playground")  # the first two are in every page
 
 
