@@ -1,4 +1,4 @@
-"""The command line: demo, generate, chat, serve, simulate, doctor, bench, audit and train, a file each."""
+"""The command line: demo, generate, chat, serve, simulate, learn, doctor, bench, audit and train, a file each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from headstart.commands.chat import chat
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.generate import generate
+from headstart.commands.learn import learn
 from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
 from headstart.commands.train import train
@@ -38,6 +39,7 @@ app.command()(generate)
 app.command()(chat)
 app.command()(serve)
 app.command()(simulate)
+app.command()(learn)
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.command()(audit)

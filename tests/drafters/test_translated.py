@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.languages import TEXT, byte_level, pieces, random_lm, renumbered, taught, with_ids
+from support.rotation import rotated
 from support.sampled_law import PROMPT, joint, p_value
 from support.sampled_law import model as eight_tokens
 from support.tiny import byte_tokenizer
@@ -444,13 +445,13 @@ OURS = (("a", "b", "c", "d", "ab", "cd", "ba", "abc"), (("a", "b"), ("c", "d"), 
 THEIRS = (("d", "cd", "b", "a", "dd", "c", "bb", "da"), (("d", "d"), ("c", "d"), ("b", "b"), ("d", "a")))
 
 
-CASES = [(method, t, p) for method in ("intersection", "text", "near") for t, p in ((0.7, 0.9), (1.3, 0.95))]
+METHODS = ("intersection", "text", "near", "ids")
+TURNS = (("exact", 0.7, 0.9), ("exact", 1.3, 0.95), ("coupled", 0.7, 0.9), ("coupled", 1.3, 0.95))
 
 
-@pytest.mark.parametrize("rule", ["exact", pytest.param("coupled", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("method", "temperature", "top_p"), [*CASES, ("ids", 1.0, 1.0)])
+@pytest.mark.parametrize(("method", "rule", "temperature", "top_p"), rotated([METHODS], TURNS))
 def test_chi_square(
-    temperature: float, top_p: float, method: str, rule: str, root: Path, run: Callable[..., Any]
+    method: str, rule: str, temperature: float, top_p: float, root: Path, run: Callable[..., Any]
 ) -> None:
     tokens, samples = 3, 800
     path = eight_tokens(root, 0, 2)

@@ -179,7 +179,7 @@ CELLS = [(entry, rule) for entry in ENTRIES for rule in RULES]
 
 @pytest.mark.parametrize(
     ("entry", "rule"),
-    [pytest.param(*cell, marks=[pytest.mark.slow] if cell[1] == "coupled" else []) for cell in CELLS],
+    [pytest.param(*cell, marks=() if cell[1] == "exact" and cell[0].fast else pytest.mark.slow) for cell in CELLS],
     ids=lambda each: getattr(each, "name", each),
 )
 def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:

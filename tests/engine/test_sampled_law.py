@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rotation import rotated
 from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 
 import headstart as hs
 
+KINDS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "other model", "near model", "list")
+FILTERS = ((0.7, 0.9), (1.0, 1.0), (1.3, 0.95), (1.0, 0.8))
 
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
-@pytest.mark.parametrize(
-    "kind", ["none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "other model", "near model", "list"]
-)
-@pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.9), (1.0, 1.0), (1.0, 0.8), (1.3, 0.95)])
+
+@pytest.mark.parametrize(("rule", "kind", "temperature", "top_p"), rotated([("exact", "coupled"), KINDS], FILTERS))
 def test_chi_square(
-    temperature: float, top_p: float, kind: str, rule: Any, root: Path, load: Callable[..., hs.Engine]
+    rule: Any, kind: str, temperature: float, top_p: float, root: Path, load: Callable[..., hs.Engine]
 ) -> None:
     path = model(root, 0, 2)
     near = model(root, 0, 2, 0.1)

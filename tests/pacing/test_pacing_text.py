@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.greedy import NEW, prompts, reference
 from support.pacing import give
+from support.rotation import rotated
 from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 from support.tiny import random_model
 
@@ -76,9 +77,8 @@ def test_greedy_text_is_that_of_plain_decoding(
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeded", [True, False])
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
-def test_chi_square_under_adaptive_pacing(seeded: bool, rule: Any, root: Path, load: Callable[..., hs.Engine]) -> None:
+@pytest.mark.parametrize(("rule", "seeded"), rotated([("exact", "coupled")], [(True,), (False,)]))
+def test_chi_square_under_adaptive_pacing(rule: Any, seeded: bool, root: Path, load: Callable[..., hs.Engine]) -> None:
     """Draft lengths that depend on what was accepted before: on this request alone, or on all of them."""
     path, near = model(root, 0, 2), model(root, 0, 2, 0.1)
     engine = cheap(load(path, ["ngram", near], rule=rule, max_batch_size=50, max_length=32), 0.001)

@@ -96,11 +96,15 @@ SIDEWAYS = """() => {
   return [`the page is ${document.documentElement.scrollWidth} px wide in ${width}: ${wide.slice(0, 5).join('; ')}`];
 }"""
 
-MOTION = """() => [...document.querySelectorAll('*')].filter((each) => {
-  const style = getComputedStyle(each);
+MOTION = """() => {
   const lasts = (times) => times.split(',').some((time) => parseFloat(time) > 0.001);
-  return (style.animationName !== 'none' && lasts(style.animationDuration)) || lasts(style.transitionDuration);
-}).slice(0, 8).map((each) => `${each.tagName.toLowerCase()}.${each.className?.baseVal ?? each.className} still moves`)"""
+  const moves = [...document.querySelectorAll('*')].filter((each) => {
+    const style = getComputedStyle(each);
+    return (style.animationName !== 'none' && lasts(style.animationDuration)) || lasts(style.transitionDuration);
+  });
+  const name = (each) => `${each.tagName.toLowerCase()}.${each.className?.baseVal ?? each.className}`;
+  return moves.slice(0, 8).map((each) => `${name(each)} still moves`);
+}"""
 
 PAPER_BACK = """() => {
   const back = getComputedStyle(document.body).backgroundColor;

@@ -13,11 +13,11 @@ import headstart.web
 from headstart.web.build import modules
 from support.browser import opened
 
-_NAMES = sorted(path.stem for path in (Path(headstart.web.__file__).parent / "modules/algorithm").glob("*.js"))
-_READY = """async (names) => {
+_MODULES = Path(headstart.web.__file__).parent / "modules"
+_READY = """async ([folder, names]) => {
   window.hs = {};
-  for (const name of names) window.hs[name] = await import(`hs/algorithm/${name}`);
-  const { Fraction } = hs.rational;
+  for (const name of names) window.hs[name] = await import(`hs/${folder}/${name}`);
+  const { Fraction } = await import("hs/algorithm/rational");
   // Fractions travel as texts, maps and functions not at all.
   window.sent = (value) =>
     value instanceof Fraction ? String(value)
@@ -29,7 +29,7 @@ _READY = """async (names) => {
 
 
 class Twin:
-    """The modules of `hs/algorithm`, as `hs.rules` and so on, in a browser."""
+    """The modules of a folder, as `hs.rules` and so on, in a browser."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -40,11 +40,12 @@ class Twin:
 
 
 @contextmanager
-def twin() -> Iterator[Twin]:
-    """A page with all modules; the test is skipped where there is no browser."""
-    sources: dict[str, str] = {}
-    for name in _NAMES:
-        sources.update(modules(f"algorithm/{name}"))
+def twin(folder: str = "algorithm") -> Iterator[Twin]:
+    """A page with all modules of a folder; the test is skipped where there is no browser."""
+    names = sorted(path.stem for path in (_MODULES / folder).glob("*.js"))
+    sources = modules("algorithm/rational")
+    for name in names:
+        sources.update(modules(f"{folder}/{name}"))
     urls = {
         f"hs/{name}": "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
         for name, source in sources.items()
@@ -52,5 +53,5 @@ def twin() -> Iterator[Twin]:
     with opened() as browser:
         page = browser.new_page()
         page.set_content(f'<script type="importmap">{json.dumps({"imports": urls})}</script>')
-        page.evaluate(_READY, _NAMES)
+        page.evaluate(_READY, [folder, names])
         yield Twin(page)

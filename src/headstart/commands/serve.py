@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
+from headstart.serve.pages import playground_page
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
+PAGES: Mapping[str, tuple[str, Callable[[], str]]] = {"/": ("the playground", playground_page)}
+"""What a server shows to people: by path, what it is called, and what writes it."""
 
 
 @command
@@ -45,6 +48,11 @@ def serve(
     server: ServerOptions,
     api_key_file: Path | None = option(
         None, f"Keys that clients must send, one a line. The variable {KEY_VARIABLE} may hold one, too.", panel=_PANEL
+    ),
+    no_pages: bool = option(
+        False,
+        "Serve the interface alone, without the playground at /, lessons at /learn and traces at /trace.",
+        panel=_PANEL,
     ),
     verbose: bool = option(False, "Log every request: number, path, status and time, never its text.", panel=_PANEL),
     limits: Limits,
@@ -68,7 +76,8 @@ def serve(
     store = cli.open_store(suffix_store, drafter)
     options = replace(options, suffix_store="auto" if store is None else store)
     _log(verbose=verbose)
-    run = _Run(server, limits, recording, lambda: _load(target, drafter, loading, options), store)
+    run = _Run(server, limits, recording, lambda: _load(target, drafter, loading, options), store,
+               {} if no_pages else PAGES)  # fmt: skip
     try:
         run.listen(target)
     finally:
@@ -105,9 +114,10 @@ class _Run:
         recording: Recording,
         load: Callable[[], tuple[Any, Any]],
         store: SuffixStore | None,
+        pages: Mapping[str, tuple[str, Callable[[], str]]],
     ) -> None:
         self._options, self._limits = server, limits
-        self._load, self._store = load, store
+        self._load, self._store, self._pages = load, store, pages
         self._ledger = recording.open(server.served_model_name[0])
         self._failure: BaseException | None = None
         self._url = ""
@@ -125,6 +135,7 @@ class _Run:
         app = Application(
             self._served, self._options, grace_seconds=self._limits.stop_grace_seconds,
             on_ready=self._ready, on_failure=self._failed,
+            pages={path: write for path, (_, write) in self._pages.items()},
         )  # fmt: skip
         self._server = Server(
             app, self._options, grace_seconds=self._limits.stop_grace_seconds,
@@ -150,7 +161,9 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(bridge, Defaults.of(config), metrics.exposition)  # the bridge itself tells of an overload
+        return Served(
+            bridge, Defaults.of(config), metrics.exposition, metrics.totals
+        )  # the bridge itself tells of an overload
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
@@ -162,6 +175,8 @@ class _Run:
         about = served.bridge.describe()
         _say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
              f"{about['max_batch_size']} requests at once")  # fmt: skip
+        if self._pages:
+            _say("open " + ", ".join(f"{self._url}{path} ({name})" for path, (name, _) in self._pages.items()))
         _say("try it:")
         _say(f"  {example(self._url, self._options, chat=bool(getattr(served.bridge.tokenizer, 'chat_template', '')))}")
 

@@ -42,6 +42,18 @@ class Metrics(Collector):
         """The page, and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
+    def totals(self) -> dict[str, int]:
+        """What was counted since the server was started, as plain numbers: for those who look several times a second."""
+        counts = self.counts
+        return {
+            "generated_tokens": counts.tokens,
+            "prompt_tokens": counts.prompt_tokens,
+            "cached_tokens": counts.cached_tokens,
+            "target_forwards": counts.forwards,
+            "drafted_tokens": counts.drafted,
+            "accepted_tokens": counts.accepted,
+        }
+
     def collect(self) -> Iterator[Metric]:
         counts = self.counts
         yield from self._gauges()

@@ -16,6 +16,7 @@ import transformers as tf
 from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.pacing import give
+from support.rotation import rotated
 from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -570,11 +571,12 @@ def joint_law(path: str, temperature: float) -> dict[tuple[int, ...], float]:
     }
 
 
-@pytest.mark.parametrize("rule", ["exact", "coupled"])
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize(("kind", "temperature"), [("near model", 1.0), ("other model", 1.3), ("early exit", 1.0)])
+DRAFTS = (("near model", 1.0), ("other model", 1.3), ("early exit", 1.0))
+
+
+@pytest.mark.parametrize(("tree", "rule", "kind", "temperature"), rotated([TREES, ("exact", "coupled")], DRAFTS))
 def test_chi_square(
-    kind: str, temperature: float, tree: str, rule: Any, root: Path, engine_of: Callable[..., hs.Engine]
+    tree: str, rule: Any, kind: str, temperature: float, root: Path, engine_of: Callable[..., hs.Engine]
 ) -> None:
     path = little_model(root, 0)
     draft = little_model(root, 0, 0.1) if kind == "near model" else little_model(root, 5)

@@ -80,7 +80,7 @@ def at_most(share: float, level: float, trials: int) -> bool:
 # -- no false alarms --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("vocab", "audits"), [(12, 2000), (97, 500), (700, 300)])
+@pytest.mark.parametrize(("vocab", "audits"), [(12, 2000), (97, 500), pytest.param(700, 300, marks=pytest.mark.slow)])
 def test_bets_against_the_truth_are_won_as_seldom_as_stated(vocab: int, audits: int) -> None:
     """Audits over the same places, tokens drawn from p."""
     met = blocks(12, 48, reference=ToyReference(vocab))
@@ -248,6 +248,7 @@ def test_biases_have_the_effect_they_are_given(knows_draft: bool) -> None:
             assert distance(block.p, laws) == pytest.approx(effect, rel=1e-3), bias.name
 
 
+@pytest.mark.slow
 def test_the_lower_bound_is_below_the_truth() -> None:
     level, wrong = 0.1, powered(1.6)
     above = []

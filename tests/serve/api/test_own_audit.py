@@ -29,7 +29,7 @@ def audit(engine: hs.Engine, reference: hs.Engine) -> tuple[Certificate, Endpoin
         return audit_endpoint(subject, reference, prompts, PLAN), subject
 
 
-@pytest.mark.parametrize("drafter", ["none", "auto"])
+@pytest.mark.parametrize("drafter", [pytest.param("none", marks=pytest.mark.slow), "auto"])
 def test_it_is_lossless(drafter: str, reference: hs.Engine) -> None:
     made, subject = audit(hs.load("bundled", drafter, **OPTIONS), reference)
     assert made.verdict == "lossless", made.reasons

@@ -8,7 +8,7 @@ disconnect reaches whoever waits for its answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Collection, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -23,6 +23,7 @@ from headstart.serve.api.body import BoundedBody
 from headstart.serve.api.errors import METHOD, NOT_FOUND, Failure, failure_of
 from headstart.serve.api.reporting import Reporting
 from headstart.serve.api.routes.generation import generation
+from headstart.serve.api.routes.pages import Pages, pages
 from headstart.serve.api.routes.replies import json_reply
 from headstart.serve.api.routes.status import status
 from headstart.serve.api.routes.tokens import tokens
@@ -31,7 +32,7 @@ from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
-from headstart.serve.api.security import ASGI, Gate
+from headstart.serve.api.security import ASGI, OPEN_PATHS, Gate
 from headstart.serve.api.service import Served, Service, Source
 from headstart.serve.api.settings import ServerOptions
 
@@ -44,6 +45,7 @@ class Application:
     source: what is served, or how to load it.
     grace_seconds: that running requests have to end when the server is stopped.
     on_ready, on_failure: are called when the model is there, or could not be loaded.
+    pages: for people, by path; everybody may load them.
 
     Raises:
         InvalidOption: others could reach it without a key.
@@ -57,13 +59,15 @@ class Application:
         grace_seconds: float = 30.0,
         on_ready: Callable[[Served], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
+        pages: Pages | None = None,
     ) -> None:
         options = options or ServerOptions()
         options.check_safe()
         self.service = Service(options)
         self._source, self._grace_seconds = source, grace_seconds
         self._on_ready, self._on_failure = on_ready, on_failure
-        self._guarded = _guarded(self._api(), options)
+        self._pages = dict(pages or {})
+        self._guarded = _guarded(self._api(), options, OPEN_PATHS | self._pages.keys())
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await self._guarded(scope, receive, send)
@@ -76,7 +80,7 @@ class Application:
             docs_url=None,  # its pages load scripts from elsewhere
             redoc_url=None,
         )
-        for router in (generation(self.service), tokens(self.service), status(self.service)):
+        for router in (generation(self.service), tokens(self.service), status(self.service), pages(self._pages)):
             api.include_router(router)
         api.add_exception_handler(HeadstartError, _on_error)
         api.add_exception_handler(HTTPException, _on_http)
@@ -107,8 +111,8 @@ class Application:
             self._on_failure(self.service.failure)
 
 
-def _guarded(api: ASGI, options: ServerOptions) -> ASGI:
-    inner: Any = Gate(BoundedBody(api, options), options)
+def _guarded(api: ASGI, options: ServerOptions, open_paths: Collection[str]) -> ASGI:
+    inner: Any = Gate(BoundedBody(api, options), options, open_paths)
     if options.cors_origins:
         inner = CORSMiddleware(
             inner,

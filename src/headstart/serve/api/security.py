@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from headstart.serve.api.errors import Refused
@@ -18,7 +18,8 @@ ASGI = Callable[
     [MutableMapping[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]
 ]
 OPEN_PATHS = frozenset({"/health"})
-"""Paths without a key: those who watch a server need to know no more than whether it runs."""
+"""Paths without a key: those who watch a server need to know no more than whether it runs. Pages are open, too: they
+are the same on every server, and ask for the key themselves."""
 
 
 class Keys:
@@ -41,10 +42,14 @@ class Keys:
 
 
 class Gate:
-    """Lets requests through whose host, key and content type are right. Raises `Refused` for all others."""
+    """Lets requests through whose host, key and content type are right. Raises `Refused` for all others.
 
-    def __init__(self, app: ASGI, options: ServerOptions) -> None:
+    open_paths: need no key.
+    """
+
+    def __init__(self, app: ASGI, options: ServerOptions, open_paths: Collection[str] = OPEN_PATHS) -> None:
         self._app = app
+        self._open_paths = frozenset(open_paths)
         self._keys = Keys(options.api_keys)
         self._hosts = allowed_hosts(options)
         self._shared = options.share_cache
@@ -53,7 +58,7 @@ class Gate:
         if scope["type"] == "http":
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             self._check_host(headers)
-            owner = None if scope["path"] in OPEN_PATHS else self._check_key(headers)
+            owner = None if scope["path"] in self._open_paths else self._check_key(headers)
             if scope["method"] == "POST":
                 _check_content_type(headers)
             scope.setdefault("state", {})["salt"] = "" if owner is None or self._shared else owner

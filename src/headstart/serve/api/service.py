@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +38,8 @@ class Served:
     """Of its generation config."""
     exposition: Callable[[], tuple[bytes, str]] | None = None
     """What /metrics shows, and its content type."""
+    totals: Callable[[], Mapping[str, int]] | None = None
+    """What /slots tells besides: numbers that are counted since the start."""
 
 
 Source = Served | Callable[[], Served]
@@ -50,6 +52,7 @@ class Service:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self.started = int(time.time())
+        self._began = time.monotonic()
         self.failure: BaseException | None = None
         self._served: Served | None = None
         self._model: Model | None = None
@@ -88,6 +91,11 @@ class Service:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- what is served -------------------------------------------------------------------------------------------
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the server was started."""
+        return round(time.monotonic() - self._began, 1)
 
     @property
     def trouble(self) -> Failure | None:

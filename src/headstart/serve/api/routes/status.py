@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter
@@ -23,7 +24,7 @@ def status(service: Service) -> APIRouter:
     async def health() -> Response:
         trouble = service.trouble
         if trouble is not None:
-            reply = json_reply({"status": trouble.code, **trouble.body}, trouble.status)
+            reply = json_reply({"status": trouble.code, "uptime": service.uptime, **trouble.body}, trouble.status)
             reply.headers.update(trouble.headers)
             return reply
         return json_reply({"status": "ok"})
@@ -40,8 +41,9 @@ def status(service: Service) -> APIRouter:
 
     @router.get("/slots", summary="Who runs where")
     async def slots() -> Response:
-        bridge = service.bridge
-        return json_reply({"slots": [asdict(slot) for slot in bridge.slots()], "queued": bridge.queued})
+        bridge, totals = service.bridge, service.served.totals
+        found = {"slots": [asdict(slot) for slot in bridge.slots()], "queued": bridge.queued}
+        return json_reply(found if totals is None else found | {"totals": dict(totals())})
 
     @router.get("/metrics", summary="Counters for Prometheus")
     async def metrics() -> Response:
@@ -60,7 +62,18 @@ def status(service: Service) -> APIRouter:
 
 def _models(service: Service) -> list[dict[str, Any]]:
     about = service.bridge.describe()
-    told = ("drafter", "rule", "dtype", "quantize", "vocab_size", "max_batch_size")
+    told = (
+        "rule", "pacing", "dtype", "quantize", "decoder", "width_invariant", "vocab_size", "max_length",
+        "max_batch_size", "prefix_cache",
+    )  # fmt: skip
+    ours = {each: about[each] for each in told} | {
+        "target": public_name(str(about["target"])),
+        "drafter": public_name(str(about["drafter"])),
+        "sources": [name for name in service.model.sources if name != "none"],
+        "chat": bool(getattr(service.model.tokenizer, "chat_template", None)),
+        "defaults": asdict(service.model.defaults),
+        "versions": {name: version(name) for name in ("headstart", "torch", "transformers")},
+    }
     return [
         {
             "id": name,
@@ -68,7 +81,7 @@ def _models(service: Service) -> list[dict[str, Any]]:
             "created": service.started,
             "owned_by": "headstart",
             "max_model_len": about["max_length"],
-            "headstart": {each: about[each] for each in told} | {"drafter": public_name(str(about["drafter"]))},
+            "headstart": ours,
         }
         for name in service.names
     ]

@@ -1,0 +1,66 @@
+// Lanes of time: who is busy from when to when, and with what. Kinds differ by colour and by pattern.
+
+import { fill, h, svg } from "hs/base/dom";
+import { sized } from "hs/figures/sized";
+import { ticksOf } from "hs/figures/charts/line";
+
+const LANE = 36;
+const NAME = 20;
+let number = 0;
+
+/** Kinds that have a look of their own; others take the look of "other". */
+export const KINDS = ["draft", "verify", "law", "commit", "plain", "prefill", "wait", "hit", "miss", "other"];
+
+/**
+ * @param {{lanes: {name: string, blocks: {from: number, to: number, kind: string, label?: string}[]}[], unit: string,
+ *   end?: number, legend?: boolean}} options `end` is the time at the right edge
+ */
+export function gantt({ lanes, unit, end, legend = true }) {
+  const now = { lanes, unit, end };
+  const id = `gantt-${++number}`;
+  const keys = h("ul.chart-legend", { "aria-hidden": "true" });
+  const drawing = sized(() => now.lanes.length * (LANE + NAME) + 36, (width) => draw(now, width, id));
+  const element = h("div.gantt", {}, keys, drawing.element);
+  const set = (changes) => {
+    Object.assign(now, changes);
+    const kinds = [...new Set(now.lanes.flatMap(({ blocks }) => blocks.map(({ kind }) => kind)))];
+    fill(keys, legend && kinds.map((kind) => h("li", {}, h(`span.gantt-key.${lookOf(kind)}`), kind)));
+    drawing.redraw();
+  };
+  set({});
+  return { element, set };
+}
+
+const lookOf = (kind) => (KINDS.includes(kind) ? kind : "other");
+
+function draw({ lanes, unit, end }, width, id) {
+  const last = end ?? Math.max(1e-9, ...lanes.flatMap(({ blocks }) => blocks.map(({ to }) => to)));
+  const x = (time) => (time / last) * (width - 2) + 1;
+  const bottom = lanes.length * (LANE + NAME) + 8;
+  return [
+    svg("defs", {}, svg("pattern", { id: `${id}-hatch`, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      svg("line.hatch-line", { x1: 0, x2: 0, y1: 0, y2: 7 }))),
+    ...lanes.flatMap(({ name, blocks }, i) => {
+      const y = i * (LANE + NAME);
+      return [
+        svg("text.soft", { x: 0, y: y + 14 }, name),
+        svg("line.grid-line", { x1: 0, x2: width, y1: y + NAME + LANE, y2: y + NAME + LANE }),
+        ...blocks.flatMap((block) => blockOf(block, x, y + NAME, id)),
+      ];
+    }),
+    ...ticksOf({ min: 0, max: last }, Math.max(2, Math.floor(width / 110))).map((tick) =>
+      svg("text.soft", { x: Math.min(x(tick), width - 20), y: bottom + 18, "text-anchor": tick === 0 ? "start" : "middle" }, tick)),
+    svg("text.soft", { x: width, y: bottom + 18, "text-anchor": "end" }, unit),
+  ];
+}
+
+function blockOf({ from, to, kind, label }, x, y, id) {
+  const wide = Math.max(1.5, x(to) - x(from) - 1);
+  const place = { x: x(from), y: y + 3, width: wide, height: LANE - 6, rx: Math.min(4, wide / 2) };
+  const look = lookOf(kind);
+  return [
+    svg(`rect.block.${look}`, place),
+    ["draft", "prefill", "miss"].includes(look) && svg("rect", { ...place, fill: `url(#${id}-hatch)` }),
+    label && wide > 7.5 * label.length + 8 && svg("text.block-label", { x: x(from) + wide / 2, y: y + LANE / 2 + 5, "text-anchor": "middle" }, label),
+  ];
+}

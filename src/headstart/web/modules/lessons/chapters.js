@@ -1,0 +1,6 @@
+// The chapters, in their order.
+
+import nothingChanges from "hs/lessons/chapters/04-nothing-changes";
+import ruleToday from "hs/lessons/chapters/04b-the-rule-today";
+
+export const chapters = [nothingChanges, ruleToday];

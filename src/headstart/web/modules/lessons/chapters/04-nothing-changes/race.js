@@ -1,0 +1,122 @@
+// Ten thousand draws of the rule, and the law they run to.
+
+import { announce } from "hs/base/announce";
+import { calm, fill, h, signal, svg, watch } from "hs/base/dom";
+import { counted, fixed, whole } from "hs/base/format";
+import { numbersOf } from "hs/algorithm/arithmetic";
+import { residual, totalVariation } from "hs/algorithm/laws";
+import { RandomState, pick } from "hs/algorithm/randomstate";
+import { button, choice } from "hs/figures/controls";
+import { figure } from "hs/figures/figure";
+
+export const AFTER = [["residual", "the residual"], ["target", "p itself"]];
+
+/** One token of the rule with one guess. */
+export function once(p, q, after, rng) {
+  const token = pick(q, rng.random());
+  if (rng.random() < p[token] / q[token]) return token;
+  return pick(after === "residual" ? residual(p, q) : p, rng.random());
+}
+
+/**
+ * The race over laws that can change.
+ *
+ * @param {string[]} words @param {{value: {p: Fraction[], q: Fraction[]}, watch: Function}} laws
+ */
+export function race(words, laws) {
+  const after = signal("residual");
+  const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] };
+  const lanes = words.map((word) => lane(word));
+  const path = svg("polyline", { class: "race-path", points: "" });
+  const chart = trailChart(path);
+  const said = h("p.race-said", { "aria-live": "off" });
+  const frame = figure({
+    label: "The share of each word among the draws so far, against p; below, the distance between the two.",
+    body: h("div.race", {}, lanes.map((each) => each.element), said, chart),
+    controls: [
+      choice({ label: "After a refusal, draw from", value: after, options: AFTER }),
+      h("div.race-buttons", {}, button("Draw 1", () => run(1), { quiet: true }), button("Draw 100", () => run(100), { quiet: true }), button("Draw 10,000", () => run(10_000)), button("Begin again", () => reset(), { quiet: true })),
+    ],
+    caption: "The upright line on each bar is p. Every draw plays the whole rule: a guess from q, a coin, and a second draw where the coin refuses.",
+    table: () => {
+      const { p } = numeric();
+      return { columns: ["word", "drawn", "share", "p"], rows: words.map((word, i) => [word, whole(state.counts[i]), fixed(shareOf(i), 4), fixed(p[i], 4)]) };
+    },
+  });
+
+  const numeric = () => ({ p: numbersOf(laws.value.p), q: numbersOf(laws.value.q) });
+  const shareOf = (i) => (state.drawn ? state.counts[i] / state.drawn : 0);
+
+  function reset() {
+    Object.assign(state, { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] });
+    draw();
+  }
+
+  function step(p, q) {
+    state.counts[once(p, q, after.value, state.rng)] += 1;
+    state.drawn += 1;
+    if (state.drawn < 10 || state.drawn % Math.ceil(state.drawn / 40) === 0) {
+      state.trail.push([state.drawn, totalVariation(p, words.map((_, i) => shareOf(i)))]);
+    }
+  }
+
+  function run(count) {
+    const { p, q } = numeric();
+    let left = count;
+    const some = (most) => {
+      for (; left > 0 && most > 0; left--, most--) step(p, q);
+      draw();
+      if (left > 0) requestAnimationFrame(() => some(most || Math.ceil(count / 40)));
+      else announce(words_());
+    };
+    if (calm() || count < 200) some(count);
+    else some(Math.ceil(count / 40));
+  }
+
+  const distance = () => totalVariation(numeric().p, words.map((_, i) => shareOf(i)));
+  const words_ = () => (state.drawn ? `${counted(state.drawn, "draw")}: ${words.map((word, i) => `${word} ${fixed(shareOf(i), 3)}`).join(", ")}. Distance to p: ${fixed(distance(), 3)}.` : "Nothing drawn yet.");
+
+  function draw() {
+    const { p } = numeric();
+    lanes.forEach((each, i) => each.draw(shareOf(i), p[i]));
+    said.textContent = words_();
+    path.setAttribute("points", state.trail.map(([n, tv]) => `${place(n).toFixed(1)},${height(tv).toFixed(1)}`).join(" "));
+    frame.update();
+  }
+
+  watch([laws, after], reset);
+  return { element: frame.element, run, state };
+}
+
+function lane(word) {
+  const fillBar = h("div.lane-fill");
+  const mark = h("div.lane-mark");
+  const value = h("span.lane-value");
+  const element = h("div.lane", {}, h("span.lane-word", word), h("div.lane-well", {}, fillBar, mark), value);
+  return {
+    element,
+    draw(share, p) {
+      fillBar.style.width = `${100 * share}%`;
+      mark.style.left = `${100 * p}%`;
+      value.textContent = fixed(share, 3);
+    },
+  };
+}
+
+const WIDTH = 320;
+const place = (n) => 44 + (Math.log10(n) / 4.35) * (WIDTH - 60);
+const height = (tv) => 96 - Math.min(tv, 0.4) * 200;
+
+/** Distance to p by number of draws, the latter on a scale of powers of ten. */
+function trailChart(path) {
+  const chart = svg("svg", { viewBox: `0 0 ${WIDTH} 128`, "aria-hidden": "true", class: "race-trail" });
+  for (const tv of [0, 0.2, 0.4]) {
+    chart.append(svg("line", { x1: 44, x2: WIDTH - 8, y1: height(tv), y2: height(tv), class: "race-grid" }));
+    chart.append(svg("text", { x: 36, y: height(tv) + 4, "text-anchor": "end", class: "soft" }, fixed(tv, 1)));
+  }
+  for (const [n, text] of [[1, "1"], [10, "10"], [100, "100"], [1000, "1,000"], [10_000, "10,000"]]) {
+    chart.append(svg("text", { x: place(n), y: 116, "text-anchor": n === 10_000 ? "end" : "middle", class: "soft" }, text));
+  }
+  chart.append(path);
+  return fill(h("div.race-chart"), h("p.chart-name", "distance to p, by draws"), chart);
+}

@@ -1,0 +1,63 @@
+// The fields of exercises and predictions: a number, a fraction, a text, one of several. All are native inputs.
+
+import { h } from "hs/base/dom";
+
+let number = 0;
+
+/**
+ * One field.
+ * @param {object} options {name, label, kind: "number"|"fraction"|"text"|"choice", options?: (string|[value, words])[], unit?}
+ * @returns {{element, name, read: () => any, fill: (value) => void, mark: (kind: ""|"good"|"bad") => void, focus: () => void}}
+ *   `read` gives a number (NaN where there is none), a text, or the chosen value ("" where nothing is chosen).
+ */
+export function field({ name, label, kind, options = [], unit = "" }) {
+  const id = `field-${++number}`;
+  return kind === "choice" ? choiceField({ id, name, label, options }) : inputField({ id, name, label, kind, unit });
+}
+
+function inputField({ id, name, label, kind, unit }) {
+  const input = h("input.answer", { id, type: "text", inputmode: kind === "number" ? "decimal" : "text", autocomplete: "off", spellcheck: "false" });
+  const element = h("div.field", {}, h("label", { for: id }, label), h("span.with-unit", {}, input, unit && h("span.soft", unit)));
+  return {
+    element,
+    name,
+    read: () => (kind === "number" ? numberOf(input.value) : input.value.trim()),
+    fill: (value) => (input.value = String(value)),
+    mark: (mark) => markAs(element, [input], mark),
+    focus: () => input.focus(),
+  };
+}
+
+function choiceField({ id, name, label, options }) {
+  const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
+  const radios = pairs.map(([value]) => h("input", { type: "radio", name: id, value: String(value) }));
+  const element = h(
+    "fieldset.field.choice-field",
+    {},
+    h("legend", label),
+    pairs.map(([, words], i) => h("label.choice", {}, radios[i], h("span", words))),
+  );
+  return {
+    element,
+    name,
+    read: () => pairs[radios.findIndex((radio) => radio.checked)]?.[0] ?? "",
+    fill: (value) => radios.forEach((radio, i) => (radio.checked = pairs[i][0] === value)),
+    mark: (mark) => markAs(element, radios, mark),
+    focus: () => radios[0].focus(),
+  };
+}
+
+function markAs(element, inputs, mark) {
+  element.classList.remove("good", "bad");
+  if (mark) element.classList.add(mark);
+  for (const input of inputs) input.setAttribute("aria-invalid", String(mark === "bad"));
+}
+
+/** "3/14", "0,25", "25%" and "1 500" are numbers, too; NaN for what is none. */
+export function numberOf(text) {
+  const plain = text.trim().replace(/[\s\u202f×x]/g, "").replace("−", "-").replace(",", ".");
+  const [, top, bottom] = /^(-?[\d.]+)\/([\d.]+)$/.exec(plain) ?? [];
+  if (top) return Number(top) / Number(bottom);
+  if (plain.endsWith("%")) return plain.length > 1 ? Number(plain.slice(0, -1)) / 100 : NaN;
+  return plain === "" ? NaN : Number(plain);
+}

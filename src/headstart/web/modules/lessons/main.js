@@ -1,0 +1,149 @@
+// The lessons: a table of contents, and one chapter at a time by its address (#03).
+
+import { append, fill, h } from "hs/base/dom";
+import { themeSwitch } from "hs/base/theme";
+import { chapters } from "hs/lessons/chapters";
+import { exercises, forgetExercises, isDone } from "hs/lessons/exercise";
+import { progress } from "hs/lessons/progress";
+
+const TITLE = "Speculative decoding, taken apart";
+const VISITED = "visited";
+
+const main = h("main#lessons", { tabindex: "-1" });
+const bar = h("div.bar", { role: "progressbar", "aria-label": "Chapters read", "aria-valuemin": "0", "aria-valuemax": chapters.length });
+
+const isRead = (chapter) => (progress.get(VISITED) ?? []).includes(chapter.id);
+const solvedIn = (chapter) => (chapter.exercises ?? []).filter(isDone).length;
+
+function header() {
+  return h(
+    "header.top",
+    {},
+    h("a.skip", { href: "#lessons", on: { click: (event) => { event.preventDefault(); main.focus(); } } }, "Skip to the text"),
+    h("a.home", { href: "#" }, h("span.logo", { "aria-hidden": "true" }, "▸▸"), " headstart ", h("span.soft", "lessons")),
+    bar,
+    themeSwitch(),
+  );
+}
+
+function showBar() {
+  const read = chapters.filter(isRead).length;
+  bar.setAttribute("aria-valuenow", read);
+  bar.setAttribute("aria-valuetext", `${read} of ${chapters.length} chapters read`);
+  bar.style.setProperty("--share", `${(100 * read) / Math.max(1, chapters.length)}%`);
+}
+
+function contents() {
+  const minutes = chapters.reduce((sum, chapter) => sum + chapter.minutes, 0);
+  const card = (chapter) => {
+    const count = (chapter.exercises ?? []).length;
+    const solved = solvedIn(chapter);
+    const state = count && solved === count ? "✓ all solved" : solved ? `${solved} of ${count} solved` : isRead(chapter) ? "read" : "";
+    return h(
+      "li",
+      {},
+      h(
+        "a.card",
+        { href: `#${chapter.id}` },
+        h("span.card-number", { "aria-hidden": "true" }, chapter.id.replace(/^0(?=.)/, "")),
+        h("span.card-text", {}, h("strong", chapter.title), h("span.soft", chapter.question)),
+        h("span.card-side", {}, h("span.soft", `${chapter.minutes} min`), state && h("span.card-state", state)),
+      ),
+    );
+  };
+  return [
+    h("h1", TITLE),
+    h(
+      "p.lead",
+      "A small model guesses what a large one is about to say; the large one checks all of the guesses at once. " +
+        "It is as if an intern drafted a letter and the manager signed what she would have written anyway, word for word. The text is the manager's. It comes sooner.",
+    ),
+    h(
+      "p",
+      `${chapters.length} short chapters, about ${minutes} minutes in all. Each begins with a guess of yours, shows a picture that you can play with, and ends with an exercise that this page checks. ` +
+        "Everything here is either recorded from real models or computed exactly while you watch. The page works offline and sends nothing anywhere.",
+    ),
+    h("ol.cards", {}, chapters.map(card)),
+    keeping(),
+  ];
+}
+
+function keeping() {
+  const said = h("p.soft", { role: "status" });
+  const chooser = h("input", {
+    type: "file",
+    accept: "application/json,.json",
+    "aria-label": "Load progress from a file",
+    on: {
+      change: async () => {
+        const [file] = chooser.files;
+        if (!file) return;
+        const wrong = progress.import(await file.text());
+        if (wrong) said.textContent = wrong;
+        else show();
+      },
+    },
+  });
+  const save = () => {
+    const link = h("a", { href: URL.createObjectURL(new Blob([progress.export()], { type: "application/json" })), download: "headstart-lessons.json" });
+    link.click();
+    URL.revokeObjectURL(link.href);
+    said.textContent = "Saved as headstart-lessons.json.";
+  };
+  const clear = () => {
+    if (!confirm("Forget all guesses and solved exercises?")) return;
+    progress.clear();
+    show();
+  };
+  return h(
+    "details.keeping",
+    {},
+    h("summary", "Your progress"),
+    h("p", "Guesses and solved exercises are kept in this browser only. A file takes them elsewhere."),
+    h(
+      "div.actions",
+      {},
+      h("button.quiet", { type: "button", on: { click: save } }, "Save to a file"),
+      h("label.file", {}, "Load from a file ", chooser),
+      h("button.quiet", { type: "button", on: { click: clear } }, "Forget everything"),
+    ),
+    said,
+  );
+}
+
+function page(chapter) {
+  const at = chapters.indexOf(chapter);
+  const link = (other, words, kind) => other && h(`a.${kind}`, { href: `#${other.id}`, rel: kind }, h("span.soft", words), h("strong", other.title));
+  return [
+    h("p.crumb", {}, `Chapter ${chapter.id.replace(/^0(?=.)/, "")} · ${chapter.minutes} minutes`),
+    h("h1", chapter.title),
+    h("p.lead", chapter.question),
+    append(h("article"), chapter.build()),
+    chapter.sources?.length &&
+      h("footer.sources", {}, h("h3", "Sources"), h("ul", {}, chapter.sources.map(({ text, url }) => h("li", {}, url ? h("a", { href: url, rel: "noreferrer" }, text) : text)))),
+    h("nav.onward", { "aria-label": "Chapters" }, link(chapters[at - 1], "Before", "prev"), link(chapters[at + 1], "Next", "next") ?? h("a.next", { href: "#" }, h("span.soft", "That was the last one"), h("strong", "All chapters"))),
+  ];
+}
+
+function show() {
+  const id = decodeURIComponent(location.hash.slice(1));
+  const chapter = chapters.find((each) => each.id === id);
+  forgetExercises();
+  if (chapter && !isRead(chapter)) progress.set(VISITED, [...(progress.get(VISITED) ?? []), chapter.id]);
+  fill(main, chapter ? page(chapter) : contents());
+  document.title = chapter ? `${chapter.title} · headstart lessons` : TITLE;
+  showBar();
+  scrollTo(0, 0);
+}
+
+function follow() {
+  show();
+  main.focus({ preventScroll: true });
+}
+
+document.body.append(header(), main);
+addEventListener("hashchange", follow);
+show();
+
+/** For tests: which chapters there are, and the exercises of the open one with their right answers. */
+window.headstartLessons = { chapters: chapters.map(({ id, title, minutes }) => ({ id, title, minutes })), exercises: () => [...exercises().entries()] };

@@ -1,0 +1,49 @@
+// The pieces of a chapter's text.
+
+import { append, h } from "hs/base/dom";
+
+/** A paragraph. */
+export const prose = (...children) => append(h("p"), children);
+
+/** A part of a chapter under a heading of its own. */
+export const section = (title, ...children) => append(h("section.part", {}, h("h3", title)), children);
+
+/** A word whose meaning opens when it is pressed. */
+export function term(word, meaning) {
+  const explanation = append(h("span.meaning", { hidden: true }), [" (", meaning, ")"]);
+  const button = h(
+    "button.term",
+    {
+      type: "button",
+      "aria-expanded": "false",
+      on: {
+        click: () => {
+          explanation.hidden = !explanation.hidden;
+          button.setAttribute("aria-expanded", String(!explanation.hidden));
+        },
+      },
+    },
+    word,
+  );
+  return h("span", {}, button, explanation);
+}
+
+/** A remark beside the text. */
+export const note = (...children) => append(h("aside.note"), children);
+
+/** A listing, line by line. mark: the lines that stand out, from 0. */
+export function pseudocode(lines, { mark = [], label = "A listing" } = {}) {
+  const rows = lines.map((line, i) => h(mark.includes(i) ? "li.marked" : "li", {}, h("code", line || " ")));
+  return h("ol.listing", { "aria-label": label, tabindex: "0" }, rows);
+}
+
+/** A formula on a line of its own. mathNode: a `math` element; words: how it is read aloud. */
+export function formula(mathNode, words) {
+  mathNode.setAttribute("display", "block");
+  mathNode.setAttribute("aria-label", words);
+  return h("div.formula", { tabindex: "0", role: "group", "aria-label": words }, mathNode);
+}
+
+/** What the reader can say at the end of a chapter. */
+export const summary = (...items) =>
+  h("section.summary", {}, h("h3", "What you can say now"), h("ul", {}, items.map((item) => append(h("li"), item))));

@@ -1,0 +1,189 @@
+// The playground: one's own prompts on this server, with every token marked by where it came from.
+
+import { announce } from "hs/base/announce";
+import { append, computed, fill, h, signal, watch } from "hs/base/dom";
+import { themeSwitch } from "hs/base/theme";
+import { button } from "hs/figures/controls";
+import { answerPanel } from "hs/playground/answer";
+import { askPanel } from "hs/playground/ask";
+import { comparePanel } from "hs/playground/compare";
+import { endWords } from "hs/playground/figures";
+import { historyPanel, newHistory } from "hs/playground/history";
+import { save, traceFile } from "hs/playground/kept";
+import { machinePanel } from "hs/playground/machine";
+import { serverNotice } from "hs/playground/notices";
+import { popover } from "hs/playground/popover";
+import { newRun, perform, stop } from "hs/playground/run";
+import { watchServer } from "hs/playground/server";
+import { newSettings, restore, snapshot, troubles } from "hs/playground/settings";
+import { showVersus, versusWaiting } from "hs/playground/versus";
+import { tokenCard, whyPanel } from "hs/playground/why";
+
+const server = watchServer();
+const settings = newSettings();
+const history = newHistory();
+const current = signal(null); // the run that is shown
+const active = signal(null); // the run that is under way
+const pins = signal([]);
+const running = computed(() => active.value !== null, [active]);
+
+const ask = askPanel(settings, { model: server.model, running, onRun: run, onStop: halt });
+const card = popover(tokenCard);
+const answer = answerPanel(current, {
+  onAgain: (failed) => play(newRun(failed.values, { plain: failed.plain, seed: failed.seed })),
+  onHover: (shown, index, anchor) => (index === null || besides(index) ? card.hide() : card.show(shown, index, anchor)),
+});
+const why = whyPanel(current, answer);
+const versus = h("div.versus-place");
+const comparison = comparePanel(pins, { onShow: show });
+
+/** Whether the card of a token stands in the right column already. */
+const besides = (index) => index === answer.token.value && matchMedia("(min-width: 1181px)").matches;
+
+// -- what is done -----------------------------------------------------------------------------------------------------
+
+function run() {
+  if (running.value || !server.model.value) return;
+  const values = snapshot(settings);
+  const wrong = troubles(values);
+  ask.show(wrong);
+  if (Object.keys(wrong).length) return announce(Object.values(wrong)[0]);
+  return play(newRun(values));
+}
+
+/** Perform a run and show it; resolves at its end. */
+async function play(one) {
+  showVersus(versus, null);
+  current.value = one;
+  await underWay(one);
+  const { failure } = one;
+  if (!failure) {
+    if (one.status.value === "done") history.add(one);
+    announce(endWords(one));
+  } else {
+    server.note(failure);
+    announce(failure.message);
+    if (failure.kind === "bad") ask.refuse(failure);
+  }
+  return one;
+}
+
+async function underWay(one) {
+  active.value = one;
+  server.hurry();
+  await perform(one, server.model.value);
+  active.value = null;
+}
+
+/** The same once more without guesses, afterwards, so that neither takes the machine from the other. */
+async function againstPlain(guessed) {
+  fill(versus, versusWaiting());
+  const plain = newRun(guessed.values, { plain: true, seed: guessed.seed });
+  await underWay(plain);
+  if (plain.failure || !plain.request) {
+    showVersus(versus, null);
+    server.note(plain.failure);
+    return announce(plain.failure?.message ?? "Stopped.");
+  }
+  const about = guessed.about;
+  showVersus(versus, { guessed, plain, about, onGreedy: bothGreedy, onShow: (one) => (current.value = one) });
+  announce(versus.querySelector(".verdict .notice-title").textContent);
+}
+
+async function bothGreedy() {
+  settings.temperature.value = 0;
+  const guessed = await play(newRun(snapshot(settings)));
+  if (guessed.status.value === "done") await againstPlain(guessed);
+}
+
+function halt() {
+  if (active.value) stop(active.value);
+}
+
+function show(one) {
+  if (running.value) return;
+  showVersus(versus, null);
+  current.value = one;
+  answer.element.scrollIntoView({ block: "nearest" });
+}
+
+function pin(one) {
+  settings.seed.value = one.seed;
+  pins.value = [...pins.value, one];
+  announce("Pinned. The seed is held, so that only what you change differs.");
+}
+
+function goOn(one) {
+  settings.turns.value = [...one.values.turns, { role: "user", content: one.values.message }, { role: "assistant", content: one.text }];
+  settings.message.value = "";
+  ask.focus();
+}
+
+// -- the buttons under an answer --------------------------------------------------------------------------------------
+
+const drawActions = () => {
+  const one = current.value;
+  const ready = one && one.request && ["done", "stopped"].includes(one.status.value) && !running.value;
+  if (!ready) return fill(answer.actions);
+  const speculates = one.values.guess && server.model.value?.headstart.sources.length > 0;
+  fill(
+    answer.actions,
+    speculates && button("Against plain", () => againstPlain(one)),
+    !pins.value.includes(one) && button("Pin", () => pin(one), { quiet: true }),
+    one.values.mode === "chat" && button("Go on with this chat", () => goOn(one), { quiet: true }),
+    button("Save the trace", () => save(`headstart-${one.at.slice(0, 19).replaceAll(":", "")}.jsonl`, traceFile(one)), { quiet: true }),
+  );
+};
+watch([running, current, pins, server.model], drawActions);
+
+// -- the keyboard -----------------------------------------------------------------------------------------------------
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    if (!card.element.hidden) card.hideNow();
+    halt();
+  }
+  const free = event.target === document.body || event.target === document.documentElement;
+  if (!free) return;
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (by) {
+    event.preventDefault();
+    answer.walk(by);
+  } else if (event.key === "Enter") run();
+});
+
+// -- what the model is ------------------------------------------------------------------------------------------------
+
+watch([server.model], (model) => {
+  if (!model) return;
+  const { chat } = model.headstart;
+  if (!chat) settings.mode.value = "completion";
+  else if (settings.isNew) settings.mode.value = "chat";
+  settings.isNew = false;
+});
+
+const facts = h("p.facts");
+watch([server.model, server.state], (model, { kind }) => {
+  const words = { checking: "looking for the server", ready: "ready", loading: "loading", key: "locked", gone: "gone", failed: "failed" }[kind];
+  const about = model?.headstart;
+  const told = about ? [model.id, about.drafter === "none" ? "no drafter" : about.drafter, `rule ${about.rule}`, about.dtype] : [];
+  fill(facts, h(`span.lamp.${kind}`, { "aria-hidden": "true" }), h("span.state", words), told.map((each) => h("span.fact", each)));
+});
+
+append(
+  document.body,
+  h("a.skip", { href: "#answer" }, "To the answer"),
+  h("header.top", {},
+    h("h1", {}, "headstart ", h("span", "playground")),
+    h("nav", { "aria-label": "Pages" }, h("a", { href: "/learn" }, "Lessons"), h("a", { href: "/trace" }, "Traces")),
+    facts, themeSwitch()),
+  h("main", {},
+    serverNotice(server, { onKey: (value, keep) => server.unlock(value, keep) }),
+    h("div.bench", {}, ask.element, h("div.middle#answer", { tabindex: "-1" }, answer.element, versus), why.element),
+    comparison,
+    historyPanel(history, { onShow: show, onUse: (one) => restore(settings, { ...one.values, seed: one.seed }) }),
+    machinePanel(server)),
+  card.element,
+);
+ask.focus();

@@ -1,0 +1,179 @@
+// The rule that ran, as a list of events that pictures can step through, and in words. Nothing is guessed: the numbers
+// are those of the file, in which the recorder wrote down what each coin was compared with.
+
+import { probability, visible } from "hs/base/format";
+import { childrenOf, entryOf, isChain, pathTo } from "hs/trace/rounds";
+
+/**
+ * @typedef {{kind: "enter"|"coin"|"own"|"draw"|"read", node: number, accepted?: boolean, token?: number,
+ *   child?: number|null, coin?: number, weight?: number, end?: string}} Event
+ *   enter: the rule goes down past a node, whose own coin waits. coin: a node's coin is compared with its weight.
+ *   own: the target draws its own token after a node (-1: x0), which `child` bears or nobody. draw: the last token.
+ */
+
+/** What the rule did in a step, in order. @returns {Event[]} */
+export function events(step) {
+  if (step.procedure === "read") return [{ kind: "read", node: -1 }];
+  const last = step.path.at(-1) ?? -1;
+  const draw = { kind: "draw", node: last, token: step.end.token, end: step.end.kind };
+  if (step.procedure === "plain") return [draw];
+  return step.procedure === "walk" ? walked(step, draw) : traversed(step, last, draw);
+}
+
+function walked(step, draw) {
+  const found = (step.drawn ?? []).map(([node, token]) => {
+    const child = childrenOf(step)[node + 1].find((each) => step.tokens[each] === token);
+    return { kind: "own", node, token, child: child ?? null };
+  });
+  return [...found, draw];
+}
+
+function traversed(step, last, draw) {
+  const children = childrenOf(step);
+  const found = [];
+  const visit = (node) => {
+    if (node >= 0) found.push({ kind: "enter", node, reach: reachOf(step, node) });
+    for (const child of children[node + 1]) if (visit(child)) return true;
+    if (node < 0) return true;
+    const { coin, weight } = step.nodes[node];
+    const accepted = node === last;
+    found.push({ kind: "coin", node, coin, weight: weight ?? null, accepted });
+    return accepted;
+  };
+  visit(-1);
+  return [...found, draw];
+}
+
+/**
+ * The weight with which the rule comes to a node on its way down: min(weight above * p / q, 1), beginning with 1 at x0.
+ * Null behind an elder sibling: what that one has left is known only from the whole laws, which a trace does not hold.
+ */
+export function reachOf(step, node) {
+  const children = childrenOf(step);
+  let reach = 1;
+  for (const each of pathTo(step, node)) {
+    if (children[step.parents[each] + 1][0] !== each) return null;
+    const { p, q } = step.nodes[each];
+    if (p === null || !(q > 0)) return null;
+    reach = Math.min((reach * p) / q, 1);
+  }
+  return reach;
+}
+
+/** The name of the rule that ran, and what it does, in words. */
+export function ruleOf(request, step) {
+  if (step.procedure === "read") return { name: "Reading", words: "A part of the prompt was read. Nothing was judged." };
+  if (step.procedure === "plain") {
+    return { name: "Plain decoding", words: "Nothing was drafted: the target draws one token from its own law." };
+  }
+  if (step.procedure === "walk") {
+    if (request.rule === "coupled") {
+      return {
+        name: "Coupled: the target's own tokens",
+        words: "At each node the target draws its own token with the noise of seed and position. A guess is kept if it is that token. So every draft leads to the same text.",
+      };
+    }
+    return {
+      name: "Walk: the target's own tokens",
+      words: request.greedy
+        ? "These guesses were not drawn by chance. At each node the target says its likeliest token; a guess is kept if it is that token."
+        : "These guesses were not drawn by chance. At each node the target draws its own token; a guess is kept if it is that token.",
+    };
+  }
+  return isChain(step)
+    ? {
+        name: "Block verification",
+        words: "Weights are carried down the chain, then coins are thrown from the end back to the beginning. The first guess whose coin comes up is kept, and with it all guesses before it.",
+      }
+    : {
+        name: "Traversal verification",
+        words: "Weights are carried down the tree, then coins are thrown from the leaves back to the root. The first node whose coin comes up is kept, and with it all nodes above it.",
+      };
+}
+
+/** One event as a sentence. */
+export function inWords(request, step, event) {
+  const text = (token) => `“${visible(request.text(token))}”`;
+  const name = (node) => (node < 0 ? "the last token" : `guess ${text(step.tokens[node])}`);
+  switch (event.kind) {
+    case "read":
+      return "A part of the prompt was read; nothing was judged.";
+    case "enter": {
+      const { p, q } = step.nodes[event.node];
+      const laws = `p ${probability(p)}, q ${probability(q)}`;
+      return event.reach === null
+        ? `Down to ${name(event.node)}: ${laws}. Its weight is what its elder siblings have left.`
+        : `Down to ${name(event.node)}: ${laws}. Weight so far: ${probability(event.reach)}.`;
+    }
+    case "coin":
+      return coinWords(name(event.node), event);
+    case "own":
+      return event.child === null
+        ? `After ${name(event.node)} the target's own token is ${text(event.token)}. No guess bears it.`
+        : `After ${name(event.node)} the target's own token is ${text(event.token)}. A guess bears it: accepted.`;
+    default:
+      return drawWords(text(event.token), event.end, step);
+  }
+}
+
+function coinWords(name, { coin, weight, accepted }) {
+  if (weight === null) return `${capital(name)} is ${accepted ? "accepted" : "refused"}.`;
+  if (!(weight > 0)) return `Back at ${name}: its weight is 0, so no coin can keep it.`;
+  const compared = `coin ${probability(coin)} against weight ${probability(weight)}`;
+  return accepted
+    ? `Back at ${name}: ${compared}. The coin is below: accepted, and all above it.`
+    : `Back at ${name}: ${compared}. The coin is not below: not kept.`;
+}
+
+function drawWords(token, kind, step) {
+  const cut = step.emitted.length <= step.path.length ? " The text ended before it." : "";
+  if (kind === "plain") return `The target draws ${token} from its own law.${cut}`;
+  if (kind === "bonus") return `The draft is accepted to its end, so the target's next law gives one token more: ${token}.${cut}`;
+  const law = step.procedure === "walk" ? "It is the target's own token" : "It is drawn from what the target's law has left";
+  return `The correction is ${token}. ${law}.${cut}`;
+}
+
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+/**
+ * What the rule of 2022 and 2023 would have done with the same guesses, laws and coins: from the first guess on, keep it
+ * while the coin is below p / q; at the first refusal draw from the residual. It judges chains; of a tree, the branch
+ * of eldest children. Guesses that were not drawn have q = 1.
+ *
+ * @param {object} step
+ * @param {(node: number, depth: number) => number} [coinOf] gives coins where the file has none
+ * @returns {{judged: {node: number, token: number, p: number, q: number, chance: number, coin: number,
+ *   accepted: boolean}[], accepted: number, kind: "correction"|"bonus", residual: [number, number][]|null,
+ *   branch: boolean}} residual: of the refused guess, its likeliest tokens
+ */
+export function classic(step, coinOf) {
+  const children = childrenOf(step);
+  const judged = [];
+  let refused = null;
+  for (let node = children[0][0], depth = 1; node !== undefined && refused === null; node = children[node + 1][0], depth++) {
+    const { p, q: drawn, coin: given } = step.nodes[node];
+    const q = drawn ?? 1;
+    const chance = q > 0 ? Math.min(p / q, 1) : 0;
+    const coin = given ?? coinOf?.(node, depth) ?? null;
+    // A chance of 0 or 1 needs no coin
+    const accepted = chance > 0 && (chance >= 1 || (coin !== null && coin < chance));
+    judged.push({ node, token: step.tokens[node], p, q, chance, coin, accepted });
+    if (!accepted) refused = node;
+  }
+  return {
+    judged,
+    accepted: judged.length - (refused === null ? 0 : 1),
+    kind: refused === null ? "bonus" : "correction",
+    residual: refused === null ? null : residualOf(step, refused),
+    branch: !isChain(step),
+  };
+}
+
+/** The residual of the classic rule at a node: as recorded, or for a point mass p without the guess. */
+function residualOf(step, node) {
+  if (step.nodes[node].residual) return step.nodes[node].residual;
+  const law = step.laws[step.parents[node] + 1].p;
+  const left = 1 - (entryOf(law, step.tokens[node]) ?? 0);
+  if (left <= 0) return law;
+  return law.filter(([token]) => token !== step.tokens[node]).map(([token, p]) => [token, p / left]);
+}
