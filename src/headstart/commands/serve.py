@@ -50,7 +50,8 @@ def serve(
         None, f"Keys that clients must send, one a line. The variable {KEY_VARIABLE} may hold one, too.", panel=_PANEL
     ),
     no_pages: bool = option(
-        False, "Serve the interface alone, without the playground at /, lessons at /learn and traces at /trace.",
+        False,
+        "Serve the interface alone, without the playground at /, lessons at /learn and traces at /trace.",
         panel=_PANEL,
     ),
     verbose: bool = option(False, "Log every request: number, path, status and time, never its text.", panel=_PANEL),
@@ -160,7 +161,9 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.totals)  # the bridge itself tells of an overload
+        return Served(
+            bridge, Defaults.of(config), metrics.exposition, metrics.totals
+        )  # the bridge itself tells of an overload
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
