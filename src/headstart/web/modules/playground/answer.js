@@ -8,6 +8,7 @@ import { figureList } from "hs/playground/figures";
 import { droppedNotice, runNotice } from "hs/playground/notices";
 import { judged, roundsOf } from "hs/trace/rounds";
 
+const EMPTY = "Press Run. The text comes here, and the line under each token says who wrote it: the drafter, whose guess the model accepted, or the model itself.";
 const STATUS = { running: "writing", done: "done", stopped: "stopped", failed: "broken off" };
 
 /**
@@ -26,7 +27,7 @@ export function answerPanel(current, { onAgain, onHover }) {
   const marks = h("div.marks", {}, legend());
   const ribbon = h("div.ribbon", { role: "group", "aria-label": "The rounds in time" }, h("h3", "Rounds"), strip.element, stripLegend());
   const actions = h("div.actions");
-  const paper = h("div.paper", { "aria-busy": "false" }, text.element);
+  const paper = h("div.paper", { "aria-busy": "false" }, h("p.empty-words", EMPTY), text.element);
   const element = h("section.answer", { "aria-label": "The answer" },
     h("div.answer-head", {}, h("h2", "Answer"), status), paper, end, trouble, figures, marks, ribbon, actions);
   let [shown, shift, drawn, notice, frame] = [null, 0, 0, null, 0];
@@ -55,7 +56,7 @@ export function answerPanel(current, { onAgain, onHover }) {
   function advance() {
     text.add(shown.tokens.slice(drawn));
     drawn = shown.tokens.length;
-    strip.set({ rounds: shown.request ? roundsOf(shown.request) : [], at: round.value ?? Math.max(0, (shown.request?.steps.length ?? 1) - 1) });
+    strip.set({ rounds: shown.request ? roundsOf(shown.request) : [], at: round.value ?? -1 });
     fill(figures, figureList(shown).map(([name, value, meaning]) => h("div.figure-tile", { title: meaning }, h("dt", name), h("dd", value))));
     ribbon.hidden = !shown.request;
   }

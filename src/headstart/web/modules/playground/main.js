@@ -31,11 +31,14 @@ const ask = askPanel(settings, { model: server.model, running, onRun: run, onSto
 const card = popover(tokenCard);
 const answer = answerPanel(current, {
   onAgain: (failed) => play(newRun(failed.values, { plain: failed.plain, seed: failed.seed })),
-  onHover: (shown, index, anchor) => (index === null ? card.hide() : card.show(shown, index, anchor)),
+  onHover: (shown, index, anchor) => (index === null || besides(index) ? card.hide() : card.show(shown, index, anchor)),
 });
 const why = whyPanel(current, answer);
 const versus = h("div.versus-place");
 const comparison = comparePanel(pins, { onShow: show });
+
+/** Whether the card of a token stands in the right column already. */
+const besides = (index) => index === answer.token.value && matchMedia("(min-width: 1181px)").matches;
 
 // -- what is done -----------------------------------------------------------------------------------------------------
 
@@ -122,7 +125,7 @@ const drawActions = () => {
   const one = current.value;
   const ready = one && one.request && ["done", "stopped"].includes(one.status.value) && !running.value;
   if (!ready) return fill(answer.actions);
-  const speculates = one.values.guess && server.model.value?.headstart.sources.length;
+  const speculates = one.values.guess && server.model.value?.headstart.sources.length > 0;
   fill(
     answer.actions,
     speculates && button("Against plain", () => againstPlain(one)),
