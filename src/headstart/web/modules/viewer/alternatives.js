@@ -8,7 +8,7 @@ const COLUMNS = {
   p: ["p", "the target's law"],
   model: ["model", "the target's own softmax, before greedy sampling makes one token of it"],
   q: ["q", "the draft's law"],
-  r: ["p − q", "the residual: what the classic rule draws from after a refusal"],
+  r: ["p − q", "what p has beyond q, as a law: the residual"],
 };
 
 /**
@@ -34,16 +34,24 @@ export function alternatives(request, step, node, { after, token, most = 6, resi
     if (id === marked && name === "model" && typeof own?.model === "number") return own.model;
     return entryOf(lists[name], id);
   };
-  const rows = rowsOf(lists, names, marked, most);
-  return h(
-    "table.alternatives",
-    {},
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "token"), names.map((name) => h("th", { scope: "col" }, h("abbr", { title: COLUMNS[name][1] }, COLUMNS[name][0]))))),
-    h("tbody", {}, rows.map((id) =>
-      h(id === marked ? "tr.marked" : "tr", {},
-        h("th", { scope: "row" }, h("span.tok", visible(request.text(id))), id === marked && h("span.unseen", " (this token)")),
-        names.map((name) => cell(name, value(name, id)))))),
-  );
+  return table(request, names, rowsOf(lists, names, marked, most), value, marked);
+}
+
+/** One law that is given by its likeliest tokens: "r" for what is left of p, or "p". */
+export function oneLaw(request, name, entries, token = null, most = 5) {
+  const lists = { [name]: entries };
+  return table(request, [name], rowsOf(lists, [name], token, most), (_, id) => entryOf(entries, id), token);
+}
+
+function table(request, names, rows, value, marked) {
+  const head = (name) => h("th", { scope: "col" }, h("abbr", { title: COLUMNS[name][1] }, COLUMNS[name][0]));
+  const row = (id) =>
+    h(id === marked ? "tr.marked" : "tr", {},
+      h("th", { scope: "row" }, h("span.tok", visible(request.text(id))), id === marked && h("span.unseen", " (this token)")),
+      names.map((name) => cell(name, value(name, id))));
+  return h("table.alternatives", {},
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "token"), names.map(head))),
+    h("tbody", {}, rows.map(row)));
 }
 
 /** The likeliest tokens of the first law, then of the others; the marked one is always among them. */

@@ -81,7 +81,7 @@ export function viewer({ trace }) {
         h("aside.card-side-panel", { "aria-label": "The chosen token" }, parts.card.element)),
       h("section", { "aria-label": "Rounds" }, h("h2", "Rounds"), parts.stripFigure.element,
         h("div.round-controls", {}, parts.back, parts.on, parts.play), parts.round.element),
-      accountOf(request, found, (step) => {
+      accountOf(now.trace, request, found, (step) => {
         goStep(step);
         parts.round.element.scrollIntoView({ behavior: calm() ? "auto" : "smooth", block: "start" });
       }),
@@ -90,6 +90,10 @@ export function viewer({ trace }) {
     parts.stripFigure.update();
     const first = now.rounds.findIndex((round) => round.kind !== "read");
     goStep(Math.max(0, first), { quiet: true });
+    if (now.tokens.length) {
+      parts.text.set({ selected: now.before });
+      pickToken(0);
+    }
   }
 
   function goStep(index, { quiet = false, event } = {}) {

@@ -8,7 +8,7 @@ import { draftTree } from "hs/figures/tree";
 import { coinsOf } from "hs/trace/check";
 import { classic, events, inWords, ruleOf } from "hs/trace/replay";
 import { acceptedOf, pathTo, rootToken, totalSeconds, treeNodes } from "hs/trace/rounds";
-import { alternatives } from "hs/viewer/alternatives";
+import { alternatives, oneLaw } from "hs/viewer/alternatives";
 import { gauge } from "hs/viewer/gauge";
 
 /**
@@ -79,7 +79,7 @@ export function roundView() {
     if (event.kind === "draw") {
       const drawn = step.procedure === "traverse" && event.end === "correction";
       return fill(laws, h("p.law-title", drawn ? "The law that the correction was drawn from" : "The target's law here"),
-        drawn ? listOf(request, step.end) : alternatives(request, step, null, { token: event.token }));
+        drawn ? oneLaw(request, "r", step.end.law, step.end.token) : alternatives(request, step, null, { token: event.token }));
     }
     const after = node === null ? event.node : step.parents[node];
     const place = after < 0 ? "after the last token" : `after “${visible(request.text(step.tokens[after]))}”`;
@@ -127,12 +127,6 @@ function factsOf(step) {
   return `${parts.join(", ")}.${why}`;
 }
 
-/** A law that is only a list of tokens, such as what is left of p. */
-function listOf(request, { law, token }) {
-  const step = { nodes: [], parents: [], path: [], laws: [{ p: law }] };
-  return alternatives(request, step, null, { after: -1, token });
-}
-
 function classicOf(request, step) {
   if (!step.tokens.length) return [h("p.soft", "Nothing was drafted in this round: every rule does the same.")];
   const coins = coinsOf(request);
@@ -147,7 +141,7 @@ function classicOf(request, step) {
     h("ol.classic", {}, rows),
     h("p", `It would have kept ${counted(found.accepted, "guess", "guesses")}: ${difference}.`),
     found.residual?.length > 0 && h("p.law-title", "The residual it would then draw from, p − q above 0"),
-    found.residual?.length > 0 && listOf(request, { law: found.residual, token: null }),
+    found.residual?.length > 0 && oneLaw(request, "r", found.residual),
   ].filter(Boolean);
 }
 
