@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=700)
     parser.add_argument("--scheme", choices=["light", "dark"], default="light")
     parser.add_argument(
-        "--wait", type=float, default=0.6, help="seconds after the page has come, and after each script"
+        "--wait", type=float, default=0.6, help="seconds after the page and each script"
     )
     parser.add_argument("--script", action="append", default=[], help="run in the page, in order")
     given = parser.parse_args()
