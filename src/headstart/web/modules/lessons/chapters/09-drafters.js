@@ -101,7 +101,7 @@ const stories = () =>
 const variants = () =>
   h("div.wide.scroll-table", { tabindex: "0", role: "region", "aria-label": "The families side by side" }, tableOf({
     columns: ["family", "what it costs", "acceptance, training"],
-    rows: FAMILIES.map(({ name, costs, range }) => [name, costs, range]),
+    rows: [...FAMILIES.map(({ name, costs, range }) => [name, costs, range]), ["Trees, from heads or a small net", "more rows in the same forward", "as if .85 or more on one chain"]],
   }));
 
 export default {

@@ -52,7 +52,8 @@ const saysOf = (step) => (step.tokens.length ? `${step.source} guesses ${counted
 function replayOf(kind) {
   const found = recordingOf(kind);
   if (found) return recorded(found);
-  return { ...ILLUSTRATIONS[kind](), joint: " ", origin: "An illustration, not a recording: a drafter of this kind on our ten words, judged by the toy target. Its figures say nothing about real models." };
+  const toy = ILLUSTRATIONS[kind]();
+  return { ...toy, joint: " ", origin: `An illustration, not a recording: a drafter of this kind on our ten words, and ${toy.how}. Its figures say nothing about real models.` };
 }
 
 /** The whole gallery as one figure. */

@@ -19,7 +19,7 @@ export function planter() {
   let parents = [];
   let chosen = -1;
   const said = h("p.plant-said", { role: "status" });
-  const tree = draftTree({ label: "Your tree of guesses", root: "text so far", onPick: (node) => ((chosen = node), show()) });
+  const tree = draftTree({ label: "Your tree of guesses", root: "the text", onPick: (node) => ((chosen = node), show()) });
   const add = button("Add a guess here", () => grow());
   const remove = button("Remove it", () => prune(), { quiet: true });
   const clear = button("Begin anew", () => plant([]), { quiet: true });

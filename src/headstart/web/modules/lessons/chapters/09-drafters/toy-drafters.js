@@ -6,33 +6,55 @@ import { makeDraft, walk } from "hs/algorithm/rules";
 import { WORDS, drafter, target, tokensOf } from "hs/algorithm/toy";
 
 const SEED = 7;
-const ROUNDS = 6;
+const ROUNDS = 7;
+const SHARPNESS = 10;
 const START = tokensOf("the cat sat on the mat");
+const AGAIN = tokensOf("the dog sat on the mat the dog ran on the red mat the dog sat on the red mat the cat sat on the red mat a cat ran");
+const CIRCLE = tokensOf("the cat sat on a red mat");
 
 const best = (law, count = 1) => law.map((_, i) => i).sort((a, b) => law[b] - law[a]).slice(0, count);
-
-/** What the target says next: its own token at a position, the same whatever is drafted. */
+const certain = (token) => WORDS.map((_, i) => (i === token ? 1 : 0));
 const noise = new Noise(SEED);
-const own = (law, position) => noise.draw(law.map((x) => x ** 3), position, Purpose.TOKEN);
+
+/** Targets to guess for: the toy itself, and two that say what such drafters are good at. */
+const TOY = {
+  prompt: START,
+  law: target,
+  own: (law, position) => noise.draw(law.map((x) => x ** SHARPNESS), position, Purpose.TOKEN),
+  how: "the toy target, which speaks at temperature 1/10",
+};
+const RETOLD = {
+  prompt: START,
+  law: (context) => certain(AGAIN[context.length - START.length] ?? 0),
+  own: (law) => best(law)[0],
+  how: "a target that tells the sentence again and again with a word changed, as in an edit",
+};
+const CIRCLING = {
+  prompt: CIRCLE,
+  law: (context) => certain(CIRCLE[(CIRCLE.indexOf(context.at(-1)) + 1) % CIRCLE.length]),
+  own: (law) => best(law)[0],
+  how: "a target that goes round in a circle",
+};
 
 /**
- * A recorded-looking run of a drafter on the toy: rounds with a tree, what became of each node, and a remark.
+ * A run of a drafter: rounds with a tree, what became of each node, and a remark.
  * @param {(context: number[], memory: object) => {tokens: number[], parents: number[], says: string}} draftOf
  */
-export function illustrate(draftOf) {
+export function illustrate(draftOf, world = TOY) {
   const rounds = [];
   const memory = {};
-  let context = [...START];
+  let context = [...world.prompt];
   for (let i = 0; i < ROUNDS; i++) {
     const { tokens, parents, says } = draftOf(context, memory);
     const draft = makeDraft(tokens, parents);
-    const laws = [target(context), ...tokens.map((_, node) => target([...context, ...draft.path(node).map((each) => tokens[each])]))];
-    const verdict = walk(draft, laws, (law, depth) => own(law, context.length + depth));
+    const laws = [context, ...tokens.map((_, node) => [...context, ...draft.path(node).map((each) => tokens[each])])].map(world.law);
+    const at = context.length;
+    const verdict = walk(draft, laws, (law, depth) => world.own(law, at + depth));
     rounds.push({ root: WORDS[context.at(-1)], nodes: nodesOf(draft, verdict), path: verdict.path, emitted: verdict.emitted.map((token) => WORDS[token]),
       accepted: verdict.accepted, kind: verdict.kind, says });
     context = [...context, ...verdict.emitted];
   }
-  return { prompt: START.map((token) => WORDS[token]), rounds };
+  return { prompt: world.prompt.map((token) => WORDS[token]), rounds, how: world.how };
 }
 
 function nodesOf(draft, verdict) {
@@ -55,8 +77,11 @@ function stepwise(lawOf, count) {
   };
 }
 
-/** Part of the way from a flat law to the target's. */
-const near = (share) => (context) => target(context).map((x) => share * x + (1 - share) / WORDS.length);
+/** Part of the way from the small model's law to the target's: what a drafter knows that looks into the target. */
+const near = (share) => (context) => {
+  const rough = drafter(context);
+  return target(context).map((x, i) => share * x + (1 - share) * rough[i]);
+};
 
 /** The longest end of the text that came before, and what followed it then. */
 export function copied(context, least = 1, most = 4) {
@@ -131,31 +156,32 @@ function eagle(context) {
 
 /** Jacobi: guesses for the next places are corrected all at once, again and again; what came up is kept as a pool. */
 function lookahead(context, memory) {
-  memory.window ??= [0, 1, 2, 3].map((i) => (context.at(-1) + 3 * i) % WORDS.length);
+  memory.window ??= [1, 4, 2, 5].map((i) => context[i]);
   memory.pool ??= new Map();
-  // one forward corrects the whole window; every row sees the old guesses before it
-  const seen = [context.at(-1), ...memory.window];
-  memory.window = memory.window.map((_, i) => best(target([...context, ...memory.window.slice(0, i)]))[0]);
-  for (let i = 0; i + 2 < seen.length; i++) memory.pool.set(seen[i], [memory.window[i], best(target([...context, ...seen.slice(1, i + 1), memory.window[i]]))[0]]);
   const found = memory.pool.get(context.at(-1)) ?? [];
-  return chainOf(found, found.length ? "The pool holds words that an earlier forward made on the side. Those that begin with the last word are the guesses." : "The pool has nothing that begins with the last word yet.");
+  // the same forward corrects the whole window for later rounds; every row sees the old guesses before it
+  const old = [context.at(-1), ...memory.window];
+  const fresh = old.map((_, i) => best(CIRCLING.law([...context, ...memory.window.slice(0, i)]))[0]);
+  for (let i = 0; i + 1 < fresh.length; i++) memory.pool.set(old[i], fresh.slice(i, i + 3));
+  memory.window = fresh.slice(1);
+  return chainOf(found, found.length ? "The pool holds words that an earlier forward made on the side. Those that followed the last word there are the guesses." : "The pool has nothing that begins with the last word yet.");
 }
 
 /** The families that can be shown on the toy. */
 export const ILLUSTRATIONS = {
   draft: () => illustrate((context) => chainOf(stepwise(drafter, 4)(context), "The small model says word after word. It saw the whole text, but it knows less than the target.")),
-  ngram: () => illustrate(copying("The look-up")),
-  suffix: () => illustrate(copying("The suffix tree")),
+  ngram: () => illustrate(copying("The look-up"), RETOLD),
+  suffix: () => illustrate(copying("The suffix tree"), RETOLD),
   medusa: () => illustrate(medusa),
   eagle: () => illustrate(eagle),
-  lookahead: () => illustrate(lookahead),
+  lookahead: () => illustrate(lookahead, CIRCLING),
   "early-exit": () => illustrate((context) => chainOf(stepwise(near(0.5), 3)(context), "The first layers of the target guess; the rest of its layers only check. No second model, but every guess costs those layers.")),
   list: () =>
     illustrate((context) => {
       const { matched, tokens } = copied(context, 2);
       if (tokens.length) return chainOf(tokens, `“${matched.map((token) => WORDS[token]).join(" ")}” stood there before: the look-up guesses.`);
       return chainOf(stepwise(drafter, 3)(context), "Nothing to copy here: the small model guesses.");
-    }),
+    }, RETOLD),
   translated: () =>
     illustrate((context) => {
       const tokens = stepwise(drafter, 3)(context);
