@@ -17,6 +17,7 @@ from headstart import theory
 ROOT = Path(__file__).parents[2]
 LARGE = {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0, 16: 1.232, 32: 1.857, 64: 3.561}
 SMALL = {1: 1.0, 2: 1.0, 4: 1.156, 8: 1.252, 16: 1.868, 32: 3.063, 64: 5.609}
+ALPHA, TIMES = "\N{GREEK SMALL LETTER ALPHA}", "\N{MULTIPLICATION SIGN}"
 DIAL = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
 
 
@@ -110,7 +111,7 @@ class TestTokens:
         assert "E(0.70, 3) = 1 + .7 + .7² + .7³ = 2.53" in six.figure("Tokens a round").inner_text()
         rows = [[str(i), f"{0.7**i:.4f}", f"{float(theory.expected_tokens(0.7, i)):.4f}"] for i in range(4)]
         assert six.numbers("A ladder") == rows
-        six.slide("A ladder", "α", 0.8)
+        six.slide("A ladder", ALPHA, 0.8)
         six.slide("A ladder", "K", 5)
 
     def test_the_ladder_is_walked_by_keys_and_says_its_rungs(self, six: Chapter) -> None:
@@ -171,8 +172,15 @@ class TestCliff:
             theirs = float(theory.speedup(alpha, printed, 0.1))
             lost = percent(1 - theirs / best.speedup, 1)
             expected.append(
-                [by_hand(alpha), str(best.k), by_hand(best.speedup), f"{good[0]} to {good[-1]}", str(printed)]
-                + [by_hand(theirs), lost]
+                [
+                    by_hand(alpha),
+                    str(best.k),
+                    by_hand(best.speedup),
+                    f"{good[0]} to {good[-1]}",
+                    str(printed),
+                    by_hand(theirs),
+                    lost,
+                ]
             )
         assert seven.numbers("The best K") == expected
         assert [row[1:3] for row in expected] == [
@@ -183,22 +191,22 @@ class TestCliff:
     def test_the_bars_are_the_theory_on_every_machine(self, seven: Chapter, machine: str, v: Any) -> None:
         figure = seven.figure("Tokens a round and speedup")
         figure.get_by_role("radio", name=machine).press("Space")
-        seven.slide("Tokens a round and speedup", "α", 0.95)
+        seven.slide("Tokens a round and speedup", ALPHA, 0.95)
         expected = [
             [
                 str(k),
                 by_hand(float(theory.expected_tokens(0.95, k)), 3),
                 by_hand(float(theory.round_cost(k, 0.1, v)), 3),
+                starred(float(theory.speedup(0.95, k, 0.1, v))),
             ]
-            + [starred(float(theory.speedup(0.95, k, 0.1, v)))]
             for k in range(1, 17)
         ]
         assert seven.numbers("Tokens a round and speedup") == expected
         best = theory.best_k(0.95, 0.1, v)
-        assert f"The best K up to 16 is {best.k}, with {by_hand(best.speedup)}×" in figure.inner_text()
+        assert f"The best K up to 16 is {best.k}, with {by_hand(best.speedup)}{TIMES}" in figure.inner_text()
         assert best.k == {"free rows": 15, "1.0B": 12, "15M": 9}[machine]
         figure.get_by_role("radio", name="free rows").press("Space")
-        seven.slide("Tokens a round and speedup", "α", 0.8)
+        seven.slide("Tokens a round and speedup", ALPHA, 0.8)
 
     def test_three_ways_to_lose(self, seven: Chapter) -> None:
         figure = seven.figure("Tokens a round and speedup")
@@ -209,7 +217,7 @@ class TestCliff:
             ("The sweet spot", theory.speedup(0.8, 5, 0.1)),
         ):
             figure.get_by_role("button", name=name).press("Enter")
-            assert f"{by_hand(float(speedup))}× as fast" in figure.inner_text(), name
+            assert f"{by_hand(float(speedup))}{TIMES} as fast" in figure.inner_text(), name
             assert f"{name}:" in figure.inner_text()
 
     def test_the_break_even_lines_are_the_theory(self, seven: Chapter) -> None:
@@ -351,9 +359,9 @@ NEAR_MISSES = [
     ("06.1", {"a": "2.69", "b": "6", "c": "1.88"}, "accepted guesses only"),
     ("06.1", {"a": "5", "b": "6", "c": "1.88"}, "every guess were looked at"),
     ("06.1", {"a": "3.36", "b": "6", "c": "1.88"}, "one term is missing"),
-    ("06.1", {"a": "3.69", "b": "5", "c": "1.88"}, "α = 1"),
+    ("06.1", {"a": "3.69", "b": "5", "c": "1.88"}, f"{ALPHA} = 1"),
     ("06.2", {"zero": "0", "eight": "5", "nine": "10", "least": "0.75"}, "never brings nothing"),
-    ("06.2", {"zero": "1", "eight": "1.25", "nine": "10", "least": "0.25"}, "question is α"),
+    ("06.2", {"zero": "1", "eight": "1.25", "nine": "10", "least": "0.25"}, f"question is {ALPHA}"),
     ("06.3", {"drafted": "7/10", "judged": "7/10", "round": "11/4"}, "divide by all 16"),
     ("06.3", {"drafted": "7/16", "judged": "7/11", "round": "7/4"}, "tokens of the text as well"),
     ("06.4", {"k1": "3", "e1": "3.19", "k2": "8", "e2": "5.12"}, "cut to 3.18"),
@@ -409,7 +417,11 @@ def test_other_ways_to_write_what_is_right_are_taken(
 
 def test_the_dial_says_what_is_too_little_and_what_is_too_much(eight: Chapter) -> None:
     form = eight.page.locator('form.exercise[data-exercise="08.1"]')
-    for level, said in ((0.3, "More agreement"), (0.8, "Agreement is not α"), (0.59, "at 0.59 α = 80.3%")):
+    for level, said in (
+        (0.3, "More agreement"),
+        (0.8, f"Agreement is not {ALPHA}"),
+        (0.59, f"at 0.59 {ALPHA} = 80.3%"),
+    ):
         form.get_by_role("slider").evaluate(
             "(each, to) => { each.value = to; each.dispatchEvent(new Event('input')); }", level
         )

@@ -17,7 +17,8 @@ _WHERE = """() => {
   const form = at.closest("form.exercise");
   if (!form) return null;
   const fields = [...form.querySelectorAll(".field")];
-  return {id: form.dataset.exercise, field: fields.indexOf(at.closest(".field")), type: at.type, submit: at.type === "submit"};
+  const field = fields.indexOf(at.closest(".field"));
+  return {id: form.dataset.exercise, field, type: at.type, submit: at.type === "submit"};
 }"""
 _ANSWERS = """() => window.headstartLessons.exercises().map(([id, {answer}]) => [id, answer ?? null])"""
 
