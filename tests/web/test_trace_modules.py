@@ -11,7 +11,6 @@ from support import traces
 from support.twins import Twin, twin
 
 
-
 @pytest.fixture(scope="module")
 def js() -> Iterator[Twin]:
     with twin("trace") as found:

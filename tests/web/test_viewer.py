@@ -46,9 +46,7 @@ def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["sampled", "greedy", "tree"])
-def test_the_page_is_sound_in_every_view(
-    browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]
-) -> None:
+def test_the_page_is_sound_in_every_view(browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]) -> None:
     lines = {"sampled": sampled, "greedy": traces.greedy(), "tree": traces.tree()}[kind]
 
     def prepare(tab: Any) -> None:
@@ -60,7 +58,9 @@ def test_the_page_is_sound_in_every_view(
 
 def test_every_emitted_token_stands_there_with_its_origin(browser: Any, tmp_path: Path) -> None:
     tab, wrong = open_page(browser, written(tmp_path, traces.greedy()))
-    tokens = tab.locator(".token-text .tok").evaluate_all("all => all.map(t => [t.textContent, t.className.split(' ')[1]])")
+    tokens = tab.locator(".token-text .tok").evaluate_all(
+        "all => all.map(t => [t.textContent, t.className.split(' ')[1]])"
+    )
     assert tokens[0] == ["the", "prompt"]
     assert [kind for _, kind in tokens[1:]] == [
         *("accepted", "accepted", "correction"),
