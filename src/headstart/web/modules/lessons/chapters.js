@@ -1,7 +1,21 @@
 // The chapters, in their order.
 
 import nothingChanges from "hs/lessons/chapters/04-nothing-changes";
-import ruleToday from "hs/lessons/chapters/04b-the-rule-today";
+import theRuleToday from "hs/lessons/chapters/04b-the-rule-today";
 import findTheBug from "hs/lessons/chapters/05-find-the-bug";
+import tokensARound from "hs/lessons/chapters/06-tokens-a-round";
+import theCliff from "hs/lessons/chapters/07-the-cliff";
+import goodGuesses from "hs/lessons/chapters/08-good-guesses";
+import whenItHurts from "hs/lessons/chapters/10-when-it-hurts";
+import keepItGood from "hs/lessons/chapters/11-keep-it-good";
 
-export const chapters = [nothingChanges, ruleToday, findTheBug];
+export const chapters = [
+  nothingChanges,
+  theRuleToday,
+  findTheBug,
+  tokensARound,
+  theCliff,
+  goodGuesses,
+  whenItHurts,
+  keepItGood,
+];

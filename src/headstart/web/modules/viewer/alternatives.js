@@ -65,6 +65,6 @@ function rowsOf(lists, names, marked, most) {
 }
 
 function cell(name, value) {
-  if (value === null) return h("td.law-cell", {}, h("span.soft", "–"));
-  return h("td.law-cell", {}, h(`span.law-bar.${name}`, { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(1, 100 * value)}%` } })), h("span.law-value", probability(value)));
+  if (value === null) return h("td.alt-cell", {}, h("span.soft", "–"));
+  return h("td.alt-cell", {}, h(`span.alt-bar.${name}`, { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(1, 100 * value)}%` } })), h("span.alt-value", probability(value)));
 }
