@@ -2,6 +2,7 @@
 
 import nothingChanges from "hs/lessons/chapters/04-nothing-changes";
 import theRuleToday from "hs/lessons/chapters/04b-the-rule-today";
+import findTheBug from "hs/lessons/chapters/05-find-the-bug";
 import tokensARound from "hs/lessons/chapters/06-tokens-a-round";
 import theCliff from "hs/lessons/chapters/07-the-cliff";
 import goodGuesses from "hs/lessons/chapters/08-good-guesses";
@@ -13,6 +14,7 @@ import aRealTrace from "hs/lessons/chapters/12-a-real-trace";
 export const chapters = [
   nothingChanges,
   theRuleToday,
+  findTheBug,
   tokensARound,
   theCliff,
   goodGuesses,
