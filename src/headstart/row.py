@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from numpy.typing import NDArray
@@ -51,8 +51,19 @@ class Row:
     def sampling(self) -> Sampling:
         return self.law.sampling
 
+    def with_budget(self, budget: Budget) -> Row:
+        """The same row with this budget: `dataclasses.replace` in half the time, for every row of every step."""
+        row = object.__new__(Row)
+        for name in _FIELDS:
+            object.__setattr__(row, name, getattr(self, name))
+        object.__setattr__(row, "budget", budget)
+        return row
+
     def draw(self, q: NDArray[Any], depth: int) -> int:
         """Draw the draft token `depth` places after the first (0-based) from the law q [V]."""
         start = len(self.tokens)
         lane = start if self.purpose is Purpose.DRAFT else 0
         return self.noise.draw(q, start + depth, self.purpose, lane)
+
+
+_FIELDS = tuple(each.name for each in fields(Row) if each.name != "budget")

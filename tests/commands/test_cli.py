@@ -19,6 +19,7 @@ from headstart.cli import app
         ["demo"],
         ["generate"],
         ["simulate"],
+        ["learn"],
         ["doctor"],
         ["bench"],
         ["bench", "compare"],

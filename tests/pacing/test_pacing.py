@@ -244,6 +244,26 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     assert rate(several.nodes[0][0]) >= 0.93 * best
 
 
+def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:
+    costs = CurrentCosts(StepCosts(FLAT, 0.0, {"s": DraftCost(0.0, 0.0)}), ["s"])
+    k = np.arange(1, 4)
+    rows = [[DraftOption(0, 1.0, k, k, np.cumsum(0.2**k))] for _ in range(4)]
+
+    def drafts() -> bool:
+        return any(any(nodes) for nodes in choose_for_many(rows, costs, 4, sampled=[False] * 4, rate=0.0).nodes)
+
+    assert drafts()
+    step = costs.step(4, 4)
+    for _ in range(7):  # the first ones only set the level
+        costs.observe(4, 4, 0, step)
+    costs.observe_thinking_of_batch(4, True, 0.5 * step)
+    assert costs.thinking_of_batch(4, True) == pytest.approx(0.5 * step, rel=1e-6)
+    assert costs.thinking_of_batch(8, True) == pytest.approx(step, rel=1e-6)
+    assert not drafts()
+    costs.observe_thinking_of_batch(4, False, 0.45 * step)
+    assert drafts(), "thinking takes nearly as long without drafts"
+
+
 # -- the other pacings -------------------------------------------------------------------------------------------------
 
 

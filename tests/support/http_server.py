@@ -14,9 +14,11 @@ import headstart as hs
 from headstart.serve.api.app import Application
 from headstart.serve.api.listening import Server, bound_socket
 from headstart.serve.api.reading.sampling import Defaults
+from headstart.serve.api.routes.pages import Pages
 from headstart.serve.api.service import Served, Source
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.limits import Limits
+from headstart.serve.metrics import Metrics
 from headstart.serve.worker import ThreadBridge
 from support.byte_models import save_model
 from support.tiny import byte_tokenizer
@@ -58,12 +60,12 @@ class Running:
 
 
 @contextmanager
-def listening(app: Application) -> Iterator[str]:
+def listening(app: Application, port: int = 0) -> Iterator[str]:
     """The URL of an application that is served meanwhile."""
     started: list[str] = []
     options = app.service.options
     server = Server(app, options, grace_seconds=0.0, on_started=started.append)
-    bound = bound_socket(replace(options, host="127.0.0.1", port=0))
+    bound = bound_socket(replace(options, host="127.0.0.1", port=port))
     thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()
     until = time.monotonic() + 20
@@ -87,11 +89,16 @@ def serving(
     *,
     defaults: Defaults | None = None,
     grace_seconds: float = 2.0,
+    pages: Pages | None = None,
+    port: int = 0,
 ) -> Iterator[Running]:
-    """A server of this engine, under the name `MODEL`. options: of `ServerOptions`."""
+    """A server of this engine, under the name `MODEL`. options: of `ServerOptions`; port: 0 takes a free one."""
     named = {"served_model_name": (MODEL,), **(options or {})}
-    source: Source = Served(ThreadBridge(engine, limits or Limits()), defaults or Defaults())
-    with listening(Application(source, ServerOptions(**named), grace_seconds=grace_seconds)) as url:
+    metrics = Metrics(named["served_model_name"][0])
+    bridge = ThreadBridge(engine, limits or Limits(), [metrics.counts])
+    source: Source = Served(bridge, defaults or Defaults(), totals=metrics.totals)
+    app = Application(source, ServerOptions(**named), grace_seconds=grace_seconds, pages=pages)
+    with listening(app, port) as url:
         yield Running(url, engine)
 
 

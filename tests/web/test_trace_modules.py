@@ -10,9 +10,6 @@ import pytest
 from support import traces
 from support.twins import Twin, twin
 
-from headstart.insight.doctor.acceptance import recut, whole_goes_on
-from headstart.insight.measure import Round
-
 
 @pytest.fixture(scope="module")
 def js() -> Iterator[Twin]:
@@ -176,39 +173,3 @@ def test_the_classic_rule_is_worked_out_from_the_same_coins(js: Twin) -> None:
     found = js("(step) => hs.replay.classic(step)", other)
     assert [each["chance"] for each in found["judged"]] == pytest.approx([0.4])
     assert (found["accepted"], found["kind"], found["residual"]) == (0, "correction", [[2, 1.0]])
-
-
-def rounds_of(pairs: list[tuple[int, int]]) -> list[Round]:
-    return [Round("draft" if depth else "", depth, depth, kept, kept + 1) for depth, kept in pairs]
-
-
-@pytest.mark.parametrize(
-    "pairs",
-    [[(5, 2), (5, 5), (5, 0), (5, 4)], [(5, 5), (5, 5), (5, 1), (3, 3)], [(4, 0), (0, 0), (4, 4), (0, 0), (6, 2)]],
-)
-def test_what_if_cuts_greedy_chains_as_doctor_does(js: Twin, pairs: list[tuple[int, int]]) -> None:
-    position, lines = 1, [traces.header(), traces.request()]
-    for i, (depth, kept) in enumerate(pairs):
-        lines.append(traces.chain(i, position, [1] * depth, kept, 2))
-        position += kept + 1
-    mine = rounds_of(pairs)
-    for k in range(1, max(depth for depth, _ in pairs)):
-        found = first(js, lines, f"hs['what-if'].whatIf(r, {k})")
-        most, least = len(recut(mine, k, joined=False)), len(recut(mine, k, joined=True))
-        weight = whole_goes_on(mine)
-        assert (found["how"], found["least"], found["most"]) == ("recut", least, most)
-        assert found["forwards"] == pytest.approx((1 - weight) * most + weight * least)
-        assert found["exact"] == (least == most)
-
-
-def test_what_if_of_no_draft_and_of_a_longer_one_is_exact(js: Twin) -> None:
-    plain = first(js, traces.greedy(), "hs['what-if'].whatIf(r, 0)")
-    assert (plain["forwards"], plain["exact"], plain["how"]) == (9, True, "plain")
-    same = first(js, traces.greedy(), "hs['what-if'].whatIf(r, 9)")
-    assert (same["forwards"], same["exact"], same["how"]) == (4, True, "as recorded")
-
-
-def test_what_if_of_a_tree_is_an_estimate_by_depth(js: Twin) -> None:
-    found = first(js, traces.tree(), "hs['what-if'].whatIf(r, 1)")
-    assert (found["how"], found["exact"]) == ("by depth", False)
-    assert found["tokensPerForward"] == pytest.approx(0.5 + 0.5 * 2)

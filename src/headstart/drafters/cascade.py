@@ -70,7 +70,7 @@ class Cascade(Drafter):
         passed = []
         for member in self.members:
             if member.copies and row.budget.max_nodes.get(member.name) == 0 and may_draft(member, row):
-                (copy,) = member.propose([replace(row, budget=Budget(PASSED_OVER))])
+                (copy,) = member.propose([row.with_budget(Budget(PASSED_OVER))])
                 passed.append(replace(copy, source=member.name))
         return replace(draft, passed_over=tuple(passed)) if passed else draft
 
@@ -85,4 +85,4 @@ class Cascade(Drafter):
 
 def _limited(row: Row, member: Drafter) -> Row:
     """The row with the budget that this member has of it."""
-    return replace(row, budget=row.budget.within(row.budget.max_nodes.get(member.name, member.default_budget)))
+    return row.with_budget(row.budget.within(row.budget.max_nodes.get(member.name, member.default_budget)))

@@ -94,11 +94,11 @@ class GuardedPacing:
         if self.failure is None:
             try:
                 budgets = self.pacing.plan(rows)
-                return [replace(row, budget=budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
+                return [row.with_budget(budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
             except Exception as error:  # whatever it is, the target goes on
                 self._fail(error)
         budget = Budget(0, str(self.failure))
-        return [replace(row, budget=budget) for row in rows]
+        return [row.with_budget(budget) for row in rows]
 
     def observe(self, step: Step) -> None:
         self._guarded(lambda: self.pacing.observe(step))

@@ -51,6 +51,9 @@ class AdaptivePacing(Pacing):
         self._measures = False
         self._clock = clock
         self._planning = 0.0  # seconds of the last plan
+        self._observing = 0.0  # seconds of learning from its steps
+        self._unobserved = 0  # requests of it of which nothing has been learnt yet
+        self._drafting = False  # whether it had drafts
 
     def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         start = self._clock()
@@ -77,6 +80,8 @@ class AdaptivePacing(Pacing):
             self._measures = self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
             self._sampled = frozenset(row.request for row in rows if not row.sampling.greedy)
         found = [budgets[row.request] for row in rows]
+        self._observing, self._unobserved = 0.0, len(rows)
+        self._drafting = any(budget.nodes for budget in found)
         self._planning = self._clock() - start
         return found
 
@@ -92,6 +97,12 @@ class AdaptivePacing(Pacing):
                 self._learn_costs(self._steps)
                 if step.batch == 1:
                     self._shared.costs.observe_thinking(self._planning + self._clock() - start)
+        if step.batch > 1 and step.rows:
+            self._observing += self._clock() - start
+            self._unobserved -= 1
+            if self._unobserved == 0:
+                seconds = self._planning + self._observing
+                self._shared.costs.observe_thinking_of_batch(step.batch, self._drafting, seconds)
 
     def _learn_costs(self, steps: Sequence[Step]) -> None:
         """What the whole step cost, once all of its rows are known."""

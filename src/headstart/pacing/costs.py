@@ -77,6 +77,7 @@ class CurrentCosts:
         self._steps = self._last_plain = self._plain = 0
         self.thinking = 0.0
         """Seconds that a decision for one row takes, with what is learnt from its step. Not part of `step`."""
+        self._thinking_per_row = {True: 0.0, False: 0.0}  # of a batch, in steps that draft and in steps that do not
         self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
         self._tabulate()
 
@@ -150,6 +151,11 @@ class CurrentCosts:
             return 0.0
         one = self.start(source) + self.level(source, drawn) * depth
         return one * (1 + self.growth(source) * (requests - 1))
+
+    def thinking_of_batch(self, batch: int, drafting: bool) -> float:
+        """Seconds that pacing takes in a step of several requests, of which some have drafts, or none. Not part of
+        `step`."""
+        return self._thinking_per_row[drafting] * batch
 
     @property
     def doubtful(self) -> bool:
@@ -226,9 +232,18 @@ class CurrentCosts:
         """A decision, and learning from its step, took this long."""
         if self._steps <= LEARNING.first_steps:
             return
+        self.thinking = self._thought(self.thinking, seconds)
+
+    def observe_thinking_of_batch(self, batch: int, drafting: bool, seconds: float) -> None:
+        """Pacing took this long in a step of several requests, of which some had drafts, or none."""
+        if self._steps <= LEARNING.first_steps:
+            return
+        self._thinking_per_row[drafting] = self._thought(self._thinking_per_row[drafting], seconds / batch)
+
+    def _thought(self, known: float, seconds: float) -> float:
         seconds *= math.exp(-self._log_level)
-        known = self.thinking or seconds
-        self.thinking = known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
+        known = known or seconds
+        return known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
 
     def _between(self, below: int, rows: int) -> float:
         """How far `rows` lies from the measured number `below` to the next, 0 to 1."""

@@ -173,7 +173,7 @@ def choose_for_many(
     every least chance of a node, all at once."""
     drawn = np.array(sampled)
     base = costs.step(batch, batch + extra, int(drawn.sum()))
-    plain = batch / base
+    plain = batch / (base + costs.thinking_of_batch(batch, False))
     widest = [max(column, key=lambda option: len(option.nodes)) for column in zip(*rows, strict=True)]
     times = [_seconds(option, costs, batch + extra, bool(drawn.any())) for option in widest]
     used = [_turns(options, times, max(rate, plain)) for options in rows]
@@ -182,7 +182,8 @@ def choose_for_many(
         return Choice([[0] * len(options) for options in rows], plain)
     longest = _DEPTHS[: int(np.searchsorted(_DEPTHS, deepest)) + 1]
     plans = len(_CHANCES) * len(longest)
-    gain, nodes, law, seconds = (np.zeros(plans) for _ in range(4))
+    gain, nodes, law = (np.zeros(plans) for _ in range(3))
+    seconds = np.full(plans, costs.thinking_of_batch(batch, True))
     chosen = []
     for place, option in enumerate(rows[0]):
         turns, asked = (np.array([each[part][place] for each in used]) for part in (0, 1))

@@ -41,8 +41,8 @@ class Oracle:
             weights = [_fraction(weight, "draw") for weight in law]
         except TypeError:
             raise WrongAnswer(f"draw was given {law!r}", hint="it wants a law: one chance for each word") from None
-        total = sum(weights)
-        if any(weight < 0 for weight in weights) or abs(total - 1) > 1e-9:
+        total = sum(weights, Fraction(0))
+        if any(weight < 0 for weight in weights) or float(abs(total - 1)) > 1e-9:
             raise WrongAnswer(
                 f"draw was given {law_text(weights)}, which sums to {amount(total)}",
                 hint="a law has no chance below 0 and sums to 1: divide by the sum",

@@ -5,5 +5,23 @@ import memory from "hs/lessons/chapters/01-memory";
 import oneForward from "hs/lessons/chapters/02-one-forward";
 import aRound from "hs/lessons/chapters/03-a-round";
 import nothingChanges from "hs/lessons/chapters/04-nothing-changes";
+import theRuleToday from "hs/lessons/chapters/04b-the-rule-today";
+import tokensARound from "hs/lessons/chapters/06-tokens-a-round";
+import theCliff from "hs/lessons/chapters/07-the-cliff";
+import goodGuesses from "hs/lessons/chapters/08-good-guesses";
+import whenItHurts from "hs/lessons/chapters/10-when-it-hurts";
+import keepItGood from "hs/lessons/chapters/11-keep-it-good";
 
-export const chapters = [twoTypists, memory, oneForward, aRound, nothingChanges];
+export const chapters = [
+  twoTypists,
+  memory,
+  oneForward,
+  aRound,
+  nothingChanges,
+  theRuleToday,
+  tokensARound,
+  theCliff,
+  goodGuesses,
+  whenItHurts,
+  keepItGood,
+];

@@ -57,7 +57,8 @@ function keys(event, onRun) {
   onRun();
 }
 
-const group = (name, children) => h("details.group", { open: true }, h("summary", name), children);
+/** On a phone the answer should not be far below the button: groups are closed there. */
+const group = (name, children) => h("details.group", { open: !matchMedia("(max-width: 800px)").matches }, h("summary", name), children);
 
 // -- the text ---------------------------------------------------------------------------------------------------------
 
@@ -115,13 +116,14 @@ function area(label, value, { rows, mono }) {
 
 function samplingPart(settings, model, wrong) {
   const { temperature, maxTokens, topP, topK, minP } = settings;
-  const most = Math.min(512, model.value?.max_model_len ?? 512);
+  const most = slider({ label: "Most tokens", value: maxTokens, min: 8, max: 512, step: 8, format: whole });
+  watch([model], (known) => known && most.querySelector("input").setAttribute("max", Math.min(1024, known.max_model_len - 8)));
   const zero = (say) => (value) => (value ? say(value) : "off");
   return [
     wrong.around("temperature", slider({
       label: "Temperature", value: temperature, min: 0, max: 2, step: 0.05, format: (v) => (v ? fixed(v, 2) : "0: greedy"),
     })),
-    wrong.around("maxTokens", slider({ label: "Most tokens", value: maxTokens, min: 8, max: most, step: 8, format: whole })),
+    wrong.around("maxTokens", most),
     seedPart(settings.seed, wrong),
     h("details.more", {}, h("summary", "top_p, top_k, min_p"),
       wrong.around("topP", slider({ label: "top_p", value: topP, min: 0.05, max: 1, step: 0.05, format: (v) => (v < 1 ? fixed(v, 2) : "off") })),
@@ -147,7 +149,7 @@ function seedPart(seed, wrong) {
 function guessingPart(settings, model, wrong) {
   const holder = h("div.guessing");
   const draw = (known) => {
-    const sources = known?.headstart.sources ?? [];
+    const sources = (known?.headstart.sources ?? []).filter((name) => name !== "prediction"); // nothing is predicted here
     if (known && !sources.length) {
       fill(holder, h("p.soft", "This server was started without a drafter, so every token is plain."));
       return;

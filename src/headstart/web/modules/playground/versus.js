@@ -87,9 +87,9 @@ const ratioWords = (ratio) => [h("b", `${fixed(ratio, 2)}×`), ` the speed of pl
 function clock(name, run, figures, most, onShow) {
   const width = (value) => ({ style: { width: `${(100 * value) / most}%` } });
   return h("div.clock", {}, h("span.clock-name", name),
-    h("span.clock-bar", { "aria-hidden": "true" }, h("span.first", width(figures.first ?? 0)), h("span.rest", width(figures.after ?? 0))),
     h("span.clock-words", `${seconds(figures.total)}, ${figures.speed === null ? "–" : fixed(figures.speed, 1)} tokens/s`),
-    button("Show", () => onShow(run), { quiet: true, label: `Show the answer: ${name.toLowerCase()}` }));
+    button("Show", () => onShow(run), { quiet: true, label: `Show the answer: ${name.toLowerCase()}` }),
+    h("span.clock-bar", { "aria-hidden": "true" }, h("span.first", width(figures.first ?? 0)), h("span.rest", width(figures.after ?? 0))));
 }
 
 function noteOf(fast, slow) {

@@ -158,20 +158,20 @@ function secondsOf(steps) {
   return { ...parts, total: totalSeconds(parts) };
 }
 
-/** The rounds that ended with a correction. lost: drafted nodes that were not accepted; node and token: the first guess
- * that was refused below the accepted path; wanted: the token that came in its place. */
+/** The rounds whose draft was not accepted to its deepest level. lost: levels from the refused guess on; node and token:
+ * that guess, of several siblings the first (null where the path ended at a leaf and another branch went deeper);
+ * wanted: the token that came instead. */
 export function lostOf(request) {
   return request.steps.flatMap((step, index) => {
-    if (kindOf(step) !== "correction") return [];
-    const last = step.path.at(-1) ?? -1;
-    const node = childrenOf(step)[last + 1][0];
+    if (!isJudged(step) || step.path.length >= depthOf(step)) return [];
+    const node = childrenOf(step)[(step.path.at(-1) ?? -1) + 1][0] ?? null;
     return {
       step: index,
       i: step.i,
-      lost: step.tokens.length - step.path.length,
+      lost: depthOf(step) - step.path.length,
       depth: step.path.length + 1,
       node,
-      token: step.tokens[node],
+      token: node === null ? null : step.tokens[node],
       wanted: step.end.token,
       source: step.source,
     };

@@ -1,0 +1,100 @@
+// What a request adds up to: tiles with its figures, acceptance by depth and source, lost rounds, and other draft lengths.
+
+import { h } from "hs/base/dom";
+import { counted, fixed, percent, seconds, visible } from "hs/base/format";
+import { tableOf } from "hs/figures/figure";
+import { deepest, whatIf } from "hs/trace/what-if";
+
+const LOST_SHOWN = 6;
+const LONGEST = 12;
+
+/** The figures that matter, large. */
+export function tiles(request, found) {
+  const speed = found.seconds.total > 0 ? `${fixed(found.tokens / found.seconds.total, 0)} a second` : "";
+  const tile = (value, words, more) => h("div.tile", {}, h("dt", words), h("dd.tile-value", value), more && h("dd.soft", more));
+  return h(
+    "dl.tiles",
+    {},
+    tile(fixed(found.tokensPerForward), "tokens per forward", "1 is plain decoding"),
+    tile(String(found.tokens), "tokens", speed),
+    tile(String(found.forwards), "forwards of the target", found.plainRounds ? `${found.plainRounds} without a draft` : seconds(found.seconds.total)),
+    tile(found.drafted ? percent(found.acceptedOfDrafted) : "–", "of the guesses accepted", `${found.accepted} of ${found.drafted}`),
+  );
+}
+
+/** Everything under the rounds. onRound(step) is called with an index into request.steps. */
+export function accountOf(trace, request, found, onRound) {
+  return h(
+    "div.account",
+    {},
+    found.conditional.length > 0 && byDepth(found),
+    whatIfOf(trace, request),
+    found.sources.length > 1 && bySource(found),
+    found.lost.length > 0 && lostOf(request, found, onRound),
+  );
+}
+
+/** A table that may be wider than its place. */
+const scrolling = (label, table) => h("div.scroll-table", { tabindex: "0", role: "region", "aria-label": label }, table);
+
+const bar = (share) => h("span.account-bar", { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(0.5, 100 * share)}%` } }));
+
+function byDepth(found) {
+  return h("section", { "aria-label": "Acceptance by depth" }, h("h2", "Acceptance by depth"),
+    h("p", "How often a guess at this depth was accepted, once all before it were."),
+    scrolling("Acceptance by depth, as a table", tableOf({
+      columns: ["depth", "accepted of tested", "share", ""],
+      rows: found.conditional.map(({ depth, tested, accepted, share }) => [String(depth), `${accepted} of ${tested}`, percent(share), bar(share)]),
+    })));
+}
+
+function bySource(found) {
+  return h("section", { "aria-label": "By source" }, h("h2", "Who guessed"),
+    scrolling("Sources, as a table", tableOf({
+      columns: ["source", "rounds", "accepted of guessed", "tokens per forward"],
+      rows: found.sources.map(({ source, rounds, drafted, accepted, tokensPerForward }) => [source || "nobody", String(rounds), drafted ? `${accepted} of ${drafted}` : "–", fixed(tokensPerForward)]),
+    })));
+}
+
+function lostOf(request, found, onRound) {
+  const told = ({ lost, token, wanted, depth }) => {
+    const levels = counted(lost, "level");
+    if (token === null) return [`${levels} of another branch came to nothing.`];
+    return [`${levels} for nothing: at depth ${depth} `, h("span.tok.refused", visible(request.text(token))), " was refused; the target wanted ", h("span.tok.correction", visible(request.text(wanted))), "."];
+  };
+  const rows = found.lost.slice(0, LOST_SHOWN).map((each) =>
+    h("li", {}, h("button.quiet", { type: "button", on: { click: () => onRound(each.step) } }, `Round ${each.i + 1}`), h("span", {}, told(each))));
+  return h("section", { "aria-label": "Where guesses were lost" }, h("h2", "Where guesses were lost"), h("ul.lost", {}, rows),
+    found.lost.length > LOST_SHOWN && h("p.soft", `and ${counted(found.lost.length - LOST_SHOWN, "round")} more.`));
+}
+
+/** "What if K were": tokens per forward for other draft lengths. */
+function whatIfOf(trace, request) {
+  const most = deepest(request);
+  if (most === 0) return null;
+  const ks = Array.from({ length: most + 3 }, (_, k) => k).filter((k) => k <= LONGEST || k === most);
+  const answers = ks.map((k) => whatIf(trace, request, k));
+  const best = Math.max(...answers.map((each) => each.tokensPerForward[1]));
+  const timed = answers.some((each) => each.seconds !== null);
+  const row = (each) => [
+    String(each.k), forwardsOf(each), rateOf(each), bar((each.tokensPerForward[0] + each.tokensPerForward[1]) / 2 / best),
+    ...(timed ? [each.seconds === null ? "–" : seconds(each.seconds)] : []), h("span.how", each.recorded ? "as recorded" : HOW[each.label]),
+  ];
+  return h("section", { "aria-label": "What if K were" }, h("h2", "What if K were …"),
+    h("p", wordsOf(answers)),
+    scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens per forward", "", ...(timed ? ["about"] : []), ""], rows: answers.map(row) })));
+}
+
+/** Why the answers are no more than they are; the reasons of the shorter drafts come first. */
+function wordsOf(answers) {
+  const reasons = [...new Set(answers.filter((each) => each.label !== "exact" && !each.recorded).map((each) => each.why))];
+  if (reasons.length === 0) return "Shorter drafts, cut from this run: the text and the guesses would be the same.";
+  return `Exact where it can be. An estimate otherwise: ${reasons.join("; ")}.`;
+}
+
+const HOW = { exact: "exact", between: "between", estimate: "estimate" };
+const forwardsOf = ({ label, recorded, fewest, most }) => {
+  if (fewest.forwards !== most.forwards) return `${fewest.forwards} to ${most.forwards}`;
+  return label === "estimate" && !recorded ? `about ${fixed(most.forwards, 0)}` : String(most.forwards);
+};
+const rateOf = ({ tokensPerForward: [low, high] }) => (fixed(low) === fixed(high) ? fixed(low) : `${fixed(low)} to ${fixed(high)}`);

@@ -1,0 +1,57 @@
+// The card of a token: where it came from, what both laws gave it, what decided, and what else there was.
+
+import { fill, h } from "hs/base/dom";
+import { probability, visible } from "hs/base/format";
+import { alternatives } from "hs/viewer/alternatives";
+import { gauge } from "hs/viewer/gauge";
+
+const ORIGINS = {
+  accepted: "Guessed, and accepted",
+  correction: "A correction: the guess here was refused",
+  bonus: "A bonus: the whole draft was accepted",
+  plain: "The target's own: nothing was guessed",
+};
+
+/** @returns {{element: HTMLElement, set: (shown: {token: object, step: object, request: object}|null) => void}}
+ * token: an entry of `tokensOf(request)`; step: its line */
+export function tokenCard() {
+  const element = h("div.token-card", { role: "group", "aria-label": "The chosen token" });
+  const set = (shown) => fill(element, shown ? contents(shown) : h("p.soft", "Choose a token to see where it came from."));
+  set(null);
+  return { element, set };
+}
+
+function contents({ token, step, request }) {
+  const guessed = token.node !== null;
+  const greedy = token.model !== null;
+  const facts = [
+    ["Round", `${step.i + 1}, place ${token.at + 1}`],
+    step.source && ["Guesses by", step.source],
+    token.p !== null && !greedy && ["p, the target's", probability(token.p)],
+    greedy && ["The model gave it", probability(token.model)],
+    token.q !== null && ["q, the draft's", probability(token.q)],
+    step.budget?.reason && ["Why this budget", step.budget.reason],
+  ].filter(Boolean);
+  return [
+    h("p.card-token", {}, h(`span.tok.${token.origin}`, visible(token.text)), h("span.soft.card-id", ` id ${token.token}`)),
+    h("p.card-origin", ORIGINS[token.origin] ?? ""),
+    h("dl.facts", {}, facts.map(([name, value]) => h("div", {}, h("dt", name), h("dd", value)))),
+    h("p.card-why", why(token, step, request)),
+    guessed && typeof token.weight === "number" && token.coin !== null && gauge({ coin: token.coin, weight: token.weight, accepted: token.coin < token.weight }),
+    step.laws.length > 0 && alternatives(request, step, token.node, { after: token.node === null ? step.path.at(-1) ?? -1 : undefined, token: token.token, most: 5 }),
+  ];
+}
+
+/** What decided, in a sentence. */
+function why(token, step, request) {
+  if (step.procedure === "plain") return "One token was drawn from the target's law, as in plain decoding.";
+  if (token.node === null) {
+    if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the law of one token more.";
+    return step.procedure === "walk"
+      ? "No guess bore the target's own token, so that token stands here."
+      : "No coin kept a guess here. The token was drawn from what the target's law has beyond what the guesses covered.";
+  }
+  if (step.procedure === "walk") return "The target's own token here is the guess.";
+  if (typeof token.weight !== "number") return "A guess further on was kept, and with it this one: its own coin was never looked at.";
+  return token.coin < token.weight ? "Its coin lay below its weight, so it was kept, and all before it." : "It was kept with a guess further on.";
+}
