@@ -74,3 +74,16 @@ def test_draw_reads_only_the_support() -> None:
         less = law.copy()
         less[other] = 0
         assert Noise(seed).draw(less, 0, Purpose.TOKEN) == won
+
+
+@pytest.mark.parametrize("size", [2, 7, 300, 5000])
+@pytest.mark.parametrize("peaked", [0.0, 1.0, 8.0])
+def test_the_winner_is_that_of_the_whole_race(size: int, peaked: float) -> None:
+    """Most logarithms are left out; the token is the one that all of them would give."""
+    rng = np.random.default_rng(size)
+    for position in range(200):
+        law = np.exp(peaked * rng.standard_normal(size)).astype(np.float32)
+        law[rng.random(size) < (0.0, 0.5, 0.99)[position % 3]] = 0
+        law[rng.integers(size)] = 0.5
+        race = law / Noise(3).exponentials(position, Purpose.TOKEN, 0, size)
+        assert Noise(3).draw(law, position, Purpose.TOKEN) == int(race.argmax())

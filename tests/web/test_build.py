@@ -30,6 +30,13 @@ def test_modules_import_each_other_by_bare_names_only(name: str) -> None:
     assert set(re.findall(r'["\']hs/([\w/-]+)["\']', source)) <= set(build.modules(name))
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_left_out_as_a_comment_is_one(name: str) -> None:
+    source = build.modules(name)[name]
+    for found in build._COMMENT.finditer(source):
+        assert source[: found.start()].count("`") % 2 == 0, f"{found.group()!r} stands in a template"
+
+
 def planted(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]) -> None:
     real = build._read
 

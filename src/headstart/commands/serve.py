@@ -24,7 +24,7 @@ from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
-from headstart.serve.pages import playground_page
+from headstart.serve.pages import PAGES, Page
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
-PAGES: Mapping[str, tuple[str, Callable[[], str]]] = {"/": ("the playground", playground_page)}
-"""What a server shows to people: by path, what it is called, and what writes it."""
 
 
 @command
@@ -114,7 +112,7 @@ class _Run:
         recording: Recording,
         load: Callable[[], tuple[Any, Any]],
         store: SuffixStore | None,
-        pages: Mapping[str, tuple[str, Callable[[], str]]],
+        pages: Mapping[str, Page],
     ) -> None:
         self._options, self._limits = server, limits
         self._load, self._store, self._pages = load, store, pages
@@ -135,7 +133,7 @@ class _Run:
         app = Application(
             self._served, self._options, grace_seconds=self._limits.stop_grace_seconds,
             on_ready=self._ready, on_failure=self._failed,
-            pages={path: write for path, (_, write) in self._pages.items()},
+            pages={path: page.write for path, page in self._pages.items()},
         )  # fmt: skip
         self._server = Server(
             app, self._options, grace_seconds=self._limits.stop_grace_seconds,
@@ -161,9 +159,8 @@ class _Run:
         watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
-        return Served(
-            bridge, Defaults.of(config), metrics.exposition, metrics.totals
-        )  # the bridge itself tells of an overload
+        # The bridge itself tells of an overload
+        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.totals)
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
@@ -176,7 +173,7 @@ class _Run:
         _say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
              f"{about['max_batch_size']} requests at once")  # fmt: skip
         if self._pages:
-            _say("open " + ", ".join(f"{self._url}{path} ({name})" for path, (name, _) in self._pages.items()))
+            _say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         _say("try it:")
         _say(f"  {example(self._url, self._options, chat=bool(getattr(served.bridge.tokenizer, 'chat_template', '')))}")
 

@@ -6,6 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from headstart.simulate import scenarios
 from headstart.web import build
 
 TITLE = "Speculative decoding, taken apart"
@@ -17,7 +18,7 @@ def lessons_page() -> str:
     return build.page(
         "lessons/main",
         TITLE,
-        data={"traces": traces(), "race": race()},
+        data={"traces": traces(), "race": race(), "scenarios": situations()},
         styles=styles(),
         description="Speculative decoding in short chapters: see it, change it, and check what you understood.",
     )
@@ -39,6 +40,11 @@ def race() -> Any:
     """The recorded race of plain and speculative decoding; None where there is none."""
     file = files("headstart.learn").joinpath("traces", "race.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def situations() -> list[dict[str, Any]]:
+    """The scenarios of `headstart simulate --scenarios`, whose consequences the page works out itself."""
+    return [{"name": each.name, "story": each.story, **each.parameters()} for each in scenarios().values()]
 
 
 def styles() -> list[str]:

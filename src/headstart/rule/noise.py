@@ -27,6 +27,10 @@ _MIX1 = 0xBF58476D1CE4E5B9
 _MIX2 = 0x94D049BB133111EB
 
 
+_ROUNDING = 1e-9
+"""Far more than the rounding errors of a bound."""
+
+
 class Purpose(IntEnum):
     TOKEN = 1
     ACCEPT = 2
@@ -40,9 +44,16 @@ def _mix(z: int) -> int:
 
 
 def _mix_array(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX1)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX2)
-    return z ^ (z >> np.uint64(31))
+    """`_mix` of every element, in place."""
+    shifted = z >> np.uint64(30)
+    z ^= shifted
+    z *= np.uint64(_MIX1)
+    np.right_shift(z, np.uint64(27), out=shifted)
+    z ^= shifted
+    z *= np.uint64(_MIX2)
+    np.right_shift(z, np.uint64(31), out=shifted)
+    z ^= shifted
+    return z
 
 
 @lru_cache(maxsize=8)
@@ -71,18 +82,51 @@ class Noise:
         self, position: int, purpose: Purpose, lane: int, size: int, tokens: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
         """Exponential(1) noise for each of `size` tokens [size], or only for `tokens` (the same numbers, picked)."""
+        return _exponentials(self._bits(position, purpose, lane, size, tokens))
+
+    def _bits(
+        self, position: int, purpose: Purpose, lane: int, size: int, tokens: NDArray[np.int64] | None
+    ) -> NDArray[np.uint64]:
+        """53 random bits for each of `size` tokens, or only for `tokens`."""
         counters = _counters(size) if tokens is None else _counters(size)[tokens]
         bits = _mix_array(counters + np.uint64(self._key(position, purpose, lane)))
-        uniforms = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-        return -np.log(uniforms)
+        bits >>= np.uint64(11)
+        return bits
 
     def draw(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int = 0) -> int:
         """Sample a token from `law` [V] (weights; need not sum to one): argmax of law / Exponential(1).
 
         This is Gumbel-max; the token of largest race time wins, and a token of weight 0 never does.
         """
-        support = np.flatnonzero(law)
-        if support.size == 1:
-            return int(support[0])
-        race = law[support].astype(np.float64) / self.exponentials(position, purpose, lane, law.shape[0], support)
-        return int(support[race.argmax()])
+        positive = law != 0
+        weights, support = law, None
+        if not positive.all():
+            support = np.flatnonzero(positive)
+            if support.size == 1:
+                return int(support[0])
+            weights = law[support]
+        bits = self._bits(position, purpose, lane, law.shape[0], support)
+        winner = _winner(weights, bits)
+        return winner if support is None else int(support[winner])
+
+
+def _exponentials(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    exponentials: NDArray[np.float64] = -np.log((bits.astype(np.float64) + 0.5) * 2.0**-53)
+    return exponentials
+
+
+def _winner(weights: NDArray[Any], bits: NDArray[np.uint64]) -> int:
+    """The argmax of weights / _exponentials(bits), with few logarithms: they are most of the work.
+
+    Since -log(u) >= 1 - u, a race time is at most weight / (1 - u). Only those whose bound reaches the race time of the
+    largest bound can win.
+    """
+    bounds = bits.astype(np.float64)
+    np.subtract(2.0**53 - 0.5, bounds, out=bounds)  # (1 - u) * 2**53
+    np.divide(weights, bounds, out=bounds)
+    first = int(bounds.argmax())
+    reached = float(weights[first] / _exponentials(bits[first : first + 1])[0]) * 2.0**-53
+    able = np.flatnonzero(bounds >= reached * (1 - _ROUNDING))
+    if able.size < 2:
+        return first
+    return int(able[(weights[able] / _exponentials(bits[able])).argmax()])

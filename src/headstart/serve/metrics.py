@@ -43,7 +43,7 @@ class Metrics(Collector):
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def totals(self) -> dict[str, int]:
-        """What was counted since the server was started, as plain numbers: for those who look several times a second."""
+        """What was counted since the start, as plain numbers: for those who look several times a second."""
         counts = self.counts
         return {
             "generated_tokens": counts.tokens,

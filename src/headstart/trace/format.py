@@ -63,6 +63,7 @@ class RequestLine(_Part):
     prompt: str | None
     """The prompt as text; null where there is no tokenizer."""
     prompt_tokens: list[int]
+    """The prompt as token ids."""
     before: list[int] = []
     """Tokens that it had emitted before the recording began."""
     sampling: dict[str, Any]
@@ -70,6 +71,7 @@ class RequestLine(_Part):
     seed: str
     """As a string: it may be beyond what a double holds exactly."""
     rule: Literal["exact", "coupled"]
+    """The engine's rule."""
     texts: dict[str, str] = {}
     """By token id, what a token writes, of ids that no earlier line of the request gave. Bytes that are a part of a
     character stand as <0xE2>. Every line may have some."""
@@ -119,6 +121,7 @@ class BudgetLine(_Part):
     """How much could be drafted."""
 
     nodes: int
+    """The most tokens that could be drafted."""
     reason: str
     """Why so much, in words."""
     max_nodes: dict[str, int] = {}
@@ -142,6 +145,7 @@ class EndToken(_Part):
     """The last token of a step, before stops were applied."""
 
     token: int
+    """Its id."""
     kind: Literal["correction", "bonus", "plain"]
     """correction: after a refusal. bonus: after a draft that was accepted as far as it went. plain: nothing was
     drafted."""
@@ -154,6 +158,7 @@ class StepLine(_Part):
 
     type: Literal["step"]
     request: int
+    """Whose step it is."""
     i: int
     """The number of the step, counted for the request from 0."""
     position: int
@@ -177,17 +182,21 @@ class StepLine(_Part):
     batch: int
     """Requests in the forward."""
     budget: BudgetLine
+    """How much could be drafted, and why."""
     seconds: SecondsLine
+    """Where the time went."""
     laws: list[LawLine]
     """The target's laws: N + 1, after x0 and after each node; none where nothing was judged."""
     nodes: list[NodeLine]
-    """N."""
+    """The N drafted tokens, and what became of each."""
     drawn: list[tuple[int, int]] = []
     """For walk: [node, the target's own token after it] for each node at which it stood."""
     end: EndToken | None
     """Null where nothing was judged."""
     finish_reason: Literal["stop", "length", "error", "cancelled"] | None
+    """Why the request ended with this step; null where it did not."""
     texts: dict[str, str] = {}
+    """Of tokens that no earlier line of the request named."""
     mismatch: str | None = None
     """Only where the recorder could not repeat the engine's verdict; weights and laws of the step are then not to be
     trusted."""
@@ -213,15 +222,19 @@ class EndLine(_Part):
 
     type: Literal["end"]
     request: int
+    """Which one."""
     finish_reason: Literal["stop", "length", "error", "cancelled"]
+    """Why it has ended."""
     text: str
     """All of its output, without a stop string."""
     tokens: list[int]
+    """All tokens of its output."""
     stats: dict[str, Any]
     """`Stats`, and tokens_per_forward."""
     error: str | None = None
     """Why it failed, where the finish_reason is "error"."""
     texts: dict[str, str] = {}
+    """Of tokens that no earlier line of the request named."""
 
 
 Line = Annotated[Header | RequestLine | StepLine | EndLine, Field(discriminator="type")]

@@ -8,7 +8,6 @@ those to the page's own server, where it has one.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 _IMPORT = re.compile(r'^\s*(?:import|export)\b[^"\';]*?["\']hs/([\w/-]+)["\'];?', re.MULTILINE)
 _THEME = ("theme", "base")
@@ -113,8 +113,14 @@ def for_script(text: str) -> str:
     return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"})
 
 
+_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
+"""What stands for itself in the body of a data URL; the rest takes three characters."""
+
+
 def _as_url(source: str) -> str:
-    return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
+    """Without comments on lines of their own: those are for who reads the files. A quarter smaller than as base64."""
+    return "data:text/javascript;charset=utf-8," + quote(_COMMENT.sub("", source), safe=_PLAIN)
 
 
 @cache

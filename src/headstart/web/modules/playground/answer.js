@@ -9,6 +9,7 @@ import { droppedNotice, runNotice } from "hs/playground/notices";
 import { judged, roundsOf } from "hs/trace/rounds";
 
 const EMPTY = "Press Run. The text comes here, and the line under each token says who wrote it: the drafter, whose guess the model accepted, or the model itself.";
+const PROMPT_SHOWN = 600; // characters
 const STATUS = { running: "writing", done: "done", stopped: "stopped", failed: "broken off" };
 
 /**
@@ -23,7 +24,7 @@ export function answerPanel(current, { onAgain, onHover }) {
   const token = signal(null);
   const text = tokenText({ onPick: (index) => choose(index - shift), label: "The text; arrow keys go from token to token" });
   const strip = roundStrip({ rounds: [], at: 0, onPick: (at) => go(at) });
-  const [figures, trouble, status, end] = [h("dl.figures"), h("div.trouble"), h("span.status"), h("p.end-words")];
+  const [figures, trouble, status, end] = [h("dl.figures"), h("div.run-trouble"), h("span.status"), h("p.end-words")];
   const marks = h("div.marks", {}, legend());
   const ribbon = h("div.ribbon", { role: "group", "aria-label": "The rounds in time" }, h("h3", "Rounds"), strip.element, stripLegend());
   const actions = h("div.actions");
@@ -54,9 +55,12 @@ export function answerPanel(current, { onAgain, onHover }) {
   }
 
   function advance() {
+    const followed = paper.scrollHeight - paper.scrollTop - paper.clientHeight < 48;
     text.add(shown.tokens.slice(drawn));
     drawn = shown.tokens.length;
+    if (followed && shown.status.value === "running") paper.scrollTop = paper.scrollHeight;
     strip.set({ rounds: shown.request ? roundsOf(shown.request) : [], at: round.value ?? -1 });
+    figures.hidden = !shown.request;
     fill(figures, figureList(shown).map(([name, value, meaning]) => h("div.figure-tile", { title: meaning }, h("dt", name), h("dd", value))));
     ribbon.hidden = !shown.request;
   }
@@ -76,7 +80,7 @@ export function answerPanel(current, { onAgain, onHover }) {
       end.textContent = "";
       return;
     }
-    const prompt = run.values.mode === "chat" ? "" : run.values.prompt;
+    const prompt = run.values.mode === "chat" ? "" : shortened(run.values.prompt);
     shift = prompt ? 1 : 0;
     text.set({ tokens: prompt ? [{ text: prompt, origin: "prompt" }] : [], selected: null, at: null });
     advance();
@@ -86,7 +90,8 @@ export function answerPanel(current, { onAgain, onHover }) {
     const now = run.status.value;
     element.dataset.status = now;
     paper.setAttribute("aria-busy", String(now === "running"));
-    status.textContent = run.plain ? `${STATUS[now] ?? ""}, without guesses` : STATUS[now] ?? "";
+    const word = now === "failed" && !run.request ? "not run" : STATUS[now] ?? "";
+    status.textContent = run.plain ? `${word}, without guesses` : word;
     if (now === "running" || now === "waiting") return;
     notice = now === "failed" ? runNotice(run.failure, () => onAgain(run)) : null;
     fill(trouble, notice?.element, droppedNotice(run));
@@ -121,6 +126,9 @@ export function answerPanel(current, { onAgain, onHover }) {
     go(steps[Math.max(0, Math.min(steps.length - 1, at < 0 ? (by > 0 ? 0 : steps.length - 1) : at + by))]);
   }
 }
+
+/** The end of a long prompt. */
+const shortened = (prompt) => (prompt.length > PROMPT_SHOWN ? `… ${prompt.slice(-PROMPT_SHOWN)}` : prompt);
 
 /** Why the text ends where it does. */
 function endOf(run) {

@@ -57,7 +57,8 @@ function keys(event, onRun) {
   onRun();
 }
 
-const group = (name, children) => h("details.group", { open: true }, h("summary", name), children);
+/** On a phone the answer should not be far below the button: groups are closed there. */
+const group = (name, children) => h("details.group", { open: !matchMedia("(max-width: 800px)").matches }, h("summary", name), children);
 
 // -- the text ---------------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ function failureOf(status, { message, code, param, type }, after) {
 }
 
 /** The server's message as a sentence: "the prompt is empty; give one" -> "The prompt is empty; give one." */
-function sentence(words) {
+export function sentence(words) {
   const text = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?…]$/.test(text) ? text : `${text}.`;
 }

@@ -1,7 +1,7 @@
 // The playground: one's own prompts on this server, with every token marked by where it came from.
 
 import { announce } from "hs/base/announce";
-import { append, computed, fill, h, signal, watch } from "hs/base/dom";
+import { append, calm, computed, fill, h, signal, watch } from "hs/base/dom";
 import { themeSwitch } from "hs/base/theme";
 import { button } from "hs/figures/controls";
 import { answerPanel } from "hs/playground/answer";
@@ -17,7 +17,8 @@ import { newRun, perform, stop } from "hs/playground/run";
 import { watchServer } from "hs/playground/server";
 import { newSettings, restore, snapshot, troubles } from "hs/playground/settings";
 import { showVersus, versusWaiting } from "hs/playground/versus";
-import { tokenCard, whyPanel } from "hs/playground/why";
+import { shownOf, whyPanel } from "hs/playground/why";
+import { tokenCard } from "hs/viewer/card";
 
 const server = watchServer();
 const settings = newSettings();
@@ -28,7 +29,8 @@ const pins = signal([]);
 const running = computed(() => active.value !== null, [active]);
 
 const ask = askPanel(settings, { model: server.model, running, onRun: run, onStop: halt });
-const card = popover(tokenCard);
+const floating = tokenCard();
+const card = popover((shown, index) => (floating.set(shownOf(shown, index)), floating.element));
 const answer = answerPanel(current, {
   onAgain: (failed) => play(newRun(failed.values, { plain: failed.plain, seed: failed.seed })),
   onHover: (shown, index, anchor) => (index === null || besides(index) ? card.hide() : card.show(shown, index, anchor)),
@@ -40,6 +42,8 @@ const comparison = comparePanel(pins, { onShow: show });
 /** Whether the card of a token stands in the right column already. */
 const besides = (index) => index === answer.token.value && matchMedia("(min-width: 1181px)").matches;
 
+answer.token.watch(() => besides(answer.token.value) && card.hideNow());
+
 // -- what is done -----------------------------------------------------------------------------------------------------
 
 function run() {
@@ -48,6 +52,7 @@ function run() {
   const wrong = troubles(values);
   ask.show(wrong);
   if (Object.keys(wrong).length) return announce(Object.values(wrong)[0]);
+  if (matchMedia("(max-width: 800px)").matches) answer.element.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
   return play(newRun(values));
 }
 

@@ -3,6 +3,7 @@
 import { announce } from "hs/base/announce";
 import { fill, h, watch } from "hs/base/dom";
 import { button } from "hs/figures/controls";
+import { sentence } from "hs/playground/client";
 
 /** A box that says what is the matter. kind: "wait", "wrong" or "ask". */
 export function notice({ kind, title, words, children = [] }) {
@@ -73,7 +74,7 @@ function keyWanted({ failure }, onKey) {
   const input = h("input", { type: "password", id: "key", autocomplete: "off", spellcheck: "false" });
   const keep = h("input", { type: "checkbox" });
   const title = "This server wants a key.";
-  const wrong = failure && !/wants a key/i.test(failure.message) ? failure.message : "";
+  const wrong = failure && !/wants a key/i.test(failure.message) ? "This key is wrong." : "";
   const form = h("form.key", { on: { submit: (event) => (event.preventDefault(), input.value && onKey(input.value, keep.checked)) } },
     h("label", { for: "key" }, "Key"),
     h("div.with-button", {}, input, h("button", { type: "submit" }, "Unlock")),
@@ -98,7 +99,7 @@ export function runNotice(failure, again) {
   return { element: notice({ kind: "wrong", title, words: failure.message, children: retry ?? [] }), end() {} };
 }
 
-function countdown({ message, retryAfter }, again) {
+function countdown({ retryAfter }, again) {
   const until = Date.now() + 1000 * (retryAfter ?? 5);
   const told = h("p.countdown", { role: "timer" });
   const bar = h("div.bar.fixed", { "aria-hidden": "true" }, h("span"));
@@ -115,7 +116,7 @@ function countdown({ message, retryAfter }, again) {
   timer = setInterval(tick, 100);
   tick();
   const buttons = h("div.buttons", {}, button("Run now", now), hold);
-  return { element: notice({ kind: "wait", title: "The server is busy.", words: message, children: [told, bar, buttons] }), end };
+  return { element: notice({ kind: "wait", title: "The server is busy.", words: "As many requests wait already as it lets wait.", children: [told, bar, buttons] }), end };
 }
 
 /** Where guessing ended before the text did: the reason, in words; null where it did not. */
@@ -125,6 +126,6 @@ export function droppedNotice(run) {
   return notice({
     kind: "wrong",
     title: "The drafter was dropped.",
-    words: `${ours.off_reason}. The text goes on as the model alone would write it: exact, only slower.`,
+    words: `${sentence(ours.off_reason)} The text goes on as the model alone would write it: exact, only slower.`,
   });
 }
