@@ -68,7 +68,7 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
                 import { data, h, signal, watch } from "hs/base/dom";
                 import { one } from "hs/trial/one";
                 const count = signal(one);
-                const words = h("p#words");
+                const words = h("p#words", { data: { last: data("long").at(-1) } });
                 watch([count], (n) => (words.textContent = `${n} ${data("evil").text}`));
                 count.value = 2;
                 document.body.append(words);
@@ -78,7 +78,9 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
     )
     evil = "</script><script>document.title = 'broken'</script>\u2028<!--"
     path = tmp_path / "trial.html"
-    path.write_text(build.page("trial/main", "A <trial>", data={"evil": {"text": evil}}), encoding="utf-8")
+    data = {"evil": {"text": evil}, "long": [f"{n} é" for n in range(9000)]}
+    path.write_text(build.page("trial/main", "A <trial>", data=data), encoding="utf-8")
+    assert path.stat().st_size < 60_000, "what is long is packed"
     errors: list[str] = []
     with opened() as browser:
         page = browser.new_context(offline=True).new_page()
@@ -86,6 +88,7 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(path.as_uri())
         assert page.locator("#words").inner_text().replace("\u2028", "") == f"2 {evil}".replace("\u2028", "")
+        assert page.locator("#words").get_attribute("data-last") == "8999 é"
         assert page.title() == "A <trial>"
         refused = page.evaluate("fetch('https://example.com').then(() => 'asked', () => 'refused')")
         assert refused == "refused"

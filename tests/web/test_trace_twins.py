@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headstart.trace.summary import summarise
-from headstart.trace.what_if import what_if
 from support import traces
 from support.twins import Twin, twin
 
 import headstart as hs
 from headstart.trace.reader import Trace, parse_trace
+from headstart.trace.summary import summarise
+from headstart.trace.what_if import what_if
 
 PROMPTS = ("def add(a, b):", "class Point:\n    def __init__(self")
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
