@@ -76,7 +76,8 @@ def answered(page: Any, exercise: str) -> str:
 
 def open_all(page: Any) -> None:
     """The chapter as it is when everything has been done: exercises solved, predictions shown."""
-    for exercise, _ in page.evaluate("headstartLessons.exercises().map(([id]) => [id, 0])"):
+    page.get_by_role("heading", level=1).wait_for()
+    for exercise in page.evaluate("headstartLessons.exercises().map(([id]) => id)"):
         page.evaluate(SOLVE, [exercise, True])
         form = page.locator(f'[data-exercise="{exercise}"]')
         form.get_by_role("button", name="Check").click()
