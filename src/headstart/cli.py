@@ -1,4 +1,4 @@
-"""The command line: demo, generate, chat, serve, simulate, learn, doctor, bench, audit and train, a file each."""
+"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train; a file each."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headstart.commands.generate import generate
 from headstart.commands.learn import learn
 from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
+from headstart.commands.trace import trace
 from headstart.commands.train import train
 
 __all__ = ["app", "main"]
@@ -39,6 +40,7 @@ app.command()(generate)
 app.command()(chat)
 app.command()(serve)
 app.command()(simulate)
+app.command()(trace)
 app.command()(learn)
 app.command()(doctor)
 app.add_typer(bench, name="bench")

@@ -149,7 +149,8 @@ def invoke(*words: str) -> Result:
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_an_unknown_option_is_refused_with_the_nearest_one(path: tuple[str, ...]) -> None:
-    flag = {"bench compare": "--fail-below", "train": "--batch-size"}.get(" ".join(path), "--traceback")
+    flags = {"bench compare": "--fail-below", "train": "--batch-size", "generate": "--temperature"}
+    flag = flags.get(" ".join(path), "--traceback")
     result = invoke(*path, flag[:-2] + flag[-1])
     assert result.exit_code == 2
     assert flag[:-2] + flag[-1] in result.stderr

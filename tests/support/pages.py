@@ -50,10 +50,10 @@ VIEWS = tuple(View(width, scheme) for width in (360, 1280) for scheme in ("light
 TARGETS = """() => {
   const pressed = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button], [role=slider],'
     + '[role=checkbox], [role=radio], [role=switch], [role=tab], [role=option], [role=menuitem]';
-  const boxOf = (element) => {
+  const boxOf = (element) => {  // a control can be pressed on its label, too: the one that is easier to meet counts
     const boxes = [element, ...(element.labels ?? [])].map((each) => each.getBoundingClientRect());
-    const area = (box) => box.width * box.height;
-    return boxes.reduce((a, b) => (area(b) > area(a) ? b : a));
+    const smaller = (box) => Math.min(box.width, box.height);
+    return boxes.reduce((a, b) => (smaller(b) > smaller(a) ? b : a));
   };
   const inText = (element) => {
     if (!getComputedStyle(element).display.startsWith('inline')) return false;

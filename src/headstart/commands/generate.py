@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +59,9 @@ def generate(
     sampling: Sampling,
     as_json: bool = option(False, "One JSON object per prompt, one per line.", "--json", panel=_OUT),
     stats: bool = option(False, "Print speed and acceptance to standard error.", panel=_OUT),
+    trace: Path | None = option(
+        None, "Record every step, for 'headstart trace': guesses, laws, coins, times. Steps take longer.", panel=_OUT
+    ),
 ) -> None:
     """Continue a prompt. Streams the text, and nothing but the text, to standard output.
 
@@ -68,11 +73,13 @@ def generate(
         headstart generate "def add(a, b):"
         headstart generate --chat "Why is the sky blue?" --target HuggingFaceTB/SmolLM2-135M-Instruct
         headstart generate "def add(a, b):" --temperature 0.8 --top-p 0.95 --seed 7 --stats
+        headstart generate "def add(a, b):" --trace run.jsonl
         cat prompt.txt | headstart generate --target Qwen/Qwen2.5-Coder-1.5B --drafter Qwen/Qwen2.5-Coder-0.5B
         headstart generate --prompts humaneval.jsonl --max-tokens 128 --json > answers.jsonl
     """
     if sampling.logprobs is not None and not as_json:
         raise InvalidOption("--logprobs needs --json", hint="add --json: log-probabilities have no place in the text")
+    cli.check_outputs(trace, None)
     items = read_prompts(prompt, prompts, split=split)
     store = cli.open_store(suffix_store, drafter)
     options = replace(
@@ -83,10 +90,25 @@ def generate(
     engine = cli.load_engine(messages(), target, drafter, loading, options)
     try:
         texts = _encoded(engine, items, chat=chat)
-        _run(engine, texts, sampling, as_json=as_json, stats=stats)
+        with _recorded(engine, trace):
+            _run(engine, texts, sampling, as_json=as_json, stats=stats)
     finally:
         if store is not None and suffix_store is not None:
             store.save(suffix_store)
+
+
+@contextmanager
+def _recorded(engine: Engine, path: Path | None) -> Iterator[None]:
+    """Meanwhile every step is recorded, if there is a file for it. Says where it is, or why it is not whole."""
+    if path is None:
+        yield
+        return
+    with engine.trace(path, command=shlex.join(["headstart", *sys.argv[1:]])) as recording:
+        yield
+    if recording.failure is not None:
+        messages().print(f"the trace in {path} ends early: {recording.failure}", style="yellow", markup=False)
+    else:
+        messages().print(f"recorded; look at it with: headstart trace {path}", style="dim", markup=False)
 
 
 def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list[Prompt]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def read_trace(path: str | Path) -> Trace:
         raise InvalidFile(f"cannot read {path}: {error.strerror or error}", hint=_MAKE_ONE) from error
     except UnicodeDecodeError as error:
         raise InvalidFile(f"{path} is not a trace: it is not text in UTF-8", hint=_MAKE_ONE) from error
+
+
+def lines_of(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a file that `read_trace` has read, as objects of JSON; without one that was cut off."""
+    found = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def parse_trace(lines: Iterable[str], *, name: str = "the trace") -> Trace:

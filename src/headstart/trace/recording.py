@@ -12,7 +12,7 @@ from headstart.errors import InvalidOption
 from headstart.options import check_number
 from headstart.trace.format import TOP
 from headstart.trace.lines import Json, header
-from headstart.trace.reader import Trace, TracedRequest, parse_trace, read_trace
+from headstart.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
 from headstart.trace.recorder import Recorded, Recorder
 from headstart.types import Rule
 
@@ -79,7 +79,7 @@ class Recording:
         """The lines so far, as objects of JSON."""
         if self.path is None:
             return list(self._lines)
-        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        return lines_of(self.path)
 
     def read(self) -> Trace:
         """The trace so far."""

@@ -6,7 +6,7 @@ import { display } from "hs/lessons/chapters/mathml";
 import { dial } from "hs/lessons/chapters/08-good-guesses/dial";
 import { drawOrCopy, orderKinds, setDial, sharpened, whichText } from "hs/lessons/chapters/08-good-guesses/exercises";
 import { heat, keptTable } from "hs/lessons/chapters/08-good-guesses/heat";
-import { byKind, recordedKinds } from "hs/lessons/chapters/08-good-guesses/kinds";
+import { byKind, comparable, recordedKinds } from "hs/lessons/chapters/08-good-guesses/kinds";
 import { rounding } from "hs/lessons/chapters/08-good-guesses/rounding";
 import { sideBySide } from "hs/lessons/chapters/08-good-guesses/three-texts";
 import { formula, note, prose, section, summary, term } from "hs/lessons/parts";
@@ -103,7 +103,7 @@ function build() {
     drawOrCopy(),
     sharpened(),
     realText(kinds),
-    kinds.length > 1 ? orderKinds(kinds) : null,
+    comparable(kinds).length > 1 ? orderKinds(comparable(kinds)) : null,
     section(
       "Greedy, sampled, speculative",
       prose("Greedy decoding takes the likeliest word each time. Sampling draws one. Speculative decoding is no third kind of text: it is one of the two, in fewer forwards."),

@@ -106,7 +106,7 @@ export default {
         note(
           "A rule may look at everything but the guesses that it is about to judge. One that drafts a token, looks at it, and then throws it away because it looks bad changes the law of the text. headstart's own pacing counts costs, too: it measures what a guess and a row cost at this load, and drafts nothing where nothing is to be gained.",
         ),
-        prose("Now write the rule yourself: ", h("code.command", "headstart learn --start answers.py"), " makes a file with this and three other exercises, and ", h("code.command", "headstart learn --check answers.py"), " checks them. It also runs your rule on 200 tokens beside every fixed K."),
+        prose("Now write the rule yourself: ", h("code.shell", "headstart learn --start answers.py"), " makes a file with this and three other exercises, and ", h("code.shell", "headstart learn --check answers.py"), " checks them. It also runs your rule on 200 tokens beside every fixed K."),
       ),
       section(
         "Has it become worse?",

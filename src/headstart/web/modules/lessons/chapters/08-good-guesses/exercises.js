@@ -145,7 +145,7 @@ export function orderKinds(kinds) {
     id: "08.4",
     title: "Easy text, hard text",
     ask: [
-      h("p", "Recorded texts, each with the same kind of draft. Where were most guesses kept? Give each a place: 1 for the highest α. Try it before you open the figure's numbers."),
+      h("p", "Recorded texts, all with the same drafter. Where were most guesses kept? Give each a place: 1 for the highest α. Try it before you open the figure's numbers."),
       h("dl.three-texts", {}, chosen.map((kind) => [h("dt", {}, h("strong", kind.title)), h("dd", {}, h("pre.snippet", { tabindex: "0" }, excerpt(kind.request)))])),
     ],
     fields: chosen.map((kind, i) => ({ name: names[i], label: kind.title, kind: "number" })),

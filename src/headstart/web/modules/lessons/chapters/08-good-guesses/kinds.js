@@ -26,6 +26,12 @@ export function kindsOf(traces) {
 /** The recorded kinds of this page, the best guessed first. */
 export const recordedKinds = () => kindsOf(data("traces") ?? []).sort((a, b) => b.alpha - a.alpha);
 
+/** Those of the drafter that drafted most of them: only these tell texts apart, and not drafters. */
+export function comparable(kinds) {
+  const groups = [...new Set(kinds.map(({ source }) => source))].map((source) => kinds.filter((each) => each.source === source));
+  return groups.sort((a, b) => b.length - a.length)[0] ?? [];
+}
+
 export function byKind(kinds) {
   const bar = ({ alpha }) => h("span.kind-bar", { "aria-hidden": "true" }, h("span.kind-fill", { style: { width: percent(alpha, 1) } }));
   return figure({

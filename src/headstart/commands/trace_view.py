@@ -1,0 +1,191 @@
+"""A trace on the terminal: tables, and the text with the origin of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headstart.commands.figures import percent, percentages
+from headstart.commands.terminal import facts_table, harmless, table_of
+from headstart.trace.format import Header
+from headstart.trace.reader import Trace, TracedRequest
+from headstart.trace.summary import PARTS, Summary, summarise
+from headstart.trace.what_if import Counts, WhatIf, what_if
+
+_STYLES = {"accepted": "underline", "bonus": "underline2", "correction": "italic", "plain": ""}
+"""How a token is set, by where it comes from. Not by colour alone: terminals differ, and so do eyes."""
+_LONGEST = 24
+"""Characters of a guess that a table shows."""
+
+
+def view(console: Console, trace: Trace, requests: Sequence[TracedRequest], k: int | None) -> None:
+    """Print what there is to know. One request is told in full, several are compared."""
+    console.print(_header(trace.header))
+    summaries = [summarise(each) for each in requests]
+    if len(requests) == 1:
+        _one(console, requests[0], summaries[0])
+    elif requests:
+        console.print(_table(summaries))
+        console.print("--request N tells one of them in full.", style="dim")
+    else:
+        console.print("No request was recorded.")
+    if k is not None:
+        for each in requests:
+            console.print(Text(_in_words(what_if(trace, each, k), several=len(requests) > 1)), soft_wrap=True)
+
+
+def _header(header: Header) -> Table:
+    engine = header.engine
+    names = ", ".join(f"{name} {number}" for name, number in header.versions.items())
+    facts = [
+        ("recorded", header.created + (f"  {header.command}" if header.command else "")),
+        *((name, str(engine.get(name, "?"))) for name in ("target", "drafter", "rule", "pacing")),
+        ("versions", names),
+    ]
+    return facts_table([*facts, ("note", header.note)] if header.note else facts)
+
+
+def _table(summaries: Sequence[Summary]) -> Table:
+    table = table_of("request", "tokens", "forwards", "tokens/forward", "accepted of judged", "by position", "end")
+    for each in summaries:
+        table.add_row(
+            str(each.request), str(each.tokens), str(each.forwards), f"{each.tokens_per_forward:.2f}",
+            f"{each.accepted} of {each.judged}", percentages(each.conditional), each.finish_reason or "cut off",
+        )  # fmt: skip
+    return table
+
+
+# -- one request ------------------------------------------------------------------------------------------------------
+
+
+def _one(console: Console, request: TracedRequest, found: Summary) -> None:
+    console.print()
+    console.print(_text(request))
+    console.print(
+        Text.assemble(
+            "guessed and accepted: ", ("underlined", _STYLES["accepted"]),
+            "; in place of a refused guess: ", ("italic", _STYLES["correction"]),
+            "; after a draft that was accepted whole: ", ("twice underlined", _STYLES["bonus"]), style="dim",
+        )
+    )  # fmt: skip
+    console.print()
+    console.print(facts_table(_facts(request, found)))
+    for name, table in (
+        ("Acceptance by depth, once all guesses before were accepted", _by_depth(found)),
+        ("Drafters", _by_source(found)),
+        ("Rounds that lost the most", _worst(found)),
+        ("Why so much was drafted", _reasons(found)),
+    ):
+        if table.row_count:
+            console.print()
+            console.print(name, style="bold")
+            console.print(table)
+
+
+def _text(request: TracedRequest) -> Text:
+    """The output, each token set by its origin."""
+    whole = Text()
+    for token in request.line.before:
+        whole.append(harmless(request.text(token)), style="dim")
+    for text, origin in _origins(request):
+        whole.append(harmless(text), style=_STYLES[origin])
+    return whole
+
+
+def _origins(request: TracedRequest) -> Iterator[tuple[str, str]]:
+    for step in request.steps:
+        for place, token in enumerate(step.emitted):
+            last = "plain" if step.end is None else step.end.kind
+            yield request.text(token), "accepted" if place < step.accepted else last
+
+
+def _facts(request: TracedRequest, found: Summary) -> list[tuple[str, str]]:
+    spent = sum(found.seconds.values())
+    sampling = ", ".join(f"{name} {value}" for name, value in request.line.sampling.items())
+    reading = f", and {found.prefills} to read the prompt" if found.prefills else ""
+    facts = [
+        ("tokens", f"{found.tokens}, {found.finish_reason or 'the recording ended first'}"),
+        ("target forwards", f"{found.forwards}{reading}"),
+        ("tokens per forward", f"{found.tokens_per_forward:.2f}"),
+        ("guesses", f"{found.accepted} accepted of {found.judged} judged, {found.drafted} drafted"),
+        ("rounds", _rounds(found)),
+        ("time", " · ".join(f"{part} {percent(found.seconds[part] / spent)}" for part in PARTS) if spent else "-"),
+        ("sampling", f"{sampling}, seed {request.line.seed}, rule {request.line.rule}"),
+    ]
+    if request.end is not None and request.end.error is not None:
+        facts.append(("error", request.end.error))
+    return facts
+
+
+def _rounds(found: Summary) -> str:
+    parts = [f"{count} refused at guess {depth}" for depth, count in found.refused_at.items() if depth]
+    if found.refused_at.get(0):
+        parts.insert(0, f"{found.refused_at[0]} accepted whole")
+    if found.plain:
+        parts.append(f"{found.plain} without a draft")
+    return ", ".join(parts) or "-"
+
+
+def _by_depth(found: Summary) -> Table:
+    table = table_of("depth", "judged", "accepted", "")
+    counts = zip(found.tested_by_depth, found.accepted_by_depth, strict=True)
+    for depth, (tested, accepted) in enumerate(counts, start=1):
+        table.add_row(str(depth), str(tested), str(accepted), percent(accepted / tested))
+    return table
+
+
+def _by_source(found: Summary) -> Table:
+    table = table_of("drafter", "drafts", "drafted", "judged", "accepted", left=("drafter",))
+    for name, counts in found.by_source.items():
+        table.add_row(Text(harmless(name)), *map(str, (counts.drafts, counts.drafted, counts.judged, counts.accepted)))
+    return table
+
+
+def _worst(found: Summary) -> Table:
+    table = table_of("step", "guess", "lost", "guessed", "came instead", "p", "q", left=("guessed", "came instead"))
+    for loss in found.worst:
+        table.add_row(
+            str(loss.i), str(loss.depth), str(loss.lost), _quoted(loss.guess), _quoted(loss.instead),
+            _probability(loss.p), _probability(loss.q),
+        )  # fmt: skip
+    return table
+
+
+def _reasons(found: Summary) -> Table:
+    table = table_of("rounds", "reason", left=("reason",))
+    for reason, count in found.reasons.items():
+        table.add_row(str(count), Text(harmless(reason or "no reason was given")))
+    return table
+
+
+def _quoted(text: str) -> Text:
+    return Text(harmless(repr(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")))
+
+
+def _probability(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+# -- what if ----------------------------------------------------------------------------------------------------------
+
+
+def _in_words(answer: WhatIf, *, several: bool) -> str:
+    """One sentence for the answer, one for how sure it is."""
+    name = f"Request {answer.request} with" if several else "With"
+    low, high = answer.tokens_per_forward
+    if answer.label == "between":
+        counts = f"{_range(answer.fewest, answer.most)} forwards, {low:.2f} to {high:.2f} tokens each"
+    else:
+        about = "" if answer.label == "exact" else "about "
+        counts = f"{about}{answer.most.forwards:.0f} forwards, {low:.2f} tokens each"
+    took = "" if answer.seconds is None else f", about {1000 * answer.seconds:.0f} ms of steps"
+    label = {"exact": "Exact", "between": "Between these bounds", "estimate": "An estimate"}[answer.label]
+    return f"{name} at most {answer.k} guesses a round: {counts}{took}. {label}: {answer.why}."
+
+
+def _range(fewest: Counts, most: Counts) -> str:
+    a, b = f"{fewest.forwards:.0f}", f"{most.forwards:.0f}"
+    return a if a == b else f"{a} to {b}"
