@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow setup lint bench clean
+.PHONY: demo test slow setup lint docs bench clean
 
 demo: setup
 	$(BIN)/headstart demo
@@ -19,6 +19,10 @@ lint: setup
 	$(BIN)/ruff format --check src tests tools benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as static files, in site/; a broken link is an error.
+docs: setup $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # make bench PROMPTS=file TARGET=dir DRAFTER=dir ENVIRONMENTS=dir [OPTIONS="--limit 4"]; how to make the environments:
 # benchmarks/peer_workers/README.md
@@ -40,5 +44,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

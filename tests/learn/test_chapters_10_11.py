@@ -1,4 +1,4 @@
-"""Chapters 10 and 11: their figures are the formulas of the library, their exercises judge rightly, their pages are sound.
+"""Chapters 10 and 11: their figures are the library's formulas, their exercises judge rightly, their pages are sound.
 
 The modules run in a browser, as the page has them; what they compute is compared with Python.
 """
@@ -54,7 +54,8 @@ def at(page: Any, path: Path, chapter: str) -> Any:
 
 def modules(page: Any, path: Path, name: str, expression: str) -> Any:
     """The value of an expression in which `m` is a module of the page."""
-    at(page, path, "10")
+    if not page.url.startswith(path.as_uri()):
+        at(page, path, "10")
     return page.evaluate(f"import('hs/lessons/chapters/{name}').then((m) => {expression})")
 
 
@@ -103,11 +104,13 @@ def test_situations_are_the_simulators_and_their_speeds_too(page: Any, path: Pat
             assert "a K that follows gives" in said
             continue
         result = run_scenario(scenario, rounds=20, streams=50)
-        assert said.startswith(f"{result.predicted:.2f} times plain decoding")
+        assert float(said.split(" ")[0]) == pytest.approx(result.predicted, abs=0.006)
         assert ("slower" in said) == (result.predicted is not None and result.predicted < 1)
         assert result.best_k is not None
         if 0 < result.best_k <= 12:
-            assert f"Best: K = {result.best_k} with {result.best_speedup:.2f}." in said
+            best = float(said.split("with ")[-1].rstrip("."))
+            assert f"Best: K = {result.best_k} with" in said
+            assert best == pytest.approx(result.best_speedup, abs=0.006)
         elif result.best_k == 0:
             assert "Best: do not speculate." in said
 
@@ -121,12 +124,12 @@ def test_the_rivals_lose_as_the_text_says(page: Any, path: Path) -> None:
 
 
 def test_the_detector_keeps_its_promise_and_finds_what_falls(page: Any, path: Path) -> None:
-    """No false alarm in 30,000 requests without drift would be luck; at most one in 1,000 is promised."""
+    """Promised is at most one false alarm in 1,000 requests without drift."""
     streams = modules(
         page,
         path,
         "11-keep-it-good/stream",
-        "Array.from({length: 250}, (_, i) => m.stream(i + 1)).map(({fall, drop, detected}) => ({fall, drop, detected}))",
+        "Array.from({length: 250}, (_, i) => m.stream(i + 1))",
     )
     early = [
         each
@@ -285,7 +288,7 @@ def test_the_answers_that_the_page_offers_are_right(page: Any, path: Path, chapt
 
 def test_every_command_that_is_shown_exists(page: Any, path: Path) -> None:
     commands = [
-        text for chapter in CHAPTERS for text in at(page, path, chapter).locator("code.command").all_text_contents()
+        text for chapter in CHAPTERS for text in at(page, path, chapter).locator("code.shell").all_text_contents()
     ]
     assert len(commands) >= 9
     for words in map(shlex.split, commands):

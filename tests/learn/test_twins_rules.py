@@ -293,6 +293,7 @@ MUTANTS: dict[str, Judge] = {
     ),
     "crash": token_by_token(joined=lambda kept, last, was_refused: None if was_refused else (*kept, *last)),
     "rowAfter": token_by_token(refused=lambda p, q, i: p[i + 1]),
+    "residualRowAfter": token_by_token(refused=lambda p, q, i: residual(p[i + 1], q[i])),
     "residualUpsideDown": token_by_token(refused=lambda p, q, i: residual(q[i], p[i])),
     "greedyAcceptance": token_by_token(refused=lambda p, q, i: p[i], ratio=greedily),
     "otherToken": token_by_token(ratio=q_of_the_next),

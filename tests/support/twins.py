@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from headstart.web.build import modules
 from support.browser import opened
 
 _MODULES = Path(headstart.web.__file__).parent / "modules"
-_READY = """async ([folder, names]) => {
+_READY = """async (names) => {
   window.hs = {};
-  for (const name of names) window.hs[name] = await import(`hs/${folder}/${name}`);
+  for (const name of names) window.hs[name.split("/").at(-1)] = await import(`hs/${name}`);
   const { Fraction } = await import("hs/algorithm/rational");
   // Fractions travel as texts, maps and functions not at all.
   window.sent = (value) =>
@@ -29,7 +29,7 @@ _READY = """async ([folder, names]) => {
 
 
 class Twin:
-    """The modules of a folder, as `hs.rules` and so on, in a browser."""
+    """Modules by the last part of their names, `hs.rules` and so on, in a browser."""
 
     def __init__(self, page: Any) -> None:
         self._page = page
@@ -42,16 +42,25 @@ class Twin:
 @contextmanager
 def twin(folder: str = "algorithm") -> Iterator[Twin]:
     """A page with all modules of a folder; the test is skipped where there is no browser."""
-    names = sorted(path.stem for path in (_MODULES / folder).glob("*.js"))
+    with opened() as browser:
+        yield twin_in(browser, names_in(folder))
+
+
+def names_in(folder: str) -> list[str]:
+    """The modules of a folder, as they are imported."""
+    return sorted(f"{folder}/{path.stem}" for path in (_MODULES / folder).glob("*.js"))
+
+
+def twin_in(browser: Any, names: Sequence[str]) -> Twin:
+    """A page with modules by name, in a browser that is open."""
     sources = modules("algorithm/rational")
     for name in names:
-        sources.update(modules(f"{folder}/{name}"))
+        sources.update(modules(name))
     urls = {
         f"hs/{name}": "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
         for name, source in sources.items()
     }
-    with opened() as browser:
-        page = browser.new_page()
-        page.set_content(f'<script type="importmap">{json.dumps({"imports": urls})}</script>')
-        page.evaluate(_READY, [folder, names])
-        yield Twin(page)
+    page = browser.new_page()
+    page.set_content(f'<script type="importmap">{json.dumps({"imports": urls})}</script>')
+    page.evaluate(_READY, list(names))
+    return Twin(page)

@@ -24,10 +24,18 @@ def test_every_module_finds_what_it_imports(name: str) -> None:
 def test_modules_import_each_other_by_bare_names_only(name: str) -> None:
     source = build.modules(name)[name]
     imported = re.findall(
-        r'(?:^\s*(?:import|export)\b[^;]*?from|^\s*import|\bimport\()\s*["\']([^"\']+)', source, re.MULTILINE
+        r'(?:^\s*(?:import|export)\b[^;"\']*?from|^\s*import|\bimport\()\s*["\']([^"\']+)', source, re.MULTILINE
     )
     assert all(each.startswith("hs/") for each in imported), imported
     assert set(re.findall(r'["\']hs/([\w/-]+)["\']', source)) <= set(build.modules(name))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_template_runs_over_several_lines(name: str) -> None:
+    """Pages leave out indentation and lines that begin like comments."""
+    source = build._COMMENT.sub("", build.modules(name)[name])
+    for line in source.splitlines():
+        assert line.replace("\\`", "").count("`") % 2 == 0, line
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]) -> None:
@@ -61,7 +69,7 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
                 import { data, h, signal, watch } from "hs/base/dom";
                 import { one } from "hs/trial/one";
                 const count = signal(one);
-                const words = h("p#words");
+                const words = h("p#words", { data: { last: data("long").at(-1) } });
                 watch([count], (n) => (words.textContent = `${n} ${data("evil").text}`));
                 count.value = 2;
                 document.body.append(words);
@@ -71,7 +79,9 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
     )
     evil = "</script><script>document.title = 'broken'</script>\u2028<!--"
     path = tmp_path / "trial.html"
-    path.write_text(build.page("trial/main", "A <trial>", data={"evil": {"text": evil}}), encoding="utf-8")
+    data = {"evil": {"text": evil}, "long": [f"{n} é" for n in range(9000)]}
+    path.write_text(build.page("trial/main", "A <trial>", data=data), encoding="utf-8")
+    assert path.stat().st_size < 60_000, "what is long is packed"
     errors: list[str] = []
     with opened() as browser:
         page = browser.new_context(offline=True).new_page()
@@ -79,6 +89,7 @@ def test_a_page_runs_from_a_file_and_no_datum_can_leave_its_element(
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(path.as_uri())
         assert page.locator("#words").inner_text().replace("\u2028", "") == f"2 {evil}".replace("\u2028", "")
+        assert page.locator("#words").get_attribute("data-last") == "8999 é"
         assert page.title() == "A <trial>"
         refused = page.evaluate("fetch('https://example.com').then(() => 'asked', () => 'refused')")
         assert refused == "refused"

@@ -8,14 +8,16 @@ those to the page's own server, where it has one.
 
 from __future__ import annotations
 
-import base64
+import gzip
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 _IMPORT = re.compile(r'^\s*(?:import|export)\b[^"\';]*?["\']hs/([\w/-]+)["\'];?', re.MULTILINE)
 _THEME = ("theme", "base")
@@ -52,11 +54,7 @@ def page(
     if connects:
         policy += "; connect-src 'self'"
     imports = {f"hs/{name}": _as_url(source) for name, source in modules(entry).items()}
-    scripts = [
-        f'<script type="application/json" id="data-{escape(name)}">{for_script(json.dumps(value, ensure_ascii=False))}'
-        "</script>"
-        for name, value in (data or {}).items()
-    ]
+    scripts = [_datum(name, json.dumps(value, ensure_ascii=False)) for name, value in (data or {}).items()]
     head = [
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
@@ -71,11 +69,32 @@ def page(
     body = [
         *scripts,
         "<noscript><p>This page is drawn by its own scripts, which are switched off here.</p></noscript>",
-        f'<script type="module">import "hs/{entry}";</script>',
+        f'<script type="module">\n{_UNPACK}await import("hs/{entry}");\n</script>',
     ]
     return "\n".join(
         ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>", ""]
     )
+
+
+_PACKED_FROM = 20_000
+"""Characters from which a datum is packed: recorded traces shrink to a fifth."""
+
+_UNPACK = """\
+for (const packed of document.querySelectorAll('script[type="application/gzip"]')) {
+  const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  packed.textContent = await new Response(unpacked).text();
+  packed.type = "application/json";
+}
+"""
+
+
+def _datum(name: str, text: str) -> str:
+    """A script element that holds JSON, packed where it is long; the page unpacks it before its own module runs."""
+    packed = len(text) >= _PACKED_FROM
+    kind = "application/gzip" if packed else "application/json"
+    content = b64encode(gzip.compress(text.encode(), mtime=0)).decode() if packed else for_script(text)
+    return f'<script type="{kind}" id="data-{escape(name)}">{content}</script>'
 
 
 def modules(entry: str) -> dict[str, str]:
@@ -113,8 +132,16 @@ def for_script(text: str) -> str:
     return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"})
 
 
+_COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
+_PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
+"""What stands for itself in the body of a data URL; the rest takes three characters."""
+
+
 def _as_url(source: str) -> str:
-    return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
+    """Without indentation and comments on lines of their own, which are for who reads the files. No template may run
+    over several lines, therefore."""
+    return "data:text/javascript;charset=utf-8," + quote(_INDENT.sub("", _COMMENT.sub("", source)), safe=_PLAIN)
 
 
 @cache

@@ -69,7 +69,7 @@ def check(answer: Any) -> Findings:
         right = joint(case.p, case.k + 1)
         apart = distance(law, right)
         if apart > _ROUNDING:
-            return Findings.wrong(*_counterexample(case, emitted, law, right, apart))
+            return Findings.wrong(*_counterexample(case, emitted))
         rounded = rounded or apart > 0
         yours += _mean(emitted)
         classic += _mean(_round(solutions.verify, case))
@@ -140,24 +140,23 @@ def _mean(emitted: Outcomes) -> Fraction:
     return sum((len(tokens) * chance for tokens, chance in emitted.items()), Fraction(0))
 
 
-def _counterexample(case: Case, emitted: Outcomes, law: Outcomes, right: Outcomes, apart: Fraction) -> tuple[str, ...]:
-    """What is wrong, as numbers that can be computed by hand."""
+def _counterexample(case: Case, emitted: Outcomes) -> tuple[str, ...]:
+    """What is wrong, on the shortest beginning of the text that shows it: numbers that can be computed by hand."""
+    lengths = ((completed(emitted, case.p, n), joint(case.p, n)) for n in range(1, case.k + 2))
+    law, right = next((law, right) for law, right in lengths if distance(law, right) > _ROUNDING)
     texts = sorted(set(law) | set(right), key=lambda text: (-abs(law.get(text, 0) - right.get(text, 0)), text))
-    shown = sorted(texts[:6])
     rows = [
         [" ".join(_NAMES[token] for token in text), _fraction(right.get(text, 0)), _fraction(law.get(text, 0))]
-        for text in shown
+        for text in sorted(texts[:6])
     ]
-    first = [
-        sum((chance for text, chance in law.items() if text[0] == token), Fraction(0)) for token in range(case.size)
-    ]
+    first = completed(emitted, case.p, 1)
     return (
         "REFUTED. The smallest counterexample:",
         f"  {case.words}.",
         *(f"  {line}" for line in table(("text", "target's chance", "your chance"), rows)),
         *(["  (the six texts that differ most)"] if len(texts) > 6 else []),
-        f"TV distance {_fraction(apart)}; {float(_mean(emitted)):.3f} tokens a round.",
-        *_guess(case, first),
+        f"TV distance {_fraction(distance(law, right))}; {float(_mean(emitted)):.3f} tokens a round.",
+        *_guess(case, [first.get((token,), Fraction(0)) for token in range(case.size)]),
     )
 
 

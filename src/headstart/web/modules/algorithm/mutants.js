@@ -54,6 +54,8 @@ export const MUTANTS = Object.freeze({
   crash: verifier({ joined: (kept, last, end) => (end === "refused" ? null : [...kept, ...last]) }),
   /** After a refusal the token is drawn from the row after the refused guess. */
   rowAfter: verifier({ refused: ({ p }, i) => p[i + 1] }),
+  /** The residual is taken with the row after the refused guess. */
+  residualRowAfter: verifier({ refused: ({ p, q }, i) => residual(p[i + 1], q[i]) }),
   /** The residual is taken the wrong way round. */
   residualUpsideDown: verifier({ refused: ({ p, q }, i) => residual(q[i], p[i]) }),
   /** A guess is kept if it is the target's likeliest token, whatever the temperature. */

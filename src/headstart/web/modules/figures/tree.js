@@ -3,10 +3,11 @@
 import { fill, h, svg } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
 
-const BOX = { width: 92, height: 52 };
-const STEP = { across: 108, down: 68 };
+const BOX = { width: 92, least: 60, height: 52 };
+const GAP = { across: 16, down: 16, lanes: 8 };
 /** What became of a guess, in words. */
 export const STATES = { accepted: "accepted", refused: "refused", beyond: "not reached" };
+const PADDING = 12;
 const SIGNS = { accepted: "✓", refused: "✗", beyond: "" };
 
 /**
@@ -28,7 +29,7 @@ export function draftTree({ nodes = [], path = [], root = "…", onPick, selecte
   let room = 0;
 
   function draw() {
-    const places = layout(state.nodes, element.clientWidth || 640);
+    const places = layout(state.nodes, (element.clientWidth || 640) - PADDING);
     const edges = state.nodes.map((node, i) => edgeOf(places, node.parent, i));
     const all = [-1, ...state.nodes.keys()];
     boxes = new Map(all.map((node) => [node, boxOf(node, places)]));
@@ -42,8 +43,8 @@ export function draftTree({ nodes = [], path = [], root = "…", onPick, selecte
   function edgeOf(places, from, to) {
     const [a, b] = [places.at(from), places.at(to)];
     const d = places.downward
-      ? curve(a.x + BOX.width / 2, a.y + BOX.height, b.x + BOX.width / 2, b.y, true)
-      : curve(a.x + BOX.width, a.y + BOX.height / 2, b.x, b.y + BOX.height / 2, false);
+      ? curve(a.x + places.box / 2, a.y + BOX.height, b.x + places.box / 2, b.y, true)
+      : curve(a.x + places.box, a.y + BOX.height / 2, b.x, b.y + BOX.height / 2, false);
     return svg("path.tree-edge", { d, data: { node: to } });
   }
 
@@ -54,7 +55,7 @@ export function draftTree({ nodes = [], path = [], root = "…", onPick, selecte
     const kind = node < 0 ? "root" : own.state || "open";
     const attributes = {
       class: kind,
-      style: { left: `${x}px`, top: `${y}px`, width: `${BOX.width}px`, height: `${BOX.height}px` },
+      style: { left: `${x}px`, top: `${y}px`, width: `${places.box}px`, height: `${BOX.height}px` },
       data: { node },
       title: visible(text),
       ...(onPick ? { type: "button", tabindex: "-1", "aria-label": wordsOf(node, text, own) } : {}),
@@ -154,19 +155,21 @@ function layout(nodes, room) {
     return lane;
   };
   visit(-1, 0);
-  const along = (count, step, size) => (count - 1) * step + size;
-  const sideways = along(levels + 1, STEP.across, BOX.width);
-  const upright = along(leaves, STEP.across, BOX.width);
-  const downward = sideways > room && upright < sideways;
+  const along = (count, size, gap) => count * (size + gap) - gap;
+  const fitting = (count) => Math.max(BOX.least, Math.min(BOX.width, (room + GAP.across) / count - GAP.across));
+  const downward = along(levels + 1, BOX.least, GAP.across) > room && along(leaves, BOX.least, GAP.across) < along(levels + 1, BOX.least, GAP.across);
+  const box = Math.floor(fitting(downward ? leaves : levels + 1));
+  const step = box + GAP.across;
   return {
     downward,
-    width: downward ? upright : sideways,
-    height: downward ? along(levels + 1, STEP.down, BOX.height) : along(leaves, BOX.height + 8, BOX.height),
+    box,
+    width: along(downward ? leaves : levels + 1, box, GAP.across),
+    height: downward ? along(levels + 1, BOX.height, GAP.down) : along(leaves, BOX.height, GAP.lanes),
     at(node) {
       const { level, lane } = places.get(node);
       return downward
-        ? { x: lane * STEP.across, y: level * STEP.down }
-        : { x: level * STEP.across, y: lane * (BOX.height + 8) };
+        ? { x: lane * step, y: level * (BOX.height + GAP.down) }
+        : { x: level * step, y: lane * (BOX.height + GAP.lanes) };
     },
   };
 }

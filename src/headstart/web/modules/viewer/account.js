@@ -23,14 +23,14 @@ export function tiles(request, found) {
 }
 
 /** Everything under the rounds. onRound(step) is called with an index into request.steps. */
-export function accountOf(trace, request, found, onRound) {
+export function accountOf({ trace, request, found, heading = "h2" }, onRound) {
   return h(
     "div.account",
     {},
-    found.conditional.length > 0 && byDepth(found),
-    whatIfOf(trace, request),
-    found.sources.length > 1 && bySource(found),
-    found.lost.length > 0 && lostOf(request, found, onRound),
+    found.conditional.length > 0 && byDepth(heading, found),
+    whatIfOf(heading, trace, request),
+    found.sources.length > 1 && bySource(heading, found),
+    found.lost.length > 0 && lostOf(heading, request, found, onRound),
   );
 }
 
@@ -39,8 +39,8 @@ const scrolling = (label, table) => h("div.scroll-table", { tabindex: "0", role:
 
 const bar = (share) => h("span.account-bar", { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(0.5, 100 * share)}%` } }));
 
-function byDepth(found) {
-  return h("section", { "aria-label": "Acceptance by depth" }, h("h2", "Acceptance by depth"),
+function byDepth(heading, found) {
+  return h("section", { "aria-label": "Acceptance by depth" }, h(heading, "Acceptance by depth"),
     h("p", "How often a guess at this depth was accepted, once all before it were."),
     scrolling("Acceptance by depth, as a table", tableOf({
       columns: ["depth", "accepted of tested", "share", ""],
@@ -48,15 +48,15 @@ function byDepth(found) {
     })));
 }
 
-function bySource(found) {
-  return h("section", { "aria-label": "By source" }, h("h2", "Who guessed"),
+function bySource(heading, found) {
+  return h("section", { "aria-label": "By source" }, h(heading, "Who guessed"),
     scrolling("Sources, as a table", tableOf({
       columns: ["source", "rounds", "accepted of guessed", "tokens per forward"],
       rows: found.sources.map(({ source, rounds, drafted, accepted, tokensPerForward }) => [source || "nobody", String(rounds), drafted ? `${accepted} of ${drafted}` : "–", fixed(tokensPerForward)]),
     })));
 }
 
-function lostOf(request, found, onRound) {
+function lostOf(heading, request, found, onRound) {
   const told = ({ lost, token, wanted, depth }) => {
     const levels = counted(lost, "level");
     if (token === null) return [`${levels} of another branch came to nothing.`];
@@ -64,12 +64,12 @@ function lostOf(request, found, onRound) {
   };
   const rows = found.lost.slice(0, LOST_SHOWN).map((each) =>
     h("li", {}, h("button.quiet", { type: "button", on: { click: () => onRound(each.step) } }, `Round ${each.i + 1}`), h("span", {}, told(each))));
-  return h("section", { "aria-label": "Where guesses were lost" }, h("h2", "Where guesses were lost"), h("ul.lost", {}, rows),
+  return h("section", { "aria-label": "Where guesses were lost" }, h(heading, "Where guesses were lost"), h("ul.lost", {}, rows),
     found.lost.length > LOST_SHOWN && h("p.soft", `and ${counted(found.lost.length - LOST_SHOWN, "round")} more.`));
 }
 
 /** "What if K were": tokens per forward for other draft lengths. */
-function whatIfOf(trace, request) {
+function whatIfOf(heading, trace, request) {
   const most = deepest(request);
   if (most === 0) return null;
   const ks = Array.from({ length: most + 3 }, (_, k) => k).filter((k) => k <= LONGEST || k === most);
@@ -80,9 +80,9 @@ function whatIfOf(trace, request) {
     String(each.k), forwardsOf(each), rateOf(each), bar((each.tokensPerForward[0] + each.tokensPerForward[1]) / 2 / best),
     ...(timed ? [each.seconds === null ? "–" : seconds(each.seconds)] : []), h("span.how", each.recorded ? "as recorded" : HOW[each.label]),
   ];
-  return h("section", { "aria-label": "What if K were" }, h("h2", "What if K were …"),
+  return h("section", { "aria-label": "What if K were" }, h(heading, "What if K were …"),
     h("p", wordsOf(answers)),
-    scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens per forward", "", ...(timed ? ["about"] : []), ""], rows: answers.map(row) })));
+    scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens each", "", ...(timed ? ["about"] : []), ""], rows: answers.map(row) })));
 }
 
 /** Why the answers are no more than they are; the reasons of the shorter drafts come first. */

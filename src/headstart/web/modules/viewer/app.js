@@ -17,11 +17,11 @@ const PROMPT_SHOWN = 160;
 const PACE = 1100;
 
 /**
- * @param {{trace: object}} options a trace of `hs/trace/read`
+ * @param {{trace: object, heading?: string}} options a trace of `hs/trace/read`; the headings' element: "h2"
  * @returns {{element: HTMLElement, show: (trace: object) => void, go: (request: number, step: number) => void,
  *   stop: () => void}} `go` moves to a request (its place in the trace) and a step of it.
  */
-export function viewer({ trace }) {
+export function viewer({ trace, heading = "h2" }) {
   const element = h("div.viewer");
   const now = { trace: null, request: null, tokens: [], rounds: [], step: 0, timer: null };
   const parts = partsOf();
@@ -77,11 +77,11 @@ export function viewer({ trace }) {
       parts.body,
       tiles(request, found),
       h("section.viewer-text", { "aria-label": "The text" },
-        h("div.text-side", {}, h("h2", "The text"), legend(originsOf(now.tokens)), parts.text.element, h("p.soft", samplingOf(request))),
+        h("div.text-side", {}, h(heading, "The text"), legend(originsOf(now.tokens)), parts.text.element, h("p.soft", samplingOf(request))),
         h("aside.card-side-panel", { "aria-label": "The chosen token" }, parts.card.element)),
-      h("section", { "aria-label": "Rounds" }, h("h2", "Rounds"), parts.stripFigure.element,
+      h("section", { "aria-label": "Rounds" }, h(heading, "Rounds"), parts.stripFigure.element,
         h("div.round-controls", {}, parts.back, parts.on, parts.play), parts.round.element),
-      accountOf(now.trace, request, found, (step) => {
+      accountOf({ trace: now.trace, request, found, heading }, (step) => {
         goStep(step);
         parts.round.element.scrollIntoView({ behavior: calm() ? "auto" : "smooth", block: "start" });
       }),

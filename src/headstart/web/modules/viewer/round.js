@@ -78,12 +78,12 @@ export function roundView() {
     const { request, step } = now;
     if (event.kind === "draw") {
       const drawn = step.procedure === "traverse" && event.end === "correction";
-      return fill(laws, h("p.law-title", drawn ? "The law that the correction was drawn from" : "The target's law here"),
+      return fill(laws, h("p.alt-title", drawn ? "The law that the correction was drawn from" : "The target's law here"),
         drawn ? oneLaw(request, "r", step.end.law, step.end.token) : alternatives(request, step, null, { token: event.token }));
     }
     const after = node === null ? event.node : step.parents[node];
     const place = after < 0 ? "after the last token" : `after “${visible(request.text(step.tokens[after]))}”`;
-    fill(laws, h("p.law-title", `The laws ${place}`), alternatives(request, step, node, node === null ? { after, token: event.token ?? undefined } : {}));
+    fill(laws, h("p.alt-title", `The laws ${place}`), alternatives(request, step, node, node === null ? { after, token: event.token ?? undefined } : {}));
   }
 
   function drawClassic() {
@@ -140,7 +140,7 @@ function classicOf(request, step) {
     found.branch && h("p.soft", "It knows chains only; of this tree it judges the branch of first guesses."),
     h("ol.classic", {}, rows),
     h("p", `It would have kept ${counted(found.accepted, "guess", "guesses")}: ${difference}.`),
-    found.residual?.length > 0 && h("p.law-title", "The residual it would then draw from, p − q above 0"),
+    found.residual?.length > 0 && h("p.alt-title", "The residual it would then draw from, p − q above 0"),
     found.residual?.length > 0 && oneLaw(request, "r", found.residual),
   ].filter(Boolean);
 }

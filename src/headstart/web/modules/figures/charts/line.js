@@ -1,6 +1,6 @@
 // Lines over two axes, with a ring on one point and a rule across, each with its words.
 
-import { h, svg } from "hs/base/dom";
+import { fill, h, svg } from "hs/base/dom";
 import { sized } from "hs/figures/sized";
 
 const COLOURS = ["p", "q", "r", "good", "bad", "soft"];
@@ -21,7 +21,7 @@ export function lineChart({ x, y, series, ring, rule, height = 280 }) {
   const element = h("div.chart", {}, legend, drawing.element);
   const set = (changes) => {
     Object.assign(now, changes);
-    legend.replaceChildren(...keysOf(now.series));
+    fill(legend, keysOf(now.series));
     drawing.redraw();
   };
   set({});
@@ -32,8 +32,7 @@ const colourOf = ({ colour }, i) => `var(--${colour ?? COLOURS[i % COLOURS.lengt
 const dashOf = ({ dash }, i) => (typeof dash === "string" ? dash : dash ? "7 4" : dash === false ? "" : DASHES[i % DASHES.length]);
 
 function keysOf(series) {
-  if (series.length < 2 && !series[0]?.name) return [];
-  return series.map((each, i) => h("li", {}, svg("svg", { width: 28, height: 12, "aria-hidden": "true" },
+  return series.map((each, i) => each.name && h("li", {}, svg("svg", { width: 28, height: 12, "aria-hidden": "true" },
     each.dots ? svg("circle", { cx: 14, cy: 6, r: 4, fill: colourOf(each, i) })
       : svg("line", { x1: 0, x2: 28, y1: 6, y2: 6, stroke: colourOf(each, i), "stroke-width": 2.5, "stroke-dasharray": dashOf(each, i) })), each.name));
 }

@@ -43,7 +43,7 @@ export function dice({ alpha, k }) {
   const chart = histogram({ bins: bins(), format: (share) => percent(share), names: ["thrown", "expected"] });
 
   function say() {
-    if (!total()) return "No round thrown yet. The outlines show what the formula expects.";
+    if (!total()) return "No round thrown yet. The dashes show what the formula expects.";
     const ending = last.accepted === k.value ? "all guesses passed" : `guess ${last.accepted + 1} failed`;
     const now = `The last round: ${ending}, so it brought ${counted(last.accepted + 1, "token")}.`;
     return `${now} Mean of ${counted(total(), "round")}: ${rounded(mean())} tokens. The formula: ${rounded(expectedTokens(alpha.value, k.value))}.`;

@@ -22,7 +22,7 @@ export function batches() {
     series: [],
     rule: { y: 1, label: "as fast as plain" },
   });
-  const words = h("p.figure-said", { role: "status" });
+  const words = h("p.figure-said");
   const now = computed(() => gain(alpha.value, k.value, batch.value), [alpha, k, batch]);
   const frame = figure({
     label: "Speed over plain decoding by the number of requests that run at once",

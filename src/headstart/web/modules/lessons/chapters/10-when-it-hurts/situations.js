@@ -42,7 +42,7 @@ export function situationCards() {
   const chosen = signal(Math.min(1, all.length - 1));
   const [alpha, k, c] = [signal(0.8), signal(5), signal(0.1)];
   const chart = lineChart({ x: { label: "K, guesses a round", min: 1, max: 12, ticks: KS }, y: { label: "speed over plain decoding", min: 0, max: 4 }, series: [], rule: { y: 1, label: "as fast as plain" } });
-  const words = h("p.figure-said", { role: "status" });
+  const words = h("p.figure-said");
   const story = h("p");
   const cards = all.map(({ name }, i) => h("button.quiet.situation", { type: "button", on: { click: () => take(i) } }, name));
   const sliders = [

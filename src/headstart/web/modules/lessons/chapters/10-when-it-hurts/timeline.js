@@ -19,7 +19,7 @@ export function timeline() {
   const k = signal(5);
   const paced = signal(false);
   const chart = gantt({ lanes: [], unit: "ms" });
-  const numbers = h("div.scroll");
+  const numbers = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Both answers in numbers" });
   const words = h("p.figure-said");
   let now = null;
 

@@ -13,7 +13,7 @@ import { FIXED, PRACTICE, TOKENS, means, oracle, rivals, ruleOf, run, time } fro
 export function adaptive() {
   const settings = Object.fromEntries(Object.entries(PRACTICE).map(([name, value]) => [name, signal(value)]));
   const all = Object.values(settings);
-  const seed = signal(11);
+  const seed = signal(1);
   const given = computed(() => Object.fromEntries(Object.entries(settings).map(([name, value]) => [name, value.value])), all);
   const put = (values) => Object.entries(values).forEach(([name, value]) => (settings[name].value = value));
   const chart = lineChart({
@@ -23,7 +23,7 @@ export function adaptive() {
     height: 240,
   });
   const numbers = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Calls and time of each rule" });
-  const words = h("p.figure-said", { role: "status" });
+  const words = h("p.figure-said");
   const share = (value) => percent(value);
   const frame = figure({
     label: "A draft length that follows the text, and those that do not",
@@ -49,7 +49,7 @@ export function adaptive() {
     const rule = ruleOf(given.value);
     now = run(rule, seed.value);
     const steps = now.rounds.flatMap(({ at, drafted }, i) => [[at, drafted], [now.rounds[i + 1]?.at ?? TOKENS, drafted]]);
-    chart.set({ series: [{ name: "K of your rule", points: steps, mark: true }, { name: "best K for one who knows the acceptance", points: oracle(seed.value).map((k, at) => [at, k]), colour: "soft" }] });
+    chart.set({ series: [{ name: "K of your rule", points: steps, mark: true }, { name: "best K for one who knows the acceptance", points: oracle(seed.value).flatMap((k, at) => [[at, k], [at + 1, k]]), colour: "soft" }] });
     const mine = { name: "your rule", ...means(rule) };
     const here = (name, one) => ({ name, calls: one.targetCalls, guesses: one.drafted, time: time(one) });
     const texts = [here("your rule", now), here("the practice rule", run(ruleOf(PRACTICE), seed.value)), ...FIXED.map((k) => here(`K = ${k}`, run(fixedK(k), seed.value)))];

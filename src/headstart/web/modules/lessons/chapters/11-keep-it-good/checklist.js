@@ -48,7 +48,7 @@ export function checklist() {
         h("strong", title),
         h("p", what),
         h("p.soft", why),
-        h("details", {}, h("summary", commands.length > 1 ? "The commands" : "The command"), h("pre.commands", { tabindex: "0", "aria-label": `Commands: ${title}` }, commands.flatMap((each) => [h("code.command", each), "\n"]))),
+        h("details", {}, h("summary", commands.length > 1 ? "The commands" : "The command"), h("pre.commands", { tabindex: "0", "aria-label": `Commands: ${title}` }, commands.flatMap((each) => [h("code.shell", each), "\n"]))),
       ),
     ),
   );

@@ -19,11 +19,12 @@ export function driftGame() {
   const dots = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "accepted of judged", min: 0, max: 1, ticks: [0, 0.25, 0.5, 0.75, 1] }, series: [], height: 220 });
   const evidence = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "evidence", min: 0.1, max: 1e6, log: true, ticks: [1, 1000, 1e6], format: (x) => (x < 1000 ? String(x) : x < 1e6 ? "1000" : "10⁶") }, series: [], rule: { y: ALARM, label: "alarm" }, height: 180 });
   const after = h("div", { hidden: true }, h("p.chart-name", "What the detector saw"), evidence.element);
-  const words = h("p.figure-said", { tabindex: "-1" });
+  const words = h("p.figure-said.short", { tabindex: "-1" });
   const board = h("p.soft");
   const on = (by) => () => {
     seen = Math.min(LENGTH, seen + by);
     draw();
+    if (seen >= LENGTH) words.focus(); // the button that was pressed is off now
     announce(`${counted(seen, "request")}; the last ${Math.min(seen, WINDOW)} accept ${percent(mean(seen))}.`);
   };
   const buttons = [

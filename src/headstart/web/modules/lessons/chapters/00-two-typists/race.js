@@ -1,0 +1,105 @@
+// The recorded race: the same text twice, as it came, with and without a draft; slowed down so that one can follow.
+
+import { announce } from "hs/base/announce";
+import { calm, h, signal } from "hs/base/dom";
+import { counted, fixed, seconds } from "hs/base/format";
+import { button, choice } from "hs/figures/controls";
+import { figure } from "hs/figures/figure";
+import { legend } from "hs/figures/text";
+
+const SPEEDS = [[100, "100 times slower"], [40, "40 times"], [10, "10 times"]];
+
+/** One typist: a text that appears, a clock, and one block for each pass of the large model. */
+function lane({ name, run, origins, prompt, end }) {
+  const spans = run.tokens.map((token) => h(`span.tok.${origins ? token.origin : "plain"}.later`, {}, token.text));
+  const ends = [...new Map(run.tokens.map((token, i) => [token.step ?? i, token.at])).values()];
+  const passes = ends.map((at, i) => h("i", { style: { "flex-grow": (1000 * (at - (ends[i - 1] ?? 0))) / run.seconds } }));
+  const clock = h("span.race-clock");
+  // All tracks share a scale, so that the length of a strip is a time.
+  const strip = h("div.race-passes", { "aria-hidden": "true", style: { width: `${(100 * run.seconds) / end}%` } }, passes);
+  const arrived = (time) => run.tokens.filter(({ at }) => at <= time + 1e-9).length;
+  return {
+    track: h("div.race-track", {}, h("strong", name), clock, strip),
+    text: h("div", {}, h("p.race-name", { "aria-hidden": "true" }, name), h("pre.race-text", { "aria-label": name, role: "group" }, h("span.tok.prompt", prompt), spans)),
+    arrived,
+    show(time) {
+      const count = arrived(time);
+      spans.forEach((span, i) => span.classList.toggle("later", i >= count));
+      const done = ends.filter((at) => at <= time + 1e-9).length;
+      passes.forEach((pass, i) => pass.classList.toggle("done", i < done));
+      clock.textContent = `${seconds(Math.min(time, run.seconds))} · ${counted(count, "token")} · ${counted(done, "pass", "passes")}`;
+    },
+  };
+}
+
+/** @param {object} recorded data("race") */
+export function race(recorded) {
+  const { plain, headstart } = recorded;
+  const end = Math.max(plain.seconds, headstart.seconds);
+  const slow = signal(40);
+  const prompt = recorded.prompt ?? "";
+  const lanes = [lane({ name: "The model alone", run: plain, prompt, end }), lane({ name: "With a draft", run: headstart, origins: true, prompt, end })];
+  const origins = ["accepted", "correction", "bonus", "plain"].filter((origin) => headstart.tokens.some((token) => token.origin === origin));
+  const moments = momentsOf(plain, headstart);
+  let time = 0;
+  let playing = null;
+  const show = (next) => {
+    time = Math.min(next, end);
+    lanes.forEach((each) => each.show(time));
+  };
+  const words = (i) => `After ${seconds(moments[i])}: ${lanes[0].arrived(moments[i])} tokens alone, ${lanes[1].arrived(moments[i])} with a draft.`;
+  const stop = () => {
+    cancelAnimationFrame(playing);
+    playing = null;
+    play.textContent = "Start the race";
+  };
+  const play = button("Start the race", () => {
+    if (playing !== null) return stop();
+    if (calm()) return finish();
+    if (time >= end) show(0);
+    play.textContent = "Stop";
+    let before = null;
+    const tick = (now) => {
+      show(time + (before === null ? 0 : (now - before) / 1000 / slow.value));
+      before = now;
+      if (time >= end) finish();
+      else playing = requestAnimationFrame(tick);
+    };
+    playing = requestAnimationFrame(tick);
+  });
+  function finish() {
+    stop();
+    show(end);
+    announce(result(recorded));
+  }
+  return figure({
+    label: "The same model writes the same text twice",
+    title: true,
+    body: [h("div.race-tracks", {}, lanes.map((each) => each.track)), h("div.race", {}, lanes.map((each) => each.text)), legend(origins)],
+    controls: [play, choice({ label: "Clock", value: slow, options: SPEEDS })],
+    caption: madeBy(recorded),
+    table: () => ({
+      columns: ["", "tokens", "passes of the large model", "time", "tokens a pass"],
+      rows: [["alone", plain], ["with a draft", headstart]].map(([name, run]) => [name, run.tokens.length, run.forwards, seconds(run.seconds), fixed(run.tokens.length / run.forwards)]),
+    }),
+    steps: { count: moments.length, show: (i) => { if (playing !== null) stop(); show(moments[i]); }, words },
+  }).element;
+}
+
+/** When something happens on either side, thinned to two dozen steps. */
+function momentsOf(plain, headstart) {
+  const times = [0, ...headstart.tokens.map(({ at }) => at), ...plain.tokens.map(({ at }) => at).filter((at) => at > headstart.seconds)];
+  const all = [...new Set(times)].sort((a, b) => a - b);
+  const every = Math.ceil(all.length / 24);
+  return all.filter((_, i) => i % every === 0 || i === all.length - 1);
+}
+
+export const gainOf = ({ plain, headstart }) => plain.seconds / headstart.seconds;
+
+/** The result in a sentence. */
+export const result = (recorded) =>
+  `Alone: ${seconds(recorded.plain.seconds)} and ${counted(recorded.plain.forwards, "pass", "passes")}. With a draft: ${seconds(recorded.headstart.seconds)} and `
+  + `${counted(recorded.headstart.forwards, "pass", "passes")}. That is ${fixed(gainOf(recorded), 1)} times as fast${recorded.same_text ? ", and the texts are the same, letter for letter" : ""}.`;
+
+const madeBy = ({ target, drafter, machine, created, command }) =>
+  [`Recorded: ${[target && `${target} with ${drafter}`, machine, created?.slice(0, 10)].filter(Boolean).join(", ")}.`, command && [" ", h("code", command)]];

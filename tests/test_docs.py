@@ -1,0 +1,138 @@
+"""The documents: every link leads somewhere, anchors too, and the site shows what a code host shows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+import headstart
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+NAMED = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+@cache
+def parsed(path: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(path.read_text(encoding="utf-8"))
+
+
+def links(path: Path) -> list[str]:
+    """The addresses of links and pictures."""
+    children = [child for token in parsed(path) for child in token.children or []]
+    found = [
+        child.attrs.get("href", child.attrs.get("src")) for child in children if child.type in ("link_open", "image")
+    ]
+    return [str(each) for each in found]
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    """The anchors that code hosts give headings: lower case, words joined by dashes, a number for what comes again."""
+    tokens, seen, found = parsed(path), Counter[str](), set()
+    for heading, inline in itertools.pairwise(tokens):
+        if heading.type == "heading_open":
+            text = "".join(child.content for child in inline.children or [] if child.type in ("text", "code_inline"))
+            anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            found.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+            seen[anchor] += 1
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(name: str) -> None:
+    path, broken = ROOT / name, []
+    for link in links(path):
+        if re.match(r"[a-z]+:", link):
+            assert link.startswith(("https://", "mailto:")), link
+            continue
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve() if target else path
+        if file.name == "read-a-trace.md":
+            continue
+        if not file.exists() or not file.is_relative_to(ROOT):
+            broken.append(f"{link}: there is no such file")
+        elif anchor and anchor not in anchors(file):
+            broken.append(f"{link}: no such heading; there are {sorted(anchors(file))}")
+    assert not broken
+
+
+def test_a_heading_has_the_anchor_that_code_hosts_give_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.md"
+    path.write_text("# A `b`: c - d\n\n# Twice\n\n# Twice\n", encoding="utf-8")
+    assert anchors(path) == {"a-b-c---d", "twice", "twice-1"}
+
+
+def test_every_document_has_a_place_in_the_navigation_of_the_site() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    generated = {"see/index.md", "reference/command-line.md", "changelog.md", "contributing.md"}
+    assert named - generated == {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+
+
+@pytest.mark.parametrize("name", [each for each in NAMED if each.startswith("docs/")])
+def test_lists_begin_after_an_empty_line(name: str) -> None:
+    """Without one a code host shows a list, and the site a paragraph."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    for token in parsed(ROOT / name):
+        if token.type in ("bullet_list_open", "ordered_list_open") and token.level == 0 and token.map and token.map[0]:
+            assert not lines[token.map[0] - 1].strip(), f"line {token.map[0] + 1}: {lines[token.map[0]]}"
+
+
+def test_the_reference_has_the_whole_public_contract() -> None:
+    page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: headstart\.(\w+)$", page, re.MULTILINE))
+    beside = {"HeadstartError", "__version__"}  # with the errors; a string
+    assert shown - {"loading"} == set(headstart.__all__) - beside
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Any:
+    """The site's own Python, which needs mkdocs."""
+    pytest.importorskip("mkdocs", reason="needs mkdocs: pip install -e '.[docs]'")
+    import runpy
+
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "docsite" / "hooks.py")))
+
+
+@pytest.mark.parametrize(
+    ("here", "link", "there"),
+    [
+        ("concepts/rule.md", "../exactness-matrix.md", "../exactness-matrix.md"),
+        ("concepts/rule.md", "../../src/headstart/rule/verify.py", "../files/src/headstart/rule/verify.py.md"),
+        ("concepts/rule.md", "../../CONTRIBUTING.md#style", "../contributing.md#style"),
+        ("changelog.md", "docs/guides/serve.md", "guides/serve.md"),
+        ("figures.md", "../benchmarks/results", "files/benchmarks/results.md"),
+        ("files/benchmarks/results.md", "peers-T1B-20261121-134222.json", "results/peers-T1B-20261121-134222.json"),
+        ("files/benchmarks/README.md", "../docs/figures.md", "../../figures.md"),
+    ],
+)
+def test_links_out_of_docs_lead_to_pages_of_the_site(hooks: Any, here: str, link: str, there: str) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=here))
+    assert hooks.on_page_markdown(f"[x]({link})", page=page) == f"[x]({there})"
+
+
+def test_the_command_line_is_described_as_it_is() -> None:
+    import sys
+
+    sys.path.insert(0, str(ROOT / "tools" / "docsite"))
+    try:
+        from command_line import command_line
+    finally:
+        sys.path.pop(0)
+    page = command_line()
+    for command in ("generate", "serve", "audit", "train medusa"):
+        assert re.search(rf"^#+ headstart {command}$", page, re.MULTILINE)
+    row = re.search(r"^\| `--temperature`, `-T` `X` \| (.*) \| `0.0` \|$", page, re.MULTILINE)
+    assert row
+    assert "likeliest token" in row[1]
+    assert "`--help`" in page.splitlines()[2]
