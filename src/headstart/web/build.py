@@ -133,13 +133,15 @@ def for_script(text: str) -> str:
 
 
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
 """What stands for itself in the body of a data URL; the rest takes three characters."""
 
 
 def _as_url(source: str) -> str:
-    """Without comments on lines of their own: those are for who reads the files. A quarter smaller than as base64."""
-    return "data:text/javascript;charset=utf-8," + quote(_COMMENT.sub("", source), safe=_PLAIN)
+    """Without indentation and comments on lines of their own, which are for who reads the files. No template may run
+    over several lines, therefore."""
+    return "data:text/javascript;charset=utf-8," + quote(_INDENT.sub("", _COMMENT.sub("", source)), safe=_PLAIN)
 
 
 @cache

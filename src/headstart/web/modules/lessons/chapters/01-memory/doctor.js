@@ -87,6 +87,7 @@ export function ownMachine() {
       if (!(error instanceof RangeError)) throw error;
       said.textContent = error.message;
     }
+    input.value = ""; // so that the same file can be chosen again
   }
 
   function show(found) {
