@@ -63,7 +63,9 @@ def test_the_chapter_is_sound(browser: Any, lessons: Path, chapter: str) -> None
 @pytest.mark.parametrize("chapter", ["09", "12"])
 def test_every_exercise_names_its_right_answer(browser: Any, lessons: Path, chapter: str) -> None:
     tab, wrong = opened_at(browser, lessons, chapter)
-    for exercise, fields in tab.evaluate("headstartLessons.exercises().map(([id, { answer }]) => [id, answer ?? null])"):
+    for exercise, fields in tab.evaluate(
+        "headstartLessons.exercises().map(([id, { answer }]) => [id, answer ?? null])"
+    ):
         form = tab.locator(f"[data-exercise='{exercise}']")
         if fields is None:
             tab.evaluate("(id) => headstartLessons.exercises().find(([each]) => each === id)[1].solve()", exercise)
