@@ -1,4 +1,4 @@
-"""The whole course by keyboard alone: what can be pressed is reached by Tab, figures step, every exercise is finished."""
+"""The course by keyboard alone: what can be pressed is reached by Tab, figures step, every exercise is finished."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTROLS = """() => [...document.querySelectorAll('a[href], button, input, selec
 NAME = """(each) => `${each.tagName.toLowerCase()}.${each.className?.baseVal ?? each.className} "`
   + `${(each.getAttribute('aria-label') || each.textContent || each.name || '').trim().slice(0, 40)}"`"""
 MISSED = f"""() => ({CONTROLS})().filter((each) => !window.reached.has(each)
-  && !(each.type === 'radio' && [...window.reached].some((other) => other.type === 'radio' && other.name === each.name)))
+  && !(each.type === 'radio' && [...window.reached].some(({{ type, name }}) => type === 'radio' && name === each.name)))
   .map({NAME})"""
 UNMARKED = f"() => [...window.unmarked].filter((each) => each.isConnected && each.tabIndex >= 0).map({NAME})"
 
