@@ -128,7 +128,7 @@ def test_against_plain_says_same_or_why_not(reader: Reader) -> None:
     reader.tab.get_by_role("button", name="Run both at temperature 0").click()
     reader.tab.locator(".verdict.same").wait_for(timeout=PATIENCE)
     assert "Same text, bit for bit: 48 tokens" in verdict.inner_text()
-    assert re.search(r"\d\.\d\d×", reader.tab.locator(".ratio").inner_text())
+    assert re.search(r"\d\.\d\d\u00d7", reader.tab.locator(".ratio").inner_text())
     guessed = reader.text()
     reader.tab.get_by_role("button", name="Show the answer: plain").click()
     assert reader.text() == guessed

@@ -50,10 +50,10 @@ VIEWS = tuple(View(width, scheme) for width in (360, 1280) for scheme in ("light
 TARGETS = """() => {
   const pressed = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [role=button], [role=slider],'
     + '[role=checkbox], [role=radio], [role=switch], [role=tab], [role=option], [role=menuitem]';
-  const boxOf = (element) => {  // a control can be pressed on its label, too: the one that is easier to meet counts
+  const least = (box) => Math.min(box.width, box.height);
+  const boxOf = (element) => {  // a label is pressed in place of its input
     const boxes = [element, ...(element.labels ?? [])].map((each) => each.getBoundingClientRect());
-    const smaller = (box) => Math.min(box.width, box.height);
-    return boxes.reduce((a, b) => (smaller(b) > smaller(a) ? b : a));
+    return boxes.reduce((a, b) => (least(b) > least(a) ? b : a));
   };
   const inText = (element) => {
     if (!getComputedStyle(element).display.startsWith('inline')) return false;
@@ -70,12 +70,12 @@ TARGETS = """() => {
     const line = inText(element);
     const close = line || element.closest('[role=grid], table, svg');
     const height = line ? Math.max(box.height, parseFloat(getComputedStyle(element).lineHeight) || 0) : box.height;
-    const least = close ? 24 : 44;
-    const narrow = !line && box.width < least - 0.5;
-    if (height < least - 0.5 || narrow) {
+    const wanted = close ? 24 : 44;
+    const narrow = !line && box.width < wanted - 0.5;
+    if (height < wanted - 0.5 || narrow) {
       const words = element.getAttribute('aria-label') || element.textContent.trim() || element.id || element.type;
       found.push(`${element.tagName.toLowerCase()}.${element.className?.baseVal ?? element.className}`
-        + ` "${words.slice(0, 40)}" is ${Math.round(box.width)} x ${Math.round(height)} px, not ${least}`);
+        + ` "${words.slice(0, 40)}" is ${Math.round(box.width)} x ${Math.round(height)} px, not ${wanted}`);
     }
   }
   return found;

@@ -31,15 +31,20 @@ def js() -> Iterator[Twin]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def target() -> hs.Target:
+    return hs.Target("bundled", dtype="float32")
+
+
 @pytest.fixture(scope="module", params=[*RUNS, "by hand", "a tree by hand"])
-def lines(request: pytest.FixtureRequest) -> list[traces.Line]:
+def lines(request: pytest.FixtureRequest, target: hs.Target) -> list[traces.Line]:
     """Recorded by the engine from the bundled pair; and two that were made by hand."""
     if request.param == "by hand":
         return traces.greedy()
     if request.param == "a tree by hand":
         return traces.tree()
     options, sampling = RUNS[request.param]
-    engine = hs.Target("bundled", dtype="float32").engine(num_speculative_tokens=5, pacing="fixed", **options)
+    engine = target.engine(num_speculative_tokens=5, pacing="fixed", **options)
     with engine.trace() as recording:
         for prompt in PROMPTS:
             engine.generate(prompt, hs.Sampling(max_tokens=24, **sampling))
@@ -103,8 +108,8 @@ def test_every_coin_follows_from_the_seed_and_every_decision_from_its_coin(js: T
     assert sum(counted) == drawn
 
 
-def test_a_forged_coin_and_a_forged_weight_are_noticed(js: Twin) -> None:
-    engine = hs.Target("bundled", dtype="float32").engine(num_speculative_tokens=4, pacing="fixed", drafter="bundled")
+def test_a_forged_coin_and_a_forged_weight_are_noticed(js: Twin, target: hs.Target) -> None:
+    engine = target.engine(num_speculative_tokens=4, pacing="fixed", drafter="bundled")
     with engine.trace() as recording:
         engine.generate(PROMPTS[0], hs.Sampling(max_tokens=24, temperature=0.8, seed=7))
     forged = json.loads(json.dumps(recording.lines))

@@ -17,7 +17,7 @@ export function field({ name, label, kind, options = [], unit = "" }) {
 
 function inputField({ id, name, label, kind, unit }) {
   const input = h("input.answer", { id, type: "text", inputmode: kind === "number" ? "decimal" : "text", autocomplete: "off", spellcheck: "false" });
-  const element = h("div.field", {}, h("label", { for: id }, label), h("span.with-unit", {}, input, unit && h("span.soft", unit)));
+  const element = h("div.field", { data: { field: name } }, h("label", { for: id }, label), h("span.with-unit", {}, input, unit && h("span.soft", unit)));
   return {
     element,
     name,
@@ -33,7 +33,7 @@ function choiceField({ id, name, label, options }) {
   const radios = pairs.map(([value]) => h("input", { type: "radio", name: id, value: String(value) }));
   const element = h(
     "fieldset.field.choice-field",
-    {},
+    { data: { field: name } },
     h("legend", label),
     pairs.map(([, words], i) => h("label.choice", {}, radios[i], h("span", words))),
   );

@@ -69,6 +69,7 @@ function textPart(settings, model, wrong) {
   const draw = () => {
     const chat = settings.mode.value === "chat";
     const [name, signal] = chat ? ["Your message", settings.message] : ["Text to continue", settings.prompt];
+    const focused = field?.input === document.activeElement;
     field = area(name, signal, { rows: chat ? 4 : 7, mono: !chat });
     fill(
       holder,
@@ -78,6 +79,7 @@ function textPart(settings, model, wrong) {
       wrong.around("prompt", field.element, field.input),
       h("div.examples", { role: "group", "aria-label": "Examples" }, EXAMPLES[settings.mode.value].map((each) => chip(each, signal))),
     );
+    if (focused) field.input.focus();
   };
   watch([settings.mode, settings.turns, model], draw);
   return { element: holder, focus: () => field.input.focus() };

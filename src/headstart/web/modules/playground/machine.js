@@ -26,7 +26,10 @@ export function machinePanel(server) {
     for (const each of charts) each.set(looks, room);
     numbers.refresh();
   });
-  watch([server.state], ({ kind }) => element.classList.toggle("stale", kind !== "ready"));
+  watch([server.state, server.load], ({ kind }, looks) => {
+    element.hidden = !looks.length;
+    element.classList.toggle("stale", kind !== "ready");
+  });
   return element;
 }
 

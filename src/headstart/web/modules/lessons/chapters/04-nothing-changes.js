@@ -97,10 +97,12 @@ const missed = () => row(math("mn", {}, "1"), mo("−"), mi("α"));
 
 function sumOfTheProof() {
   const rest = math("mfrac", {}, row(mi("p"), mo("−"), minimum()), missed());
-  return formula(
+  const line = formula(
     math("math", {}, row(minimum(), mo("+"), mo("("), missed(), mo(")"), mo("·"), rest, mo("="), mi("p"))),
     "at every word: the smaller of p and q, plus one minus alpha times the residual, which is p minus the smaller of the two over one minus alpha, equals p",
   );
+  line.classList.add("long");
+  return line;
 }
 
 /** A residual to be worked out: three fractions. */
@@ -216,7 +218,7 @@ export default {
         reveal: (guess) => prose(guess === 30 ? "Yes. " : "", "In exactly 30% of all cases, the target’s own number. The draft decides how fast the text comes, never what it says. The picture shows why."),
       }),
       section(
-        "One guess, in two colours",
+        "One guess, as towers",
         prose("Stand the two laws beside each other. What they share at a word is the smaller of the two towers. A guess that falls into the shared part is always kept; a guess from the part that q has beyond p is refused. So the chance to keep a guess, ", term("α", "alpha, the acceptance: the sum of the smaller towers, 1 minus the total variation distance of p and q"), ", is the green part of q."),
         prose("What is refused must be paid back. The green parts of p and of q are equal, and both laws add up to 1. So what q has too much is, in all, just what p is still owed. The ", term("residual", "the law max(p − q, 0), divided by its sum"), " pays it out where it is owed."),
         element,

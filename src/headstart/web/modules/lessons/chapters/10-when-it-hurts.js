@@ -70,7 +70,7 @@ export default {
         "What speculation cannot touch",
         prose(
           "The ", term("time to the first token", "TTFT: from the request until its first token is there"), " is the reading of the prompt (prefill). All tokens of the prompt are known, so there is nothing to guess. ",
-          "If people turn away after 300 ms without a sign of life, speculation does not help you; a prefix cache, a smaller model or a shorter prompt may. And where answers are short, a label or a “yes”, the first token is nearly all there is. Make the answer short and the first token late in this figure, and see how little is left of the gain.",
+          "If people turn away after 300 ms without a sign of life, speculation does not help you; a prefix cache, a smaller model or a shorter prompt may. And where answers are short, a label, a “yes”, five or ten tokens, the first one is nearly all there is. Make the answer short and the first token late in this figure, and see how little is left of the gain.",
         ),
         timeline().element,
         shortAnswer(),
@@ -78,9 +78,9 @@ export default {
       section("A stream that stutters", streaming()),
       section(
         "Ten situations",
-        prose("Three things turn the gain into a loss even for one request: a draft that is too dear, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family, 10 to 30 times smaller, is often there. Press a card, and then move what you can change."),
+        prose("Three things turn the gain into a loss even for one request: a draft that is too dear, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family that is 10 to 30 times smaller, a 7B model for a 70B one, is often there. Press a card, and then move what you can change."),
         situationCards(),
-        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. In the same way a hotter temperature spreads both laws and lowers α (chapter 8): measure at the temperature that you serve."),
+        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. In the same way a hotter temperature spreads both laws and lowers α: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7, and chapter 8 lets you see it. Measure at the temperature that you serve."),
       ),
       onOrOff(),
       section(

@@ -62,14 +62,14 @@ function whichNumber() {
 
 function table() {
   return h(
-    "div.scroll",
+    "div.scroll.whole",
     { tabindex: "0", role: "region", "aria-label": "The whole course in one table" },
     tableOf({
       columns: ["", "in one sentence", "chapter"],
       rows: [
         ["The idea", "Guess K tokens cheaply, judge them all in one forward of the target", "2, 3"],
         ["The promise", "The text has the target's own law; greedy text is the same token for token", "4, 4b"],
-        ["Keeping a guess", "With chance min(1, p/q), else a token from what is missing, norm(max(p − q, 0))", "3, 4"],
+        ["Keeping a guess", "With chance min(1, p/q), else a token from what is missing, norm(max(p − q, 0)); headstart judges all guesses of a round as one, and keeps more", "3, 4, 4b"],
         ["What makes it fast", "High acceptance, a cheap draft, and a forward that waits for memory", "1, 6, 7"],
         ["How many guesses", "2 to 7 at c = 0.1 and α from 0.5 to 0.85; more where α is higher or c lower", "7"],
         ["Where it helps", "One request or few, a large target, answers of some length", "10"],
@@ -94,7 +94,7 @@ export default {
     const game = driftGame();
     return [
       prediction(),
-      section("A checklist", prose("Five things to do, and the command that does each. To try them now, leave out --target and --prompts: they then run on the pair of models that comes with headstart, and need no GPU."), checklist()),
+      section("A checklist", prose("Five things to do, and the command that does each. To try them now, leave out ", h("code.nowrap", "--target"), " and ", h("code.nowrap", "--prompts"), ": they then run on the pair of models that comes with headstart, and need no GPU."), checklist()),
       section(
         "A draft length that follows the text",
         prose(

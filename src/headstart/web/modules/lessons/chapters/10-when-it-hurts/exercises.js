@@ -27,10 +27,10 @@ export function stopsPaying() {
 }
 
 const REASONS = [
-  ["free", "One request leaves the machine waiting for memory: rows for guesses are free."],
-  ["busy", "The machine computes all the time: rows for guesses take the place of other requests."],
-  ["first", "Nearly all of the time passes before the first token."],
-  ["copy", "Guesses are copied from the text at hand; no model has to be there."],
+  ["free", "rows are free: the machine waits for memory"],
+  ["busy", "no row is free: the machine computes all the time"],
+  ["first", "nearly all of the time passes before the first token"],
+  ["copy", "guesses are copied from the text at hand; no model is needed"],
 ];
 const CARDS = [
   ["chat", "A person chats with a 70B model on a GPU of her own. Answers have 400 tokens; a 1B draft is accepted at α = 0.75.", "on", "free"],
@@ -44,10 +44,10 @@ export function onOrOff() {
   return exercise({
     id: "10.2",
     title: "On or off, and why",
-    ask: h("ol.onoff", {}, CARDS.map(([, words]) => h("li", words))),
-    fields: CARDS.flatMap(([name], i) => [
-      { name: `${name}-set`, label: `Card ${i + 1}: speculation`, kind: "choice", options: [["on", "on"], ["off", "off"]] },
-      { name: `${name}-why`, label: `Card ${i + 1}: because`, kind: "choice", options: REASONS },
+    ask: "Four services. Would you switch speculation on, and what decides it?",
+    fields: CARDS.flatMap(([name, words], i) => [
+      { name: `${name}-set`, label: `Card ${i + 1}. ${words}`, kind: "choice", options: [["on", "on"], ["off", "off"]] },
+      { name: `${name}-why`, label: "Because", kind: "choice", options: REASONS },
     ]),
     check(values) {
       const marks = {};
@@ -59,7 +59,7 @@ export function onOrOff() {
       return { ok: wrong.length === 0, say: wrong.length ? `Look again at card ${wrong.join(", ")}.` : "All four. The question is always the same: is there time in which the machine waits, and does that time fall into the decoding?", fields: marks };
     },
     hints: ["Each of the four reasons belongs to one card.", "Ask for each card: does a forward wait for memory or for arithmetic? And is the time spent on decoding at all?"],
-    solution: () => h("ol", {}, CARDS.map(([, , set, why]) => h("li", `${set}: ${REASONS.find(([name]) => name === why)[1]}`))),
+    solution: () => h("ol", {}, CARDS.map(([, , set, why]) => h("li", `${set}; ${REASONS.find(([name]) => name === why)[1]}`))),
     answer: Object.fromEntries(CARDS.flatMap(([name, , set, why]) => [[`${name}-set`, set], [`${name}-why`, why]])),
   });
 }

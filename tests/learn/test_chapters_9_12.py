@@ -1,0 +1,188 @@
+"""Chapters 9 and 12: their exercises by keyboard, against the best tree and placing, and questions from any trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import traces
+from support.browser import opened
+from support.pages import View, checked, watched
+
+from headstart import theory
+from headstart.learn.page import styles
+from headstart.web import build
+
+BY_RANK = (0.62, 0.17, 0.08, 0.04)
+NODES = 8
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with opened() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page with two traces made by hand."""
+    shipped = [
+        {"name": "greedy", "title": "A chain", "lines": traces.greedy()},
+        {"name": "tree", "title": "A tree", "lines": traces.tree()},
+    ]
+    path = tmp_path_factory.mktemp("lessons") / "lessons.html"
+    page = build.page("lessons/main", "Lessons", data={"traces": shipped, "race": None}, styles=styles())
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def opened_at(browser: Any, path: Path, chapter: str) -> tuple[Any, list[str]]:
+    tab, wrong = watched(browser.new_context(viewport={"width": 1280, "height": 900}), path.as_uri())
+    tab.goto(f"{path.as_uri()}#{chapter}")
+    return tab, wrong
+
+
+def solved(tab: Any, exercise: str) -> bool:
+    found = tab.evaluate("(id) => headstartLessons.exercises().find(([each]) => each === id)[1].done()", exercise)
+    return bool(found)
+
+
+def feedback(tab: Any, exercise: str) -> str:
+    return str(tab.locator(f"[data-exercise='{exercise}'] .feedback").inner_text())
+
+
+@pytest.mark.parametrize("chapter", ["09", "12"])
+def test_the_chapter_is_sound(browser: Any, lessons: Path, chapter: str) -> None:
+    checked(browser, f"{lessons.as_uri()}#{chapter}", views=[View(360, "dark"), View(1280, "light")])
+
+
+@pytest.mark.parametrize("chapter", ["09", "12"])
+def test_every_exercise_names_its_right_answer(browser: Any, lessons: Path, chapter: str) -> None:
+    tab, wrong = opened_at(browser, lessons, chapter)
+    for exercise, fields in tab.evaluate(
+        "headstartLessons.exercises().map(([id, { answer }]) => [id, answer ?? null])"
+    ):
+        form = tab.locator(f"[data-exercise='{exercise}']")
+        if fields is None:
+            tab.evaluate("(id) => headstartLessons.exercises().find(([each]) => each === id)[1].solve()", exercise)
+        for value, field in zip((fields or {}).values(), form.locator(".field").all(), strict=True):
+            choices = field.locator("input[type=radio]")
+            if choices.count():
+                field.locator(f"input[value='{value}']").check()
+            else:
+                field.locator("input").fill(str(value))
+        form.get_by_role("button", name="Check").click()
+        assert solved(tab, exercise), feedback(tab, exercise)
+    assert not wrong
+
+
+def test_the_best_tree_is_that_of_python(browser: Any, lessons: Path) -> None:
+    tab, _ = opened_at(browser, lessons, "09")
+    best = theory.best_tree(BY_RANK, NODES, NODES)
+    form = tab.locator("[data-exercise='09.1']")
+    form.get_by_role("button", name="Add a guess here").click()
+    form.get_by_role("button", name="Check").click()
+    assert f"the best one {best.expected:.3f}" in feedback(tab, "09.1")
+    assert "7 guesses left" in feedback(tab, "09.1")
+
+
+def test_a_tree_is_planted_by_keyboard_and_a_chain_is_not_enough(browser: Any, lessons: Path) -> None:
+    tab, wrong = opened_at(browser, lessons, "09")
+    form = tab.locator("[data-exercise='09.1']")
+    add = form.get_by_role("button", name="Add a guess here")
+    for _ in range(NODES):  # a chain: the chosen box is moved on after every guess
+        add.focus()
+        tab.keyboard.press("Enter")
+        form.locator(".tree-node[tabindex='0']").focus()
+        tab.keyboard.press("ArrowRight")
+    form.get_by_role("button", name="Check").click()
+    assert not solved(tab, "09.1")
+    form.get_by_role("button", name="Begin anew").click()
+    for _ in range(2):
+        add.focus()
+        tab.keyboard.press("Enter")
+    form.locator(".tree-node[tabindex='0']").focus()
+    tab.keyboard.press("ArrowRight")  # the first guess: six more below it, one after the other
+    for _ in range(6):
+        add.focus()
+        tab.keyboard.press("Enter")
+        box = form.locator(".tree-node[tabindex='0']")
+        box.focus()
+        tab.keyboard.press("ArrowRight")
+    form.get_by_role("button", name="Check").click()
+    assert "best one" in feedback(tab, "09.1")
+    assert add.is_disabled(), "all eight are planted"
+    assert not wrong
+
+
+def test_the_best_placing_of_branches_is_the_best_of_all(browser: Any, lessons: Path) -> None:
+    tab, _ = opened_at(browser, lessons, "09")
+    form = tab.locator("[data-exercise='09.2']")
+    tab.evaluate("headstartLessons.exercises().find(([id]) => id === '09.2')[1].solve()")
+    placed = [int(each) for each in form.locator(".place-count").all_inner_texts()]
+    chances = [0.3, 0.7 * 0.3, 0.49 * 0.3, 0.343]
+    refusal, whole = [0, 0.45, 0.63, 0.72, 0.78, 0.82, 0.85], [0, 0.62, 0.79, 0.87, 0.91, 0.93, 0.95]
+
+    def rate(fans: tuple[int, ...]) -> float:
+        return sum(c * (whole if i == 3 else refusal)[f] for i, (c, f) in enumerate(zip(chances, fans, strict=True)))
+
+    most = max(rate(fans) for fans in product(range(7), repeat=4) if sum(fans) == 6)
+    assert sum(placed) == 6
+    assert rate(tuple(placed)) == pytest.approx(most)
+
+
+def test_the_gallery_tells_recordings_from_illustrations(browser: Any, lessons: Path) -> None:
+    tab, wrong = opened_at(browser, lessons, "09")
+    figure = tab.get_by_role("group", name="Drafters at work, round by round")
+    assert "Recorded from a real run" in figure.inner_text()
+    families = figure.get_by_label("Family of drafters")
+    for i in range(1, families.locator("option").count()):
+        families.select_option(str(i))
+        assert "An illustration, not a recording" in figure.inner_text()
+        figure.focus()
+        kept = 0
+        for _ in range(6):
+            tab.keyboard.press("ArrowRight")
+            kept += figure.locator(".tree-node.accepted").count()
+        assert kept > 0, families.locator("option").nth(i).inner_text()
+    assert not wrong
+
+
+def test_wrong_answers_are_told_what_they_mixed_up(browser: Any, lessons: Path) -> None:
+    tab, _ = opened_at(browser, lessons, "12")
+
+    def answer(exercise: str, value: str) -> str:
+        form = tab.locator(f"[data-exercise='{exercise}']")
+        form.locator("input").fill(value)
+        form.get_by_role("button", name="Check").click()
+        return feedback(tab, exercise)
+
+    assert "accepted guesses only" in answer("12.1", "1.25")
+    assert "9 tokens over 4 forwards" in answer("12.1", "2,3")
+    assert "accepted of drafted" in answer("12.2", "56")
+    assert "2 of 2" in answer("12.2", "100%")
+    assert "another one lost more" in answer("12.3", "1")
+    assert "Round 3" in answer("12.3", "3")
+    certificate = tab.get_by_role("group", name="Your certificate").inner_text()
+    assert "2.25 tokens per forward" in certificate
+    assert "solved 3 exercises" in certificate
+
+
+def test_ones_own_trace_brings_its_own_questions(browser: Any, lessons: Path, tmp_path: Path) -> None:
+    tab, wrong = opened_at(browser, lessons, "12")
+    lines = [traces.header(), traces.request(), traces.chain(0, 1, [1, 2, 7, 8], 4, 3), traces.end([1, 2, 7, 8, 3])]
+    own, bad = tmp_path / "own.jsonl", tmp_path / "bad.jsonl"
+    own.write_text(traces.text(lines), encoding="utf-8")
+    bad.write_text("no trace", encoding="utf-8")
+    chooser = tab.get_by_label("Open a trace of your own")
+    chooser.set_input_files(bad)
+    tab.get_by_text("is not a trace").wait_for()
+    chooser.set_input_files(own)
+    tab.locator(".tile-value", has_text="5.00").first.wait_for()
+    answers = tab.evaluate("headstartLessons.exercises().map(([, { answer }]) => answer)")
+    assert json.loads(json.dumps(answers)) == [{"tokens": "5.00"}, {"share": "100.0"}, {"round": 0}]
+    assert not wrong

@@ -1,0 +1,42 @@
+"""Every chapter of the lessons is a sound page: see `support.pages` for all that is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.browser import opened
+from support.lessons import CHAPTERS, show_everything, written
+from support.pages import VIEWS, View, checked
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with opened() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lessons(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(tmp_path_factory.mktemp("lessons")).as_uri()
+
+
+def view_of(chapter: str) -> View:
+    """One of the four, so that the chapters together are seen in all."""
+    return VIEWS[CHAPTERS.index(chapter) % len(VIEWS)]
+
+
+def test_the_contents_are_sound(browser: Any, lessons: str) -> None:
+    checked(browser, lessons, prepare=show_everything)
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_is_sound_as_it_opens(browser: Any, lessons: str, chapter: str) -> None:
+    checked(browser, f"{lessons}#{chapter}", views=[view_of(chapter)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_is_sound_in_every_view_with_everything_shown(browser: Any, lessons: str, chapter: str) -> None:
+    checked(browser, f"{lessons}#{chapter}", prepare=show_everything)
