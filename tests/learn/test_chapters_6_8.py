@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from support.chapters import Chapter, by_hand, lessons
 
 from headstart import theory
+from headstart.learn.page import kinds
 
 ROOT = Path(__file__).parents[2]
 LARGE = {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0, 16: 1.232, 32: 1.857, 64: 3.561}
@@ -29,48 +31,9 @@ def percent(value: float, digits: int = 0) -> str:
     return f"{100 * value:.{digits}f}%"
 
 
-def trace(title: str, source: str, rounds: list[int], k: int = 4) -> dict[str, Any]:
-    """A trace of rounds of k guesses, so many of which were accepted: only what the chapter reads of one."""
-    header = {"type": "trace", "headstart_trace": 1, "engine": {}, "versions": {}}
-    words = {str(i): f"{title}{i} " for i in range(k + 1)}
-    request = {"type": "request", "request": 0, "prompt": "", "prompt_tokens": [0], "sampling": {}, "seed": "1"}
-    lines: list[dict[str, Any]] = [header, {**request, "texts": words}]
-    for i, accepted in enumerate(rounds):
-        states = ["accepted"] * accepted + ["refused"] + ["beyond"] * k
-        emitted = [*range(accepted), k]
-        law = {"p": [[0, 1.0]], "rest": 0.0, "entropy": 0.0}
-        step = {
-            "type": "step",
-            "request": 0,
-            "i": i,
-            "position": i,
-            "source": source,
-            "procedure": "walk",
-            "rows": k + 1,
-        }
-        draft = {"tokens": list(range(k)), "parents": list(range(-1, k - 1)), "path": list(range(accepted))}
-        end = {"token": k, "kind": "bonus" if accepted == k else "correction", "law": [[k, 1.0]]}
-        seconds = dict.fromkeys(("draft", "verify", "law", "commit"), 0.001)
-        nodes = [{"p": 1.0, "state": states[node]} for node in range(k)]
-        lines.append(
-            {**step, **draft, "emitted": emitted, "laws": [law] * (k + 1), "nodes": nodes, "end": end}
-            | {"seconds": seconds, "batch": 1, "finish_reason": None}
-        )
-    done = {"type": "end", "request": 0, "finish_reason": "length", "text": title * 9, "tokens": [], "stats": {}}
-    return {"name": title, "title": title, "lines": [*lines, done]}
-
-
-TRACES = [
-    trace("copied", "draft", [4] * 9 + [2]),
-    trace("prose", "draft", [1, 0, 2, 1, 0, 1, 2, 0, 1, 0]),
-    trace("boilerplate", "draft", [3, 4, 2, 3, 4, 1, 3, 4, 2, 3]),
-    trace("elsewhere", "ngram", [0] * 12),
-]
-
-
 @pytest.fixture(scope="module")
 def open_(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Chapter]]:
-    with lessons(tmp_path_factory.mktemp("chapters"), {"traces": TRACES, "race": None}) as found:
+    with lessons(tmp_path_factory.mktemp("chapters"), {"kinds": kinds()}) as found:
         yield found
 
 
@@ -346,13 +309,32 @@ class TestGuesses:
         assert "10 of 55 guesses were used (18.2%), 47.6% of the 21 that were judged" in text
         assert "38.2%, which counts corrections as well" in text
 
-    def test_acceptance_by_kind_of_text_is_counted_from_traces(self, eight: Chapter) -> None:
+    def test_acceptance_by_kind_of_text_is_what_was_recorded(self, eight: Chapter) -> None:
+        found = sorted(kinds()["kinds"], key=lambda each: -each["accepted"] / each["judged"])
         assert eight.numbers("Acceptance in recorded texts") == [
-            ["copied", "draft", "39", "38", "97.4%"],
-            ["boilerplate", "draft", "36", "29", "80.6%"],
-            ["prose", "draft", "18", "8", "44.4%"],
-            ["elsewhere", "ngram", "12", "0", "0.0%"],
+            [each["title"], str(each["judged"]), str(each["accepted"]), percent(each["accepted"] / each["judged"], 1)]
+            for each in found
         ]
+        details = eight.figure("Acceptance in recorded texts").locator(".kind details").first
+        details.locator("summary").press("Enter")
+        shown = details.locator(".tok.accepted, .tok.correction, .tok.bonus").all_inner_texts()
+        assert len(shown) >= len(found[0]["tokens"])
+
+
+def test_recorded_kinds_are_what_the_tool_records() -> None:
+    spec = importlib.util.spec_from_file_location("record_kinds", ROOT / "tools/record_kinds.py")
+    assert spec
+    assert spec.loader
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    recorded = kinds()
+    assert [each["title"] for each in recorded["kinds"]] == list(tool.KINDS)
+    first = recorded["kinds"][0]
+    again = tool.texts(tool.engine(), first["prompt"], [tool.SEEDS.start])[0]
+    assert again["tokens"] == first["tokens"]
+    for kind in recorded["kinds"]:
+        assert {origin for _, origin in kind["tokens"]} <= {"accepted", "correction", "bonus", "plain"}
+        assert len(kind["tokens"]) == recorded["sampling"]["max_tokens"]
 
 
 NEAR_MISSES = [
@@ -380,8 +362,8 @@ NEAR_MISSES = [
     ("08.2", {"drawn": "0.38", "copied": "1/2", "hot": "1/3"}, "compares laws"),
     ("08.2", {"drawn": "1", "copied": "1", "hot": "1"}, "all on one word"),
     ("08.3", {"alpha": "0.658"}, "the smaller one counts"),
-    ("08.4", {"t0": "1", "t1": "1", "t2": "2"}, "once"),
-    ("08.4", {"t0": "1", "t1": "2", "t2": "3"}, "stands above"),
+    ("08.4", {"t0": "1", "t1": "1", "t2": "2", "t3": "3"}, "once"),
+    ("08.4", {"t0": "2", "t1": "3", "t2": "4", "t3": "1"}, "stands above"),
     ("08.5", {"a": "sampled", "b": "greedy", "c": "speculative"}, "how could you know"),
     ("08.5", {"a": "greedy", "b": "open", "c": "open"}, "circle"),
 ]

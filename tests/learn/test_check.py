@@ -374,6 +374,20 @@ def test_a_chatty_answer_is_cut_and_recursion_without_end_is_an_error(home: Path
     assert "RecursionError" in results[1].report.say[0]
 
 
+def test_a_process_that_is_killed_from_within_has_ended_and_not_run_out_of_time(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headstart.learn.check.EXERCISES", EXERCISES[:1])
+    report = checked(home, "import os\ndef expected_tokens(a, g):\n    os.kill(os.getpid(), 9)\n")[0].report
+    assert report.state == "exited"
+    assert "exit code -9" in report.say[0]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert judged(1, lambda alpha, gamma: np.float64(solutions.expected_tokens(alpha, gamma))).passed
+    assert judged(3, lambda k, history: np.int64(solutions.adaptive_k(k, history))).passed
+
+
 def test_hints_come_one_by_one_and_begin_anew_after_a_pass(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headstart.learn.check.EXERCISES", EXERCISES[:1])
     wrong, right = "def expected_tokens(alpha, gamma):\n    return 1\n", HEAD + exercise(1).source

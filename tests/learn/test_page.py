@@ -59,7 +59,13 @@ def test_every_chapter_has_its_styles_and_the_shared_ones_come_first() -> None:
     assert all(name.startswith("chapter-") for name in names[first:])
 
 
-def test_traces_and_race_are_in_the_page(path: Path) -> None:
-    found = dict(re.findall(r'<script type="application/json" id="data-(\w+)">(.*?)</script>', path.read_text("utf-8")))
-    assert json.loads(found["traces"]) == learn_page.traces()
-    assert json.loads(found["race"]) == learn_page.race()
+def test_what_the_page_was_built_with_arrives_in_it(path: Path) -> None:
+    wanted = {"traces": learn_page.traces(), "race": learn_page.race(), "scenarios": learn_page.situations()}
+    with opened() as browser:
+        page = browser.new_context(offline=True).new_page()
+        page.goto(path.as_uri())
+        page.wait_for_function("window.headstartLessons")
+        for name, value in wanted.items():
+            assert page.evaluate(f"import('hs/base/dom').then(({{ data }}) => data('{name}'))") == json.loads(
+                json.dumps(value)
+            )

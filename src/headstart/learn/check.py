@@ -82,10 +82,12 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             env=environment, start_new_session=True,
         )  # fmt: skip
+        errors, ended = b"", False
         try:
             _, errors = process.communicate(timeout=seconds + _TO_END)
+            ended = True
         except subprocess.TimeoutExpired:
-            errors = b""
+            pass  # said below
         finally:
             _end(process)
         if file.is_file():
@@ -93,7 +95,7 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
             if report.state == "broken":
                 raise RuntimeError(f"the check itself failed, which no answer should bring about:\n{report.say[0]}")
             return report
-    if process.returncode == -getattr(signal, "SIGKILL", 9):
+    if not ended:
         return Report("endless", (f"it had not ended after {seconds:g} seconds.",))
     last = errors.decode(errors="replace").strip().splitlines()[-1:]
     return Report("exited", (f"it ended the program, with exit code {process.returncode}.", *last))

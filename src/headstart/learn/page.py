@@ -18,7 +18,7 @@ def lessons_page() -> str:
     return build.page(
         "lessons/main",
         TITLE,
-        data={"traces": traces(), "race": race(), "scenarios": situations()},
+        data={"traces": traces(), "race": race(), "scenarios": situations(), "kinds": kinds()},
         styles=styles(),
         description="Speculative decoding in short chapters: see it, change it, and check what you understood.",
     )
@@ -45,6 +45,11 @@ def race() -> Any:
 def situations() -> list[dict[str, Any]]:
     """The scenarios of `headstart simulate --scenarios`, whose consequences the page works out itself."""
     return [{"name": each.name, "story": each.story, **each.parameters()} for each in scenarios().values()]
+
+
+def kinds() -> Any:
+    """How many guesses pass in four kinds of text, as `tools/record_kinds.py` recorded it."""
+    return json.loads(files("headstart.learn").joinpath("kinds.json").read_text(encoding="utf-8"))
 
 
 def styles() -> list[str]:

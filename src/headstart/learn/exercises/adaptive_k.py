@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from headstart.learn.exercises.changing import Chooser, compare
@@ -64,9 +65,9 @@ def _length(value: Any, k: int, history: History) -> int:
     call = f"adaptive_k({k}, {_shown(history)})"
     if value is None:
         raise WrongAnswer(f"{call} returns nothing", hint="is there a `return` at the end of every path?")
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise WrongAnswer(f"{call} returns {shortened(value)}", hint="a whole number (an int) is asked for")
-    return value
+    return int(value)
 
 
 def _shown(history: Sequence[tuple[int, int]]) -> str:

@@ -2,9 +2,10 @@
 
 import { announce } from "hs/base/announce";
 import { append, fill, h, math } from "hs/base/dom";
-import { counted } from "hs/base/format";
-import { fractions } from "hs/algorithm/arithmetic";
+import { counted, percent } from "hs/base/format";
+import { fractions, numbersOf } from "hs/algorithm/arithmetic";
 import { JUDGES, distance, expectation, joint, textLaw } from "hs/algorithm/enumerate";
+import { coupledAcceptance } from "hs/algorithm/laws";
 import { parse } from "hs/algorithm/rational";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
@@ -171,7 +172,7 @@ export default {
       ),
       section(
         "One seed, one text: the coupled rule",
-        prose("Rule “exact” keeps the law; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses, and in return the text depends on the seed and the target alone."),
+        prose("Rule “exact” keeps the law; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses: with the small laws ", percent(coupledAcceptance(...[SMALL.p, SMALL.q].map((law) => numbersOf(fractions(law))))), " instead of 70%, and never a smaller share than α/(2 − α). In return the text depends on the seed and the target alone."),
         textFigure(),
       ),
       coinsExercise({

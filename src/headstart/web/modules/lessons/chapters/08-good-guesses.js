@@ -6,7 +6,7 @@ import { display } from "hs/lessons/chapters/mathml";
 import { dial } from "hs/lessons/chapters/08-good-guesses/dial";
 import { drawOrCopy, orderKinds, setDial, sharpened, whichText } from "hs/lessons/chapters/08-good-guesses/exercises";
 import { heat, keptTable } from "hs/lessons/chapters/08-good-guesses/heat";
-import { byKind, comparable, recordedKinds } from "hs/lessons/chapters/08-good-guesses/kinds";
+import { byKind, recorded } from "hs/lessons/chapters/08-good-guesses/kinds";
 import { rounding } from "hs/lessons/chapters/08-good-guesses/rounding";
 import { sideBySide } from "hs/lessons/chapters/08-good-guesses/three-texts";
 import { formula, note, prose, section, summary, term } from "hs/lessons/parts";
@@ -54,19 +54,22 @@ function measured() {
 const overlapFormula = () =>
   formula(display("α =", "∑", "min ( p , q )"), "alpha is the sum, over all words, of the smaller of p and q.");
 
-function realText(kinds) {
-  return section(
-    "Easy text and hard text",
-    prose(
-      "Acceptance is a property of draft, target ", h("em", "and text"), ". After “The Eiffel Tower is in” a tiny model knows what comes next. Boilerplate, repeated names and copied passages are easy; a name that is being invented is hard. So measure α on texts like yours, not on those that look easy.",
+function realText(found) {
+  return [
+    section(
+      "Easy text and hard text",
+      prose(
+        "Acceptance is a property of draft, target ", h("em", "and text"), ". After “The Eiffel Tower is in” a tiny model knows what comes next. Boilerplate, repeated names and copied passages are easy, and there a good draft has four or five guesses accepted in each call of the target, as reports say; what is being invented is hard. So measure α on texts like yours, not on those that look easy.",
+      ),
     ),
-    kinds.length ? byKind(kinds) : null,
-  );
+    orderKinds(found.kinds),
+    byKind(found),
+  ];
 }
 
 function build() {
   const level = signal(0.8);
-  const kinds = recordedKinds();
+  const found = recorded();
   return [
     guess(),
     section(
@@ -102,8 +105,7 @@ function build() {
     ),
     drawOrCopy(),
     sharpened(),
-    realText(kinds),
-    comparable(kinds).length > 1 ? orderKinds(comparable(kinds)) : null,
+    ...realText(found),
     section(
       "Greedy, sampled, speculative",
       prose("Greedy decoding takes the likeliest word each time. Sampling draws one. Speculative decoding is no third kind of text: it is one of the two, in fewer forwards."),
@@ -128,7 +130,7 @@ function build() {
       "α belongs to a draft, a target and a kind of text. Measure it on yours.",
       "No text can tell whether it was written speculatively. A draft may be rounded freely.",
     ),
-  ].filter(Boolean);
+  ];
 }
 
 export default {

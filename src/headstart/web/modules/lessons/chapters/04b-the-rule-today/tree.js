@@ -48,10 +48,11 @@ function traverseSteps(verdict, numbers) {
     else if (event === "enter") add(node, `Go to ${named(node)}: its weight is its parent’s times p/q, at most 1: ${short(weight)}.`);
     else if (event === "coin") {
       const u = fixed(numbers[node], 2);
+      const turn = DRAFT.children[node + 1].length ? `What follows ${named(node)} has had its turn.` : `No guess follows ${named(node)}.`;
       for (const each of below(node)) states[each] = step.accepted ? states[each] : each === node ? "refused" : "beyond";
-      if (step.accepted) add(node, `All children of ${named(node)} have had their turn. Its coin is ${u}, below its weight ${short(weight)}: it is kept, with all before it.`, DRAFT.path(node));
+      if (step.accepted) add(node, `${turn} Its coin is ${u}, below its weight ${short(weight)}: it is kept, with all before it.`, DRAFT.path(node));
       else if (weight.isZero()) add(node, `Nothing of ${named(node)} is left: weight 0. It is refused without a coin.`);
-      else add(node, `All children of ${named(node)} have had their turn. Its coin is ${u}, not below its weight ${short(weight)}: refused.`);
+      else add(node, `${turn} Its coin is ${u}, not below its weight ${short(weight)}: refused.`);
     } else if (event === "subtract") {
       const left = step.total.isZero() ? "nothing remains" : `what remains is ${lawText(step.law)}, with weight ${short(weight)}`;
       add(node, `${named(step.child)} is refused. At ${named(node)}, what its law q covered is taken away from weight × p; ${left}.`);

@@ -75,7 +75,7 @@ export const LISTINGS = [
     changed: [7],
     judge: MUTANTS.crash,
     hints: ["The words after # say what each value is. Follow both branches to the last line.", "Which branch is taken after a refusal?"],
-    also: "The published form also asks the draft once more for a law that it has already computed: not wrong, but paid for.",
+    also: "The published form asks the draft once more for a law that it has already computed: not wrong, but paid for. And its text keeps a guess at u ≤ p/q, its code at u < p/q: only the latter never keeps a word that p forbids.",
   },
   {
     id: "05.5",

@@ -69,7 +69,7 @@ export const sharpened = () =>
   exercise({
     id: "08.3",
     title: "The target at half the temperature",
-    ask: "A small demonstration that you may meet uses the target itself as its draft, at temperature 0.5. Halving the temperature squares every probability and divides by their sum. With p = [0.5, 0.3, 0.2], what is α? A fraction or three decimals.",
+    ask: "A small demonstration that you may meet (32 words, four guesses) uses the target itself as its draft, at temperature 0.5. Halving the temperature squares every probability and divides by their sum. With p = [0.5, 0.3, 0.2], what is α? A fraction or three decimals.",
     fields: [{ name: "alpha", label: "α", kind: "fraction" }],
     check: each(
       {
@@ -136,7 +136,7 @@ export const whichText = () =>
 
 const SAME = 0.03; // acceptances nearer than this may stand in either order
 
-/** Put recorded texts in the order of their acceptance. kinds: see `kindsOf`, the best first. */
+/** Put recorded kinds of text in the order of their acceptance. kinds: see `recorded`, the best first. */
 export function orderKinds(kinds) {
   const chosen = [...kinds].sort((a, b) => a.title.localeCompare(b.title));
   const names = chosen.map((_, i) => `t${i}`);
@@ -145,8 +145,8 @@ export function orderKinds(kinds) {
     id: "08.4",
     title: "Easy text, hard text",
     ask: [
-      h("p", "Recorded texts, all with the same drafter. Where were most guesses kept? Give each a place: 1 for the highest α. Try it before you open the figure's numbers."),
-      h("dl.three-texts", {}, chosen.map((kind) => [h("dt", {}, h("strong", kind.title)), h("dd", {}, h("pre.snippet", { tabindex: "0" }, excerpt(kind.request)))])),
+      h("p", "Four beginnings that the same pair went on with. In which were most guesses kept? Give each a place: 1 for the highest α. The figure below has the answer; think first."),
+      h("dl.three-texts", {}, chosen.map((kind) => [h("dt", {}, h("strong", kind.title)), h("dd", {}, h("pre.snippet", { tabindex: "0" }, kind.prompt.trimEnd()))])),
     ],
     fields: chosen.map((kind, i) => ({ name: names[i], label: kind.title, kind: "number" })),
     check: (values) => {
@@ -161,15 +161,8 @@ export function orderKinds(kinds) {
       const [[above, under]] = wrong;
       return { ok: false, say: `“${above.title}” stands above “${under.title}”. Which of the two leaves fewer ways to go on?`, fields: {} };
     },
-    hints: ["Text that repeats itself, or has a fixed form, leaves one way to go on.", "Names and prose leave many."],
+    hints: ["Text that repeats itself, or has a fixed form, leaves one way to go on.", "Digits at random leave sixteen ways at every place, all alike."],
     solution: () => kinds.map((kind, i) => `${i + 1}. ${kind.title}, ${percent(kind.alpha)}`).join("; "),
     answer: Object.fromEntries(names.map((name, i) => [name, String(rank(chosen[i]))])),
   });
-}
-
-const EXCERPT = 160;
-
-function excerpt(request) {
-  const text = request.end?.text ?? request.steps.flatMap((step) => step.emitted.map(request.text)).join("");
-  return text.length > EXCERPT ? `${text.slice(0, EXCERPT)} …` : text;
 }

@@ -49,7 +49,7 @@ export function rounding(level) {
     const alpha = roundedAlpha(now, b);
     const { k, speedup } = bestK(alpha, priceAt(b));
     chart.set({ series: series(), ring: [b, alpha] });
-    fill(words, `${b} bits: α = ${fixed(alpha, 3)}, c = ${fixed(priceAt(b), 3)}; at the best K up to 16, ${k}, that is ${fixed(speedup)}×.`);
+    fill(words, `${b} bits: α = ${fixed(alpha, 3)}, c = ${fixed(priceAt(b), 3)}; the best K up to 16 is ${k}, ${fixed(speedup)}× as fast.`);
     shown.update();
   });
   return shown.element;

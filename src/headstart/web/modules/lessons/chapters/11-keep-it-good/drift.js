@@ -24,6 +24,7 @@ export function driftGame() {
   const on = (by) => () => {
     seen = Math.min(LENGTH, seen + by);
     draw();
+    if (seen >= LENGTH) words.focus(); // the button that was pressed is off now
     announce(`${counted(seen, "request")}; the last ${Math.min(seen, WINDOW)} accept ${percent(mean(seen))}.`);
   };
   const buttons = [
