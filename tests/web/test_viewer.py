@@ -39,6 +39,13 @@ def sampled() -> list[traces.Line]:
     return json.loads(json.dumps(recording.lines))
 
 
+def long() -> list[traces.Line]:
+    """Eighty rounds, and a draft of sixty guesses in the last of them."""
+    steps = [traces.chain(i, 1 + 2 * i, [1, 2], 1, 3) for i in range(79)]
+    steps.append(traces.chain(79, 159, [1] * 60, 30, 2))
+    return [traces.header(), traces.request(), *steps, traces.end([t for step in steps for t in step["emitted"]])]
+
+
 def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
     tab, wrong = watched(browser.new_context(viewport={"width": 1280, "height": 900}), path.as_uri())
     tab.goto(path.as_uri())
@@ -46,13 +53,15 @@ def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
     return tab, wrong
 
 
-@pytest.mark.parametrize("kind", ["sampled", "greedy", "tree"])
+@pytest.mark.parametrize("kind", ["sampled", "greedy", "tree", "long"])
 def test_the_page_is_sound_in_every_view(browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]) -> None:
-    lines = {"sampled": sampled, "greedy": traces.greedy(), "tree": traces.tree()}[kind]
+    lines = {"sampled": sampled, "greedy": traces.greedy(), "tree": traces.tree(), "long": long()}[kind]
 
     def prepare(tab: Any) -> None:
         tab.get_by_label("What the papers of 2023 would have done").check()
         tab.locator("summary", has_text="Provenance").click()
+        if kind == "long":
+            tab.get_by_role("slider", name="Rounds").press("End")
 
     views = VIEWS if kind == "sampled" else [View(360, "dark")]
     checked(browser, written(tmp_path, lines), prepare=prepare, views=views)

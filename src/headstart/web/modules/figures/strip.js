@@ -32,7 +32,7 @@ const totalOf = ({ seconds: { draft, verify, law, commit } }) => draft + verify 
  */
 export function roundStrip({ rounds = [], at = 0, onPick }) {
   const hatch = `hatch-${++number}`;
-  const holder = h("div.strip-scroll");
+  const holder = h("div.strip-rounds");
   const element = h("div.round-strip", onPick ? { role: "slider", tabindex: "0", "aria-label": "Rounds", "aria-valuemin": "1" } : { role: "img" }, holder);
   const state = { rounds, at };
   let edges = [];
@@ -90,9 +90,9 @@ export function roundStrip({ rounds = [], at = 0, onPick }) {
     element.setAttribute("aria-valuenow", String(state.at + 1));
     element.setAttribute("aria-valuetext", words);
     const edge = edges[state.at];
-    if (edge && holder.scrollWidth > holder.clientWidth) {
-      const [left, right] = [holder.scrollLeft, holder.scrollLeft + holder.clientWidth];
-      if (edge[0] < left || edge[1] > right) holder.scrollLeft = edge[0] - holder.clientWidth / 2;
+    if (edge && element.scrollWidth > element.clientWidth) {
+      const [left, right] = [element.scrollLeft, element.scrollLeft + element.clientWidth];
+      if (edge[0] < left || edge[1] > right) element.scrollLeft = edge[0] - element.clientWidth / 2;
     }
   }
 
@@ -114,7 +114,7 @@ export function roundStrip({ rounds = [], at = 0, onPick }) {
       pick(to);
     });
     holder.addEventListener("click", (event) => {
-      const x = event.clientX - holder.getBoundingClientRect().left + holder.scrollLeft;
+      const x = event.clientX - holder.getBoundingClientRect().left;
       const index = edges.findIndex(([, right]) => x <= right + GAP);
       if (index >= 0) pick(index);
     });

@@ -3,7 +3,7 @@
 import { fill, h, svg } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
 
-const BOX = { width: 92, least: 54, height: 52 };
+const BOX = { width: 92, least: 54, wrapped: 72, height: 52 };
 const GAP = { across: 16, down: 16, lanes: 8 };
 /** What became of a guess, in words. */
 export const STATES = { accepted: "accepted", refused: "refused", beyond: "not reached" };
@@ -37,12 +37,15 @@ export function draftTree({ nodes = [], path = [], root = "…", onPick, selecte
     plane.style.height = `${places.height}px`;
     const lines = svg("svg.tree-lines", { width: places.width, height: places.height, "aria-hidden": "true" }, edges);
     fill(plane, lines, [...boxes.values()]);
+    // What scrolls must be reached by keyboard, where no box can be
+    if (!onPick && places.width > element.clientWidth) element.tabIndex = 0;
+    else element.removeAttribute("tabindex");
     mark();
   }
 
   function edgeOf(places, from, to) {
     const [a, b] = [places.at(from), places.at(to)];
-    const d = places.downward
+    const d = places.downward || b.y > a.y && places.wrapped
       ? curve(a.x + places.box / 2, a.y + BOX.height, b.x + places.box / 2, b.y, true)
       : curve(a.x + places.box, a.y + BOX.height / 2, b.x, b.y + BOX.height / 2, false);
     return svg("path.tree-edge", { d, data: { node: to } });
@@ -157,6 +160,7 @@ function layout(nodes, room) {
   visit(-1, 0);
   const along = (count, size, gap) => count * (size + gap) - gap;
   const fitting = (count) => Math.max(BOX.least, Math.min(BOX.width, (room + GAP.across) / count - GAP.across));
+  if (leaves === 1 && along(levels + 1, BOX.least, GAP.across) > room) return wrapped(levels + 1, room);
   const downward = along(levels + 1, BOX.least, GAP.across) > room && along(leaves, BOX.least, GAP.across) < along(levels + 1, BOX.least, GAP.across);
   const box = Math.floor(fitting(downward ? leaves : levels + 1));
   const step = box + GAP.across;
@@ -171,6 +175,21 @@ function layout(nodes, room) {
         ? { x: lane * step, y: level * (BOX.height + GAP.down) }
         : { x: level * step, y: lane * (BOX.height + GAP.lanes) };
     },
+  };
+}
+
+/** A chain that is too long for one row goes on in the next one, as a text does. */
+function wrapped(count, room) {
+  const columns = Math.max(2, Math.floor((room + GAP.across) / (BOX.wrapped + GAP.across)));
+  const box = Math.floor((room + GAP.across) / columns) - GAP.across;
+  const rows = Math.ceil(count / columns);
+  return {
+    downward: false,
+    wrapped: true,
+    box,
+    width: columns * (box + GAP.across) - GAP.across,
+    height: rows * (BOX.height + GAP.down) - GAP.down,
+    at: (node) => ({ x: ((node + 1) % columns) * (box + GAP.across), y: Math.floor((node + 1) / columns) * (BOX.height + GAP.down) }),
   };
 }
 

@@ -11,6 +11,8 @@ const COLUMNS = {
   r: ["p − q", "what p has beyond q, as a law: the residual"],
 };
 
+const UNKNOWN = "less than the likeliest, which alone are recorded";
+
 /**
  * The table of the laws that node `node` was judged by, or after the accepted path where `node` is null.
  *
@@ -65,6 +67,6 @@ function rowsOf(lists, names, marked, most) {
 }
 
 function cell(name, value) {
-  if (value === null) return h("td.alt-cell", {}, h("span.soft", "–"));
+  if (value === null) return h("td.alt-cell", {}, h("span.soft", { title: UNKNOWN, "aria-hidden": "true" }, "–"), h("span.unseen", UNKNOWN));
   return h("td.alt-cell", {}, h(`span.alt-bar.${name}`, { "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(1, 100 * value)}%` } })), h("span.alt-value", probability(value)));
 }
