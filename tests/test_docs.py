@@ -58,8 +58,6 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(name: str) -> N
             continue
         target, _, anchor = link.partition("#")
         file = (path.parent / target).resolve() if target else path
-        if file.name == "read-a-trace.md":
-            continue
         if not file.exists() or not file.is_relative_to(ROOT):
             broken.append(f"{link}: there is no such file")
         elif anchor and anchor not in anchors(file):
