@@ -1,4 +1,4 @@
-"""The documentation site that `make docs` has built: nothing in it comes from elsewhere, and its search finds things."""
+"""The documentation site that `make docs` has built: nothing comes from elsewhere, and its search finds things."""
 
 from __future__ import annotations
 
