@@ -133,6 +133,7 @@ def table(tab: Any, figure: Any) -> list[list[str]]:
     details = figure.locator("details.numbers")
     if not details.evaluate("each => each.open"):
         details.locator("summary").press("Enter")
+    details.locator("tbody tr").first.wait_for()
     cells = "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
     return details.locator("tbody tr").evaluate_all(cells)  # type: ignore[no-any-return]
 
@@ -213,7 +214,7 @@ def test_figures_step_by_keyboard_and_say_each_step(tab: Any, path: Path, chapte
     for i in range(1, count):
         tab.keyboard.press("ArrowRight" if i % 2 else "Space")
         assert place.inner_text() == f"{i + 1} of {count}"
-        tab.wait_for_function("document.querySelector('[aria-live]').textContent !== ''")
+        tab.locator("[aria-live]:not(:empty)").wait_for(state="attached")
         heard.append(tab.locator("[aria-live]").inner_text())
     assert len(set(heard)) == count - 1, "every step is said, and none twice"
     tab.keyboard.press("End")
