@@ -22,9 +22,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1120)
     parser.add_argument("--height", type=int, default=700)
     parser.add_argument("--scheme", choices=["light", "dark"], default="light")
-    parser.add_argument(
-        "--wait", type=float, default=0.6, help="seconds after the page and each script"
-    )
+    parser.add_argument("--wait", type=float, default=0.6, help="seconds after the page and each script")
     parser.add_argument("--script", action="append", default=[], help="run in the page, in order")
     given = parser.parse_args()
     with sync_playwright() as playwright:

@@ -64,6 +64,11 @@ def test_it_answers_and_stops(model: Path, tmp_path: Path, number: signal.Signal
     with started(*options, "--pacing", "fixed", env={"HEADSTART_API_KEY": "third"}) as (process, lines):
         url = url_in(lines)
         assert "'my-model'" in lines[1]
+        assert f"open {url}/ (the playground), {url}/learn (the lessons), {url}/trace (the trace viewer)" in lines
+        for path in ("/", "/learn", "/trace"):
+            page = httpx2.get(f"{url}{path}", timeout=60)
+            assert page.status_code == 200, "pages need no key"
+            assert page.text.startswith("<!doctype html>")
         assert str(model.parent) not in "".join(lines[1:])
         for key in ("first", "second", "third"):
             headers = {"authorization": f"Bearer {key}"}
@@ -86,7 +91,10 @@ def test_it_answers_and_stops(model: Path, tmp_path: Path, number: signal.Signal
 
 
 def test_a_stream_may_end_when_it_is_stopped(model: Path) -> None:
-    with started("--target", str(model), "--drafter", "none", "--stop-grace-seconds", "0") as (process, lines):
+    options = ("--target", str(model), "--drafter", "none", "--stop-grace-seconds", "0", "--no-pages")
+    with started(*options) as (process, lines):
+        assert not any(line.startswith("open ") for line in lines)
+        assert httpx2.get(f"{url_in(lines)}/").status_code == 404
         body = {"prompt": "a", "stream": True, "max_tokens": 250, "ignore_eos": True, "n": 8}
         with httpx2.stream("POST", f"{url_in(lines)}/v1/completions", json=body, timeout=60) as response:
             text = ""

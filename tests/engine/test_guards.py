@@ -11,7 +11,9 @@ from support.greedy import NEW, prompts, reference
 
 import headstart as hs
 from headstart.drafters import Drafter, Row
+from headstart.engine.guards import Recorders
 from headstart.pacing import FixedPacing
+from headstart.rule.laws import Laws
 from headstart.types import Budget, Draft, Step
 
 Load = Callable[..., hs.Engine]
@@ -128,3 +130,20 @@ def test_a_pacing_cannot_be_exchanged_while_requests_run(load: Load) -> None:
         out = engine.generate([5, 6, 5, 6, 5], hs.Sampling(max_tokens=8, ignore_eos=True))
     assert len(out.stats.drafted_per_position) <= 1
     assert engine.pacing.name == "fixed"
+
+
+def test_without_a_recorder_nothing_is_looked_at(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step made of a request is not even asked for its laws: nobody pays for traces but those who record."""
+    engine = load("llama", "ngram")
+    asked: list[str] = []
+    Recorders().publish(object(), object())  # type: ignore[arg-type]
+    dense = Laws.dense
+    monkeypatch.setattr(Laws, "dense", property(lambda laws: asked.append("dense") or dense.fget(laws)))  # type: ignore
+    engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
+    assert asked == [], "a greedy request needs no dense law"
+    with engine.trace():
+        engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
+    assert "dense" in asked
+    asked.clear()
+    engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
+    assert asked == [], "and afterwards none again"

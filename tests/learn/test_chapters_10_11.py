@@ -1,4 +1,4 @@
-"""Chapters 10 and 11: their figures are the library's formulas, their exercises judge rightly, their pages are sound.
+"""Chapters 10 and 11: their figures are the library's formulas, their exercises judge rightly, their commands exist.
 
 The modules run in a browser, as the page has them; what they compute is compared with Python.
 """
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import typer.main
 from support.browser import opened
-from support.pages import VIEWS, checked
 
 from headstart.cli import app
 from headstart.learn.page import lessons_page
@@ -283,7 +282,7 @@ def test_the_answers_that_the_page_offers_are_right(page: Any, path: Path, chapt
         assert "good" in (feedback.get_attribute("class") or ""), f"{number}: {feedback.inner_text()}"
 
 
-# -- pages ------------------------------------------------------------------------------------------------------------
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_command_that_is_shown_exists(page: Any, path: Path) -> None:
@@ -301,8 +300,3 @@ def test_every_command_that_is_shown_exists(page: Any, path: Path) -> None:
         options = {opt for parameter in found.params for opt in (*parameter.opts, *parameter.secondary_opts)}
         unknown = {name for name in names if name.startswith("--")} - options
         assert not unknown, f"{' '.join(words)}: {unknown}"
-
-
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_the_page_of_the_chapter_is_sound(browser: Any, path: Path, chapter: str) -> None:
-    checked(browser, f"{path.as_uri()}#{chapter}", views=(VIEWS[0], VIEWS[3]))

@@ -40,9 +40,15 @@ def lessons(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def ready(tab: Any) -> None:
+    """The data of a page are unpacked before its scripts run."""
+    tab.locator("main article > *").first.wait_for()
+
+
 def opened_at(browser: Any, path: Path, chapter: str) -> tuple[Any, list[str]]:
     tab, wrong = watched(browser.new_context(viewport={"width": 1280, "height": 900}), path.as_uri())
     tab.goto(f"{path.as_uri()}#{chapter}")
+    ready(tab)
     return tab, wrong
 
 
@@ -57,7 +63,7 @@ def feedback(tab: Any, exercise: str) -> str:
 
 @pytest.mark.parametrize("chapter", ["09", "12"])
 def test_the_chapter_is_sound(browser: Any, lessons: Path, chapter: str) -> None:
-    checked(browser, f"{lessons.as_uri()}#{chapter}", views=[View(360, "dark"), View(1280, "light")])
+    checked(browser, f"{lessons.as_uri()}#{chapter}", prepare=ready, views=[View(360, "dark"), View(1280, "light")])
 
 
 @pytest.mark.parametrize("chapter", ["09", "12"])
@@ -170,6 +176,12 @@ def test_wrong_answers_are_told_what_they_mixed_up(browser: Any, lessons: Path) 
     certificate = tab.get_by_role("group", name="Your certificate").inner_text()
     assert "2.25 tokens per forward" in certificate
     assert "solved 3 exercises" in certificate
+    assert "no bet in chapter 0" in certificate
+    tab.evaluate("localStorage.setItem('headstart-lessons', JSON.stringify({'prediction 00': 2.5}))")
+    tab.reload()
+    ready(tab)
+    certificate = tab.get_by_role("group", name="Your certificate").inner_text()
+    assert "you bet that the guesses would make it 2.5 times as fast" in certificate
 
 
 def test_ones_own_trace_brings_its_own_questions(browser: Any, lessons: Path, tmp_path: Path) -> None:

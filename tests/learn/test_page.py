@@ -43,6 +43,7 @@ def test_it_opens_from_a_file_without_a_request_and_every_chapter_without_an_err
         page.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
         assert page.title() == TITLE
+        page.wait_for_function("window.headstartLessons")  # the data of the page are unpacked first
         chapters = page.evaluate("window.headstartLessons.chapters")
         for chapter in chapters:
             page.goto(f"{path.as_uri()}#{chapter['id']}")

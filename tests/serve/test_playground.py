@@ -262,6 +262,10 @@ def test_the_saved_trace_is_a_trace(reader: Reader, tmp_path: Path) -> None:
     assert request.end is not None
     assert request.end.text == reader.text()
     assert trace.header.engine["target"] == "bundled target"
+    reader.tab.get_by_role("link", name="Traces").click()
+    reader.tab.get_by_label("Open a trace").set_input_files(path)
+    reader.tab.locator(".token-text").wait_for(timeout=PATIENCE)
+    assert request.text(request.emitted[0]).strip() in reader.tab.locator(".token-text").inner_text()
 
 
 def test_it_speaks_at_the_end_only_and_looks_at_the_server_seldom(reader: Reader) -> None:

@@ -42,6 +42,7 @@ def sampled() -> list[traces.Line]:
 def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
     tab, wrong = watched(browser.new_context(viewport={"width": 1280, "height": 900}), path.as_uri())
     tab.goto(path.as_uri())
+    tab.locator("main").wait_for()
     return tab, wrong
 
 

@@ -122,3 +122,20 @@ def test_the_playground_is_one_file_that_asks_only_its_own_server() -> None:
     assert "default-src 'none'" in text
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "https://" not in text
+
+
+def test_what_the_pages_ask_the_server(engine: hs.Engine) -> None:
+    """Facts of the model, and totals that cost little to look at."""
+    with serving(engine) as running:
+        facts = httpx2.get(f"{running.v1}/models").json()["data"][0]["headstart"]
+        assert facts["chat"] is True
+        assert facts["sources"] == []
+        assert facts["width_invariant"] in (True, False)
+        assert facts["defaults"]["temperature"] == 1
+        assert facts["versions"].keys() == {"headstart", "torch", "transformers"}
+        before = httpx2.get(f"{running.url}/slots").json()["totals"]
+        body = {"prompt": "ab", "max_tokens": 5, "ignore_eos": True}
+        assert httpx2.post(f"{running.v1}/completions", json=body, timeout=60).status_code == 200
+        after = httpx2.get(f"{running.url}/slots").json()["totals"]
+    assert after["generated_tokens"] == before["generated_tokens"] + 5
+    assert after["target_forwards"] == before["target_forwards"] + 5

@@ -3,7 +3,7 @@
 import { fill, h, svg } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
 
-const BOX = { width: 92, least: 60, height: 52 };
+const BOX = { width: 92, least: 54, height: 52 };
 const GAP = { across: 16, down: 16, lanes: 8 };
 /** What became of a guess, in words. */
 export const STATES = { accepted: "accepted", refused: "refused", beyond: "not reached" };

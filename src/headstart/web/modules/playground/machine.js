@@ -17,7 +17,7 @@ export function machinePanel(server) {
   const numbers = numbersOf(charts);
   const element = h("section.machine", { "aria-label": "The server" },
     h("h2", "The server"),
-    h("p.soft", "Each slot holds the tokens of one running text, and keeps them afterwards: who begins the same way need not be read again."),
+    h("p.soft", "Each slot holds the tokens of one running text, those of its prompt and those written, and keeps them afterwards: a text that begins the same way is not read again."),
     slots, h("div.charts", {}, charts.map((each) => each.element)), numbers.element);
   watch([server.slots, server.model], (now, model) => model && fill(slots, now.map((slot) => slotOf(slot, model.max_model_len))));
   watch([server.load], (looks) => {
@@ -35,7 +35,7 @@ export function machinePanel(server) {
 
 function slotOf({ number, request, tokens, prompt_tokens, generated_tokens }, room) {
   const running = request !== null;
-  const words = running ? `${whole(prompt_tokens)} read, ${whole(generated_tokens)} written` : tokens ? `keeps ${whole(tokens)}` : "empty";
+  const words = running ? `${whole(prompt_tokens)} + ${whole(generated_tokens)}` : tokens ? `keeps ${whole(tokens)}` : "empty";
   const share = (count) => `${Math.min(100, (100 * count) / room)}%`;
   return h("li.slot", { class: running ? "running" : tokens ? "keeping" : "" },
     h("span.slot-name", `${number}`),

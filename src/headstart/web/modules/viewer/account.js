@@ -27,10 +27,8 @@ export function accountOf({ trace, request, found, heading = "h2" }, onRound) {
   return h(
     "div.account",
     {},
-    found.conditional.length > 0 && byDepth(heading, found),
-    whatIfOf(heading, trace, request),
-    found.sources.length > 1 && bySource(heading, found),
-    found.lost.length > 0 && lostOf(heading, request, found, onRound),
+    h("div", {}, found.conditional.length > 0 && byDepth(heading, found), found.lost.length > 0 && lostOf(heading, request, found, onRound)),
+    h("div", {}, whatIfOf(heading, trace, request), found.sources.length > 1 && bySource(heading, found)),
   );
 }
 
@@ -78,18 +76,19 @@ function whatIfOf(heading, trace, request) {
   const timed = answers.some((each) => each.seconds !== null);
   const row = (each) => [
     String(each.k), forwardsOf(each), rateOf(each), bar((each.tokensPerForward[0] + each.tokensPerForward[1]) / 2 / best),
-    ...(timed ? [each.seconds === null ? "–" : seconds(each.seconds)] : []), h("span.how", each.recorded ? "as recorded" : HOW[each.label]),
+    ...(timed ? [each.seconds === null ? "–" : seconds(each.seconds)] : []), h("span.how", each.recorded ? "it ran" : HOW[each.label]),
   ];
   return h("section", { "aria-label": "What if K were" }, h(heading, "What if K were …"),
     h("p", wordsOf(answers)),
     scrolling("Other draft lengths, as a table", tableOf({ columns: ["K", "forwards", "tokens each", "", ...(timed ? ["about"] : []), ""], rows: answers.map(row) })));
 }
 
-/** Why the answers are no more than they are; the reasons of the shorter drafts come first. */
+/** Why the answers are no more than they are; of all drafts shorter than those that ran. */
 function wordsOf(answers) {
-  const reasons = [...new Set(answers.filter((each) => each.label !== "exact" && !each.recorded).map((each) => each.why))];
-  if (reasons.length === 0) return "Shorter drafts, cut from this run: the text and the guesses would be the same.";
-  return `Exact where it can be. An estimate otherwise: ${reasons.join("; ")}.`;
+  const recorded = answers.find((each) => each.recorded)?.k ?? Infinity;
+  const reasons = [...new Set(answers.filter(({ k, label }) => k > 0 && k < recorded && label !== "exact").map(({ why }) => why))];
+  if (reasons.length === 0) return "Shorter drafts, cut from this run: the text and the guesses would be the same. Longer ones are an estimate.";
+  return `Other drafts can only be estimated, or known between bounds: ${reasons.join("; ")}.`;
 }
 
 const HOW = { exact: "exact", between: "between", estimate: "estimate" };

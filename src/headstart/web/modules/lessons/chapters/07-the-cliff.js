@@ -72,7 +72,7 @@ function build() {
     ),
     section(
       "Which K?",
-      prose("Too short, and the price of a check is shared by few tokens. Too long, and you pay for guesses behind a refusal. Between them the speedup is flat."),
+      prose("Too short, and the price of a check is shared by few tokens. Too long, and you pay for guesses behind a refusal. Between them the speedup is flat. For α from 0.5 to 0.85, two to seven guesses are usual, and at c = 0.1 the formula agrees."),
       bestTable(state),
       sweepGrid(state),
       note(

@@ -59,7 +59,7 @@ function realText(found) {
     section(
       "Easy text and hard text",
       prose(
-        "Acceptance is a property of draft, target ", h("em", "and text"), ". After “The Eiffel Tower is in” a tiny model knows what comes next. Boilerplate, repeated names and copied passages are easy; what is being invented is hard. So measure α on texts like yours, not on those that look easy.",
+        "Acceptance is a property of draft, target ", h("em", "and text"), ". After “The Eiffel Tower is in” a tiny model knows what comes next. Boilerplate, repeated names and copied passages are easy, and there a good draft has four or five guesses accepted in each call of the target, as reports say; what is being invented is hard. So measure α on texts like yours, not on those that look easy.",
       ),
     ),
     orderKinds(found.kinds),

@@ -1,6 +1,7 @@
 // Two laws over a few words that the reader changes: values in twentieths, so that every fraction stays readable.
 
-import { fraction } from "hs/algorithm/rational";
+import { FRACTIONS, sum } from "hs/algorithm/arithmetic";
+import { fraction, parse } from "hs/algorithm/rational";
 
 /** The parts that a law is cut into when it is dragged. */
 export const PARTS = 20;
@@ -47,3 +48,12 @@ export function spoken(value) {
 
 /** "3/10", "−1/5", or "0". @param {import("hs/algorithm/rational").Fraction} value */
 export const short = (value) => String(value).replace("-", "−");
+
+/** Three texts as a law; what adds up to something else than 1 is refused. */
+export function lawOf(texts) {
+  const law = texts.map((text) => parse(text));
+  if (law.some((x) => x.less(FRACTIONS.zero))) throw new RangeError("A chance cannot be below 0");
+  const total = sum(law);
+  if (!total.equals(FRACTIONS.one)) throw new RangeError(`The chances of a law add up to 1; ${texts.join(" + ")} is ${short(total)}`);
+  return law;
+}

@@ -83,7 +83,7 @@ export const proofread = () =>
     ask: [
       h("p", "You will meet this row in print. Three cells are right up to their last digit; two are not. Which are they, and what should stand there?"),
       append(
-        h("div.scroll", { tabindex: "0", role: "region", "aria-label": "The printed row" }),
+        h("div.scroll.printed-row", { tabindex: "0", role: "region", "aria-label": "The printed row" }),
         h(
           "table",
           {},

@@ -62,7 +62,7 @@ export function forwards() {
     label: "What a forward of n rows costs, over a forward of one row",
     title: true,
     body: lineChart({
-      x: { label: "n, rows of the forward (K guesses need K + 1)", min: 1, max: 32, ticks: [1, 8, 16, 24, 32] },
+      x: { label: "n, rows of the forward", min: 1, max: 32, ticks: [1, 8, 16, 24, 32] },
       y: { label: "v(n)", min: 0, max: 3.5, ticks: [0, 1, 2, 3] },
       series: names.map((name, i) => ({
         name: MACHINES[name].words,
@@ -70,7 +70,7 @@ export function forwards() {
         points: ROWS.map((n) => [n, verifyCost(MACHINES[name].v, n)]),
       })),
     }).element,
-    caption: `Measured: ${PROVENANCE}. The 1.0B model is the bundled one made wider and deeper. Its forward is spent on reading weights, so 15 guesses are checked for less than a quarter of a plain step. The small one has little to read and so each row counts.`,
+    caption: `Measured: ${PROVENANCE}. The 1.0B model is the bundled one made wider and deeper. Its forward is spent on reading weights, so 15 guesses are checked for less than a quarter of a plain step. The small one has little to read, so each row counts. K guesses need K + 1 rows.`,
     table: () => ({
       columns: ["n", ...names.map((name) => MACHINES[name].words)],
       rows: ROWS.map((n) => [n, ...names.map((name) => rounded(verifyCost(MACHINES[name].v, n), 3))]),

@@ -69,7 +69,7 @@ export const sharpened = () =>
   exercise({
     id: "08.3",
     title: "The target at half the temperature",
-    ask: "A small demonstration that you may meet uses the target itself as its draft, at temperature 0.5. Halving the temperature squares every probability and divides by their sum. With p = [0.5, 0.3, 0.2], what is α? A fraction or three decimals.",
+    ask: "A small demonstration that you may meet (32 words, four guesses) uses the target itself as its draft, at temperature 0.5. Halving the temperature squares every probability and divides by their sum. With p = [0.5, 0.3, 0.2], what is α? A fraction or three decimals.",
     fields: [{ name: "alpha", label: "α", kind: "fraction" }],
     check: each(
       {

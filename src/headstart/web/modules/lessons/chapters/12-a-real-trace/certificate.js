@@ -1,7 +1,8 @@
 // The certificate: what was answered, what was solved in all, and the bet of the beginning.
 
-import { fill, h } from "hs/base/dom";
-import { counted } from "hs/base/format";
+import { data, fill, h } from "hs/base/dom";
+import { counted, fixed } from "hs/base/format";
+import { gainOf } from "hs/lessons/chapters/00-two-typists/race";
 import { IDS, answered } from "hs/lessons/chapters/12-a-real-trace/questions";
 import { isDone } from "hs/lessons/exercise";
 import { progress } from "hs/lessons/progress";
@@ -38,11 +39,11 @@ const entries = () => Object.entries(JSON.parse(progress.export()));
 
 const solved = () => entries().filter(([name, value]) => name.startsWith("exercise ") && value === "done").length;
 
-/** The bet of chapter 0, shown again. */
+/** The bet of chapter 0, shown again beside what it was. */
 function betWords() {
-  const bet = progress.get("bet");
-  if (bet) return h("p.bet", `At the very beginning you bet on ${bet.guess}${bet.unit ? ` ${bet.unit}` : ""}. It was ${bet.truth}${bet.unit ? ` ${bet.unit}` : ""}.`);
-  const guesses = entries().filter(([name, value]) => name.startsWith(BET) && value !== "?").map(([, value]) => String(value));
-  if (guesses.length === 0) return h("p.bet.soft", "You made no bet in chapter 0. It is not too late.");
-  return h("p.bet", "At the very beginning you bet on ", h("strong", guesses.join(", ")), ". Now you know what that depends on.");
+  const bet = progress.get(BET);
+  if (typeof bet !== "number") return h("p.bet.soft", "You made no bet in chapter 0. It is not too late.");
+  const recorded = data("race");
+  const truth = recorded && [" It was ", h("strong", `${fixed(gainOf(recorded), 1)} times`), "."];
+  return h("p.bet", {}, "At the very beginning you bet that the guesses would make it ", h("strong", `${fixed(bet, 1)} times`), " as fast.", truth, " Now you can work it out: from tokens per forward, and from what a forward and a draft cost.");
 }
