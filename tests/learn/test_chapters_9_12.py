@@ -61,6 +61,7 @@ def feedback(tab: Any, exercise: str) -> str:
     return str(tab.locator(f"[data-exercise='{exercise}'] .feedback").inner_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", ["09", "12"])
 def test_the_chapter_is_sound(browser: Any, lessons: Path, chapter: str) -> None:
     checked(browser, f"{lessons.as_uri()}#{chapter}", prepare=ready, views=[View(360, "dark"), View(1280, "light")])

@@ -461,6 +461,7 @@ def test_each_place_has_its_address_and_the_focus_follows(tab: Any, path: Path) 
 # -- the pages --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_the_chapter_is_sound_in_every_view(browser: Any, path: Path, chapter: str) -> None:
     def prepare(page: Any) -> None:

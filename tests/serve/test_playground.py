@@ -348,7 +348,13 @@ def finished(tab: Any) -> None:
     tab.locator(".machine summary").click()
 
 
-@pytest.mark.parametrize("prepare", [lambda tab: Reader(tab, []).ready(), finished], ids=["idle", "finished"])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(lambda tab: Reader(tab, []).ready(), id="idle"),
+        pytest.param(finished, id="finished", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_sound_in_every_view(browser: Any, pair: Running, prepare: Any) -> None:
     views = [View(360, "dark"), View(1280, "light")] if prepare is finished else [View(1280, "dark")]
     checked(browser, f"{pair.url}/", prepare=prepare, allow_origin=pair.url, views=views)

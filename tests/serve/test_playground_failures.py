@@ -214,6 +214,7 @@ def test_a_server_without_a_drafter_says_so(browser: Any) -> None:
         assert reader.tab.get_by_role("button", name="Against plain").count() == 0
 
 
+@pytest.mark.slow
 def test_failures_are_sound_to_look_at(browser: Any, engine: hs.Engine) -> None:
     """The key that is asked for, and a request that cannot be, in a theme and at a width each."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import traces
 from support.browser import opened
-from support.pages import VIEWS, View, checked, watched
+from support.pages import View, checked, watched
 
 import headstart as hs
 from headstart.web import build
@@ -53,8 +53,10 @@ def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
     return tab, wrong
 
 
-@pytest.mark.parametrize("kind", ["sampled", "greedy", "tree", "long"])
-def test_the_page_is_sound_in_every_view(browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]) -> None:
+@pytest.mark.parametrize(
+    "kind", ["sampled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("greedy", "tree", "long"))]
+)
+def test_the_page_is_sound(browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]) -> None:
     lines = {"sampled": sampled, "greedy": traces.greedy(), "tree": traces.tree(), "long": long()}[kind]
 
     def prepare(tab: Any) -> None:
@@ -63,7 +65,7 @@ def test_the_page_is_sound_in_every_view(browser: Any, tmp_path: Path, kind: str
         if kind == "long":
             tab.get_by_role("slider", name="Rounds").press("End")
 
-    views = VIEWS if kind == "sampled" else [View(360, "dark")]
+    views = [View(1280, "light")] if kind == "sampled" else [View(360, "dark")]
     checked(browser, written(tmp_path, lines), prepare=prepare, views=views)
 
 
