@@ -1,4 +1,4 @@
-"""The trace viewer as a reader has it: it opens, tells every token's origin, steps by keyboard, and opens other files."""
+"""The trace viewer as readers have it: it opens, tells the origin of every token, steps by keyboard, opens files."""
 
 from __future__ import annotations
 
