@@ -37,7 +37,10 @@ _STACK = (
     'class Stack:\n    """A last-in, first-out container."""\n\n    def __init__(self, items=()):\n'
     "        self._items = list(items)\n\n    def push(self, item):\n        self._items.append(item)\n\n    def"
 )
-_POINT = "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n\n    def __eq__(self, other):"
+_POINT = (
+    "class Point:\n    def __init__(self, x, y):\n        self.x = x\n        self.y = y\n"
+    "\n    def __eq__(self, other):"
+)
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def race(target: hs.Target, about: Provenance) -> dict[str, Any]:
         "commit": about.commit,
         "versions": dict(about.versions),
         "load": about.load,
-        "method": f"of {PAIRS} pairs, run in turns, the one in the middle; the prompt lay in the cache and is not counted",
+        "method": f"of {PAIRS} pairs, run in turns, the one in the middle; the prompt lay in the cache",
         "speedups": {
             "median": round(ratios[PAIRS // 2], 3), "least": round(ratios[0], 3), "most": round(ratios[-1], 3),
         },

@@ -391,6 +391,73 @@ def test_the_two_laws_after_the_cat_are_the_published_numbers(tab: Any, path: Pa
     assert shown[2] == ["sat", "0.062", "0.208", "0.297"]
 
 
+# -- the frame --------------------------------------------------------------------------------------------------------
+
+
+def test_progress_goes_to_a_file_and_comes_back_and_can_be_forgotten(tab: Any, path: Path, tmp_path: Path) -> None:
+    form = at(tab, path, "02").locator("form[data-exercise='02.3']")
+    fill(form, {"boxes": 15})
+    submitted(form)
+    tab.goto(path.as_uri())
+    card = tab.locator("a.card[href='#02']")
+    assert "1 of 3 solved" in card.inner_text()
+    tab.locator("details.keeping summary").press("Enter")
+    with tab.expect_download() as saved:
+        tab.get_by_role("button", name="Save to a file").press("Enter")
+    file = tmp_path / "progress.json"
+    saved.value.save_as(file)
+    tab.get_by_role("button", name="Forget everything").press("Enter")
+    tab.get_by_role("button", name="No", exact=True).press("Enter")
+    assert "1 of 3 solved" in card.inner_text()
+    tab.get_by_role("button", name="Forget everything").press("Enter")
+    tab.get_by_role("button", name="Yes, forget").press("Enter")
+    assert "solved" not in card.inner_text()
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"headstart_doctor": 1}', encoding="utf-8")
+    tab.locator("details.keeping summary").press("Enter")
+    tab.locator("input[type=file]").set_input_files(wrong)
+    tab.get_by_text("not the progress of these lessons").wait_for()
+    tab.locator("input[type=file]").set_input_files(file)
+    tab.get_by_text("1 of 3 solved").wait_for()
+
+
+def test_without_storage_the_lessons_work_as_long_as_the_page(browser: Any, path: Path) -> None:
+    wrong: list[str] = []
+    page = browser.new_context(offline=True).new_page()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    denied = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('denied'); }})"
+    page.add_init_script(denied)
+    page.goto(f"{path.as_uri()}#02")
+    form = page.locator("form[data-exercise='02.3']")
+    fill(form, {"boxes": 15})
+    submitted(form)
+    page.evaluate("location.hash = ''")
+    page.get_by_text("1 of 3 solved").wait_for()
+    assert not wrong
+
+
+def test_on_paper_every_word_of_a_chapter_is_there_and_no_solution(tab: Any, path: Path) -> None:
+    at(tab, path, "03")
+    form = tab.locator("form[data-exercise='03.3']")
+    for name in ("A hint", "Show the solution"):
+        form.get_by_role("button", name=name).press("Enter")
+    tab.emulate_media(media="print")
+    assert tab.locator("button.term").first.is_visible(), "a word that explains itself is still a word"
+    assert not form.locator(".solution").is_visible()
+    tab.emulate_media(media="screen")
+
+
+def test_each_place_has_its_address_and_the_focus_follows(tab: Any, path: Path) -> None:
+    at(tab, path, "01")
+    assert tab.title().startswith("Why a token costs the whole model")
+    tab.locator("nav.onward a.next").press("Enter")
+    tab.get_by_role("heading", level=1, name="One forward answers").wait_for()
+    assert tab.url.endswith("#02")
+    assert tab.evaluate("document.activeElement.id") == "lessons"
+    tab.go_back()
+    tab.get_by_role("heading", level=1, name="Why a token").wait_for()
+
+
 # -- the pages --------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe
 
-_DECLARE = ("option", "_option")
+_DECLARES = re.compile(r"option|_[a-z]+")  # `option`, or a partial of it that a module keeps for itself
 _RAISES = re.compile(r"^Raises:\n((?:    [^:\n]+\n?)+)(?!    )", re.MULTILINE)
 _SHARED = re.compile(r"^    (\w+(?:, \w+)+): (.*)$", re.MULTILINE)
 _SHAPE = re.compile(r"(?<![`\]\w])((?:\[[^\[\]`]+\]){2,})(?!\()")
@@ -22,17 +22,18 @@ _DOCUMENT = re.compile(r"\bdocs/([\w/-]+\.md)\b")
 class Docstrings(griffe.Extension):
     """See the module."""
 
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         """A field declared by a call of `option`."""
         call = attr.value
-        if not isinstance(call, griffe.ExprCall) or str(call.function) not in _DECLARE or len(call.arguments) < 2:
+        if not isinstance(call, griffe.ExprCall) or not _DECLARES.fullmatch(str(call.function)):
             return
-        default, words = call.arguments[:2]
-        attr.value = default
         try:
-            attr.docstring = griffe.Docstring(literal_eval(str(words)), parent=attr, lineno=attr.lineno)
-        except (SyntaxError, ValueError):
-            return  # the words are put together elsewhere
+            words = literal_eval(str(call.arguments[1]))
+        except (IndexError, SyntaxError, ValueError):
+            return  # another call, or the words are put together elsewhere
+        if isinstance(words, str):
+            attr.value = call.arguments[0]
+            attr.docstring = griffe.Docstring(words, parent=attr, lineno=attr.lineno)
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Any docstring."""

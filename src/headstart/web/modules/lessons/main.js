@@ -52,7 +52,7 @@ function contents() {
     );
   };
   return [
-    h("h1", TITLE),
+    h("h1", TITLE.replace(/ (decoding|apart)/g, "\u00a0$1")),
     h(
       "p.lead",
       "A small model guesses what a large one is about to say; the large one checks all of the guesses at once. " +
@@ -91,9 +91,17 @@ function keeping() {
     said.textContent = "Saved as headstart-lessons.json.";
   };
   const clear = () => {
-    if (!confirm("Forget all guesses and solved exercises?")) return;
     progress.clear();
     show();
+    main.focus();
+  };
+  const forget = h("button.quiet", { type: "button", on: { click: () => ask(true) } }, "Forget everything");
+  const sure = h("span.actions", { hidden: true }, "Forget all guesses and solved exercises?",
+    h("button", { type: "button", on: { click: clear } }, "Yes, forget"), h("button.quiet", { type: "button", on: { click: () => ask(false) } }, "No"));
+  const ask = (open) => {
+    sure.hidden = !open;
+    forget.hidden = open;
+    (open ? sure.querySelector("button.quiet") : forget).focus();
   };
   return h(
     "details.keeping",
@@ -105,7 +113,8 @@ function keeping() {
       {},
       h("button.quiet", { type: "button", on: { click: save } }, "Save to a file"),
       h("label.file", {}, "Load from a file ", chooser),
-      h("button.quiet", { type: "button", on: { click: clear } }, "Forget everything"),
+      forget,
+      sure,
     ),
     said,
   );

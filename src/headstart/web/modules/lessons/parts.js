@@ -31,10 +31,15 @@ export function term(word, meaning) {
 /** A remark beside the text. */
 export const note = (...children) => append(h("aside.note"), children);
 
-/** A listing, line by line. mark: the lines that stand out, from 0. */
+/** A listing, line by line; what stands behind three spaces is a remark. mark: the lines that stand out, from 0. */
 export function pseudocode(lines, { mark = [], label = "A listing" } = {}) {
-  const rows = lines.map((line, i) => h(mark.includes(i) ? "li.marked" : "li", {}, h("code", line || " ")));
-  return h("ol.listing", { "aria-label": label, tabindex: "0" }, rows);
+  // A line that is too long for a phone goes on under its own beginning, so no listing scrolls sideways.
+  const rows = lines.map((line, i) => {
+    const [code, remark] = line.trim().split(/ {3,}/);
+    const indent = /^ */.exec(line)[0].length;
+    return h(mark.includes(i) ? "li.marked" : "li", { style: { "--indent": indent } }, h("code", code || " ", remark && h("span.remark", ` ${remark}`)));
+  });
+  return h("ol.listing.wrapped", { "aria-label": label }, rows);
 }
 
 /** A formula on a line of its own. mathNode: a `math` element; words: how it is read aloud. */

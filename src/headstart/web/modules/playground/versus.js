@@ -96,7 +96,8 @@ function noteOf(fast, slow) {
   const held = slow.cached !== fast.cached && slow.cached !== null
     ? ` The prompt was cached for ${whole(slow.cached)} tokens the second time, for ${whole(fast.cached)} the first, so the ratio leaves the first token out.`
     : "";
-  return `The pale part is the time to the first token. One ran after the other, on the same machine.${held}`;
+  return "The pale part is the time to the first token. One ran after the other, both were recorded, and one pair of " +
+    `runs says little where the machine does other things, too: headstart bench measures.${held}`;
 }
 
 /** A place for the panel while the second run is under way. */

@@ -161,7 +161,7 @@ export default {
           "guess i is judged by laws[i-1]",
           "the bonus comes from laws[K]",
         ], { mark: [1], label: "The rows that are of use" }),
-        note("“As if it had been asked alone” holds in exact arithmetic. Graphics cards may add numbers in another order when there are more rows, and then the last bits differ; headstart’s own kernels do not, and ", h("code", "headstart audit"), " checks it."),
+        note("“As if it had been asked alone” holds in exact arithmetic. Graphics cards may add numbers in another order when there are more rows, and then the last bits differ; headstart’s own kernels for processors keep them, and ", h("code", "headstart audit"), " checks it."),
       ),
       section(
         "What is computed, and what is remembered",

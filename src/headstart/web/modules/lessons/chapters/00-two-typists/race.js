@@ -7,7 +7,13 @@ import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { legend } from "hs/figures/text";
 
-const SPEEDS = [[100, "100 times slower"], [40, "40 times"], [10, "10 times"]];
+const WATCHABLE = 15; // seconds that a race should take, so that one can follow
+
+/** How often slower the clock may go: as it was, and two slower ones that depend on how quick the race was. */
+function speedsOf(seconds) {
+  const slow = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].findLast((factor) => factor * seconds <= WATCHABLE) ?? 1;
+  return [[1, "as it was"], ...(slow > 1 ? [[slow, `${slow} times slower`]] : []), [4 * slow, `${4 * slow} times slower`]];
+}
 
 /** One typist: a text that appears, a clock, and one block for each pass of the large model. */
 function lane({ name, run, origins, prompt, end }) {
@@ -16,7 +22,7 @@ function lane({ name, run, origins, prompt, end }) {
   const passes = ends.map((at, i) => h("i", { style: { "flex-grow": (1000 * (at - (ends[i - 1] ?? 0))) / run.seconds } }));
   const clock = h("span.race-clock");
   // All tracks share a scale, so that the length of a strip is a time.
-  const strip = h("div.race-passes", { "aria-hidden": "true", style: { width: `${(100 * run.seconds) / end}%` } }, passes);
+  const strip = h("div.race-strip", { "aria-hidden": "true" }, h("div.race-passes", { style: { width: `${(100 * run.seconds) / end}%` } }, passes));
   const arrived = (time) => run.tokens.filter(({ at }) => at <= time + 1e-9).length;
   return {
     track: h("div.race-track", {}, h("strong", name), clock, strip),
@@ -36,7 +42,8 @@ function lane({ name, run, origins, prompt, end }) {
 export function race(recorded) {
   const { plain, headstart } = recorded;
   const end = Math.max(plain.seconds, headstart.seconds);
-  const slow = signal(40);
+  const speeds = speedsOf(end);
+  const slow = signal(speeds[1][0]);
   const prompt = recorded.prompt ?? "";
   const lanes = [lane({ name: "The model alone", run: plain, prompt, end }), lane({ name: "With a draft", run: headstart, origins: true, prompt, end })];
   const origins = ["accepted", "correction", "bonus", "plain"].filter((origin) => headstart.tokens.some((token) => token.origin === origin));
@@ -76,7 +83,7 @@ export function race(recorded) {
     label: "The same model writes the same text twice",
     title: true,
     body: [h("div.race-tracks", {}, lanes.map((each) => each.track)), h("div.race", {}, lanes.map((each) => each.text)), legend(origins)],
-    controls: [play, choice({ label: "Clock", value: slow, options: SPEEDS })],
+    controls: [play, choice({ label: "Clock", value: slow, options: speeds })],
     caption: madeBy(recorded),
     table: () => ({
       columns: ["", "tokens", "passes of the large model", "time", "tokens a pass"],

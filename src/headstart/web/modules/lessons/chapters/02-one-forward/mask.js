@@ -42,7 +42,7 @@ export function maskGrid({ prefix, guesses, at = null, onPick, told = true, labe
     const focused = [...table.querySelectorAll("button")].indexOf(document.activeElement);
     fill(table,
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span.unseen", "reads")), words.map((word, i) =>
-        h("th.mask-head", { class: i === now.at ? "at" : "", "aria-hidden": "true" }, h("span", word))), told && h("th", { scope: "col" }, "judges"))),
+        h("th.mask-head", { class: i === now.at ? "at" : "", "aria-hidden": "true" }, h("span", word))), told && h("th.mask-told", { scope: "col" }, "judges"))),
       h("tbody", {}, words.map((word, row) => rowOf(word, row, words))));
     if (focused >= 0) table.querySelectorAll("button")[focused]?.focus();
   }
