@@ -149,7 +149,7 @@
   const walk = (element, floats = false) => {
     const style = getComputedStyle(element);
     if (!floats && ["sticky", "fixed"].includes(style.position)) return void late.push(element);
-    if (style.display === "none" || style.visibility === "hidden" || element.classList.contains("unseen")) return;
+    if (style.display === "none" || style.visibility === "hidden" || element.classList.contains("unseen") || !element.checkVisibility()) return;
     if (element instanceof SVGSVGElement) return graphics(element);
     if (["INPUT", "SELECT", "TEXTAREA"].includes(element.tagName)) return control(element, style);
     box(element, style);
