@@ -29,6 +29,7 @@ export function heatGrid({ rows, columns, value, format = String, ring, onPick, 
     const share = (n) => Math.max(0, Math.min(1, (n - least) / (most - least || 1)));
     const focused = cells.flat().includes(document.activeElement);
     cells = numbers.map((line, r) => line.map((n, c) => cellOf(n, r, c, share(n))));
+    table.style.setProperty("--columns", now.columns.length + 1);
     fill(table, h("thead", {}, h("tr", {}, h("th.corner", { scope: "col" }, now.corner), now.columns.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, now.rows.map((name, r) => h("tr", {}, h("th", { scope: "row" }, name), cells[r]))));
     if (focused && now.ring) cells[now.ring[0]]?.[now.ring[1]]?.focus();

@@ -160,6 +160,7 @@ export default {
         "A chain of guesses: block verification",
         prose("The rule of the last chapter judges each guess alone. It is exact, but it forgets: a guess that p likes much more than q does is kept with chance 1, and the rest of that surplus is thrown away. Block verification carries it along."),
         comparison(),
+        prose("In symbols, from the first guess to the last: the weight that a guess carries, what the next law has left beyond q, and the number that its coin must stay below."),
         weights(),
         prose("The coin of guess i is compared with h, never with p/q. The last guess has h = π. The greatest i whose coin is low enough is how many guesses are kept, and the next word comes from max(π p − q, 0) there, divided by its sum."),
         proofByCounting(),
