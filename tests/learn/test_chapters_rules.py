@@ -140,6 +140,22 @@ def test_numbers_of_ones_own(at: Any) -> None:
     assert "not a number" in form.get_by_role("status").inner_text()
 
 
+def test_p_itself_after_a_refusal_is_told_apart_from_other_mistakes(at: Any) -> None:
+    form = at("04").locator("[data-exercise='04.1']")
+    for values, said in ((("0.5", "0.3", "0.2"), "That is p itself"), (("0.2", "0.3", "0.5"), "Not this law")):
+        for i, value in enumerate(values):
+            form.locator(".field input").nth(i).fill(value)
+        form.get_by_role("button", name="Check").click()
+        assert said in form.locator(".feedback").inner_text()
+
+
+def test_a_prediction_in_per_cent_takes_the_sign(at: Any) -> None:
+    form = at("04").locator("form.predict")
+    form.get_by_label("Your guess").fill("30%")
+    form.get_by_role("button", name="Show me").click()
+    assert "Yes." in form.locator(".revealed").inner_text()
+
+
 def shares(page: Any) -> list[float]:
     return [float(text) for text in page.locator(".race .lane-value").all_inner_texts()]
 
@@ -147,11 +163,11 @@ def shares(page: Any) -> list[float]:
 def test_ten_thousand_draws_run_to_p_and_the_wrong_rule_elsewhere(at: Any) -> None:
     page = at("04")
     page.get_by_role("button", name="Draw 10,000").click()
-    page.locator(".race-said", has_text="10\u202f000 draws").wait_for()
+    page.locator(".race-said", has_text="10,000 draws").wait_for()
     assert shares(page) == pytest.approx([0.5, 0.3, 0.2], abs=0.02)
     page.get_by_label("p itself").check()
     page.get_by_role("button", name="Draw 10,000").click()
-    page.locator(".race-said", has_text="10\u202f000 draws").wait_for()
+    page.locator(".race-said", has_text="10,000 draws").wait_for()
     assert shares(page) == pytest.approx([0.35, 0.39, 0.26], abs=0.02)
 
 

@@ -64,6 +64,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [  # exercise, answers by field i
     ("01.1", {"ms": 23.9}, "tokens a second"),
     ("01.2", {"tb": 0.14}, "This is one pass"),
     ("01.2", {"tb": "28000"}, "gigabytes"),
+    ("01.2", {"tb": "28,000"}, "gigabytes"),
     ("01.3", {"wrong": "nothing"}, "Look at the unit"),
     ("01.3", {"wrong": "limit"}, "waits for memory"),
     ("02.2", {"laws": 7, "first": 11, "last": 18}, "One more is of use"),

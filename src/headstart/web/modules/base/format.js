@@ -22,8 +22,8 @@ export function seconds(value) {
   return `${value.toFixed(value < 9.5 ? 2 : 1)} s`;
 }
 
-/** A whole number with thin spaces between thousands. */
-export const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f").replace("-", "−");
+/** A whole number with commas between thousands, as in the texts. */
+export const whole = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",").replace("-", "−");
 
 /** A token's text with its white space made visible: " the" -> "·the", a line break -> "⏎", a tab -> "⇥". */
 export const visible = (text) =>

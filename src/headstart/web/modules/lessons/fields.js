@@ -21,7 +21,7 @@ function inputField({ id, name, label, kind, unit }) {
   return {
     element,
     name,
-    read: () => (kind === "number" ? numberOf(input.value) : input.value.trim()),
+    read: () => (kind === "number" ? numberOf(input.value, unit) : input.value.trim()),
     fill: (value) => (input.value = String(value)),
     mark: (mark) => markAs(element, [input], mark),
     focus: () => input.focus(),
@@ -53,11 +53,14 @@ function markAs(element, inputs, mark) {
   for (const input of inputs) input.setAttribute("aria-invalid", String(mark === "bad"));
 }
 
-/** "3/14", "0,25", "25%" and "1 500" are numbers, too; NaN for what is none. */
-export function numberOf(text) {
-  const plain = text.trim().replace(/[\s\u202f×x]/g, "").replace("−", "-").replace(",", ".");
+const THOUSANDS = /^-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?%?$/;
+
+/** "3/14", "0,25", "25%", "1 500" and "1,500" are numbers, too; NaN for what is none. In a field of per cent "25%" is 25. */
+export function numberOf(text, unit = "") {
+  const bare = text.trim().replace(/[\s\u202f×x]/g, "").replace("−", "-");
+  const plain = THOUSANDS.test(bare) ? bare.replaceAll(",", "") : bare.replace(",", ".");
   const [, top, bottom] = /^(-?[\d.]+)\/([\d.]+)$/.exec(plain) ?? [];
   if (top) return Number(top) / Number(bottom);
-  if (plain.endsWith("%")) return plain.length > 1 ? Number(plain.slice(0, -1)) / 100 : NaN;
+  if (plain.endsWith("%")) return plain.length > 1 ? Number(plain.slice(0, -1)) / (unit === "%" ? 1 : 100) : NaN;
   return plain === "" ? NaN : Number(plain);
 }

@@ -36,15 +36,15 @@ function timeOfToken() {
     check({ ms }) {
       const right = 1000 * LARGE.reading;
       const near = (value) => Math.abs(ms - value) <= 0.02 * value;
-      if (near(right)) return { ok: true, say: `140 GB divided by 3 350 GB a second: ${right.toFixed(1)} ms, or 24 tokens a second.` };
+      if (near(right)) return { ok: true, say: `140 GB divided by 3,350 GB a second: ${right.toFixed(1)} ms, or 24 tokens a second.` };
       if (near(right / 2)) return { ok: false, say: "This is what 8 bits would take. 16 bits are 2 bytes." };
       if (near(right / 1000)) return { ok: false, say: "This is in seconds. The question is about milliseconds." };
       if (near(right * 8)) return { ok: false, say: "Bits and bytes: 16 bits are 2 bytes." };
       if (near(1000 / right)) return { ok: false, say: "These are tokens a second. Turn it around." };
       return { ok: false, say: "First the bytes that a pass reads, then divide by the bytes a second." };
     },
-    hints: ["70 billion weights of 2 bytes are 140 GB.", "140 GB / 3 350 GB/s is a time in seconds."],
-    solution: () => "140 / 3 350 = 0.0418 seconds: 42 ms.",
+    hints: ["70 billion weights of 2 bytes are 140 GB.", "140 GB / 3,350 GB/s is a time in seconds."],
+    solution: () => "140 / 3,350 = 0.0418 seconds: 42 ms.",
     answer: { ms: 41.8 },
   });
 }
@@ -58,12 +58,12 @@ function bytesOfText() {
     check({ tb }) {
       if (Math.abs(tb - 28) <= 0.28) return { ok: true, say: "200 times 140 GB: 28 TB, for a text that is itself smaller than a thousand bytes or so." };
       if (Math.abs(tb - 0.14) < 0.01) return { ok: false, say: "This is one pass. Each of the 200 tokens needs one." };
-      if (Math.abs(tb - 28000) < 300) return { ok: false, say: "These are gigabytes. 1 000 of them are a terabyte." };
+      if (Math.abs(tb - 28000) < 300) return { ok: false, say: "These are gigabytes. 1,000 of them are a terabyte." };
       if (Math.abs(tb - 14) < 0.2) return { ok: false, say: "Each weight has 2 bytes." };
       return { ok: false, say: "Every token reads all the weights once: 140 GB, 200 times." };
     },
-    hints: ["How many passes are there?", "200 × 140 GB; 1 000 GB are 1 TB."],
-    solution: () => "200 × 140 GB = 28 000 GB = 28 TB.",
+    hints: ["How many passes are there?", "200 × 140 GB; 1,000 GB are 1 TB."],
+    solution: () => "200 × 140 GB = 28,000 GB = 28 TB.",
     answer: { tb: 28 },
   });
 }
@@ -80,7 +80,7 @@ function wrongWords() {
       ["nothing", "nothing"],
     ] }],
     check({ wrong }) {
-      if (wrong === "capacity") return { ok: true, say: "A capacity is in bytes, a bandwidth in bytes a second. Such a card holds 80 GB, and reads up to 3 350 GB of them in a second." };
+      if (wrong === "capacity") return { ok: true, say: "A capacity is in bytes, a bandwidth in bytes a second. Such a card holds 80 GB, and reads up to 3,350 GB of them in a second." };
       return { ok: false, fields: { wrong: "bad" }, say: {
         limit: "For one text that part is right: the pass waits for memory.",
         large: "Cards with 80 GB are common in data centres.",
@@ -88,7 +88,7 @@ function wrongWords() {
       }[wrong] };
     },
     hints: ["In which unit would you give the speed of a pipe?"],
-    solution: () => "80 GB is the capacity. The bandwidth of such a card is about 3 350 GB a second. The claim itself, that memory is the limit, is right.",
+    solution: () => "80 GB is the capacity. The bandwidth of such a card is about 3,350 GB a second. The claim itself, that memory is the limit, is right.",
     answer: { wrong: "capacity" },
   });
 }
@@ -108,14 +108,14 @@ export default {
     return [
       predict({
         id: "01",
-        question: "A model has 70 billion weights of 2 bytes each. Its graphics card can do 990 trillion operations a second, and read 3 350 GB a second from its memory. It writes one text. How many tokens a second can you hope for?",
+        question: "A model has 70 billion weights of 2 bytes each. Its graphics card can do 990 trillion operations a second, and read 3,350 GB a second from its memory. It writes one text. How many tokens a second can you hope for?",
         kind: "number",
         unit: "tokens a second",
         min: 0,
         max: 1e9,
         reveal: (guess) => [
           prose(guess !== null && Math.abs(guess - 24) <= 3 ? "Right: about 24. " : "About 24. ", "Every token needs every weight, and 140 GB take 42 ms to come out of memory."),
-          prose("The multiplications would allow some 7 000 tokens a second. The arithmetic units wait, more than 99% of the time, for something to multiply."),
+          prose("The multiplications would allow some 7,000 tokens a second. The arithmetic units wait, more than 99% of the time, for something to multiply."),
         ],
       }),
       section(
@@ -131,7 +131,7 @@ export default {
         prose("When you send a prompt, all of its tokens are there at once: one pass with many rows reads them. This is called ", term("prefill", "the pass that reads the prompt; it fills the cache"), ", and the arithmetic units are busy. Then comes ",
           term("decoding", "writing the answer, token by token"), ": the next token is known only after the pass before it, so each pass has one row."),
         pseudocode(["text = prompt", "repeat:", "  logits = target(text)          all weights come from memory", "  token = draw from softmax(logits of the last row)", "  text = text + token            one token more"], { mark: [2], label: "Writing one token at a time" }),
-        prose("200 tokens are 200 trips through the pipe. Nothing in the loop can be left out, since each token depends on the one before it. But a pass could take more rows along for nothing, if only we knew which: the tokens that are going to come next. We do not know them. We can guess them."),
+        prose("200 tokens are 200 trips through the pipe. Chen and others name this as the reason for their paper: a call that waits for memory gives each text one token only, so a long text is mostly waiting. Nothing in the loop can be left out, since each token depends on the one before it. But a pass could take more rows along for nothing, if only we knew which: the tokens that are going to come next. We do not know them. We can guess them."),
       ),
       section(
         "Your own machine",

@@ -36,6 +36,8 @@ export function residualExercise({ id, title, p, q, more = null }) {
       if (good.every(Boolean)) return { ok: true, say: `Yes: max(p − q, 0) = [${P.map((x, i) => short(FRACTIONS.max(x.minus(Q[i]), FRACTIONS.zero))).join(", ")}], divided by its sum.`, fields };
       const rest = P.map((x, i) => FRACTIONS.max(x.minus(Q[i]), FRACTIONS.zero));
       const undivided = given.every((x, i) => x.equals(rest[i]));
+      const itself = given.every((x, i) => x.equals(P[i]));
+      if (itself) return { ok: false, say: "That is p itself. A part of p came out with the guesses that were kept; after a refusal only the rest is owed: what p has beyond q.", fields };
       return { ok: false, say: undivided ? "That is what p has beyond q. A law adds up to 1: divide by the sum." : !sum(given).equals(FRACTIONS.one) ? `Your three chances add up to ${short(sum(given))}; a law adds up to 1.` : "Not this law. Where q has more than p, nothing is left over.", fields };
     },
     hints: ["Take p − q for each word, and write 0 where it is negative.", "Then divide all three by their sum, so that they add up to 1."],

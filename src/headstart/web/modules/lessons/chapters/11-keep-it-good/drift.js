@@ -2,7 +2,7 @@
 
 import { fill, h, signal } from "hs/base/dom";
 import { announce } from "hs/base/announce";
-import { counted, fixed, percent } from "hs/base/format";
+import { counted, fixed, percent, whole } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
@@ -17,7 +17,7 @@ export function driftGame() {
   let [now, seen, pressed] = [null, 0, null];
   const scores = [];
   const dots = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "accepted of judged", min: 0, max: 1, ticks: [0, 0.25, 0.5, 0.75, 1] }, series: [], height: 220 });
-  const evidence = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "evidence", min: 0.1, max: 1e6, log: true, ticks: [1, 1000, 1e6], format: (x) => (x < 1000 ? String(x) : x < 1e6 ? "1000" : "10⁶") }, series: [], rule: { y: ALARM, label: "alarm" }, height: 180 });
+  const evidence = lineChart({ x: { label: "request", min: 0, max: LENGTH }, y: { label: "evidence", min: 0.1, max: 1e6, log: true, ticks: [1, 1000, 1e6], format: (x) => (x < 1000 ? String(x) : x < 1e6 ? "1,000" : "10⁶") }, series: [], rule: { y: ALARM, label: "alarm" }, height: 180 });
   const after = h("div", { hidden: true }, h("p.chart-name", "What the detector saw"), evidence.element);
   const words = h("p.figure-said.short", { tabindex: "-1" });
   const board = h("p.soft");
@@ -120,7 +120,7 @@ function foundInTime(read, solve) {
       return { ok: true, say: `${counted(delay, "request")} after the fall. Now imagine 50 drafters and tags, day and night: that is what the detector is for. And it keeps its promise about false alarms whenever one looks.` };
     },
     hints: ["Before you begin, settle on a rule: for example, “the mean of 20 is below 0.72”.", "Go on by ten until the line dips, then by one. A dip that is drift goes on; one that is chance returns."],
-    solution: () => `The detector bets against “the mean is at least ${fixed(claimed())}”: each request below that multiplies its stake a little, each above divides it. At ${ALARM} it says so. Press where its curve crosses the line.`,
+    solution: () => `The detector bets against “the mean is at least ${fixed(claimed())}”: each request below that multiplies its stake a little, each above divides it. At ${whole(ALARM)} it says so. Press where its curve crosses the line.`,
     solve,
   });
 }
