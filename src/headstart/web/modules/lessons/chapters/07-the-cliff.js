@@ -58,7 +58,7 @@ function build() {
       bill(state),
       gain(),
       prose(
-        "v(n) is what a forward of n rows costs, over one of one row. As long as the forward is spent on reading weights, rows are nearly free and v = 1: the textbook case. A 1B draft beside a 70B target on the same hardware has c near 0.1.",
+        "v(n) is what a forward of n rows costs, over one of one row. As long as the forward is spent on reading weights, rows are nearly free and v = 1: the textbook case. A 1B draft beside a 70B target is often put at c near 0.1: its weights alone would make it 1/70, but a small step also pays for everything that is not reading weights. Measure it.",
       ),
     ),
     wallClock(),

@@ -49,6 +49,7 @@ export default {
     { text: "Leviathan, Kalman, Matias 2023", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Williams, Waterman, Patterson 2009: Roofline", url: "https://doi.org/10.1145/1498765.1498785" },
     { text: "Chen and others 2024: MagicDec, speculation at large batches and long contexts", url: "https://arxiv.org/abs/2408.11049" },
+    { text: "vLLM 2024: How speculative decoding boosts vLLM performance by up to 2.8x", url: "https://blog.vllm.ai/2024/10/17/spec-decode.html" },
   ],
   exercises: ["10.1", "10.2", "10.3"],
   build() {
@@ -80,7 +81,7 @@ export default {
         "Ten situations",
         prose("Three things turn the gain into a loss even for one request: a draft that is too dear, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family that is 10 to 30 times smaller, a 7B model for a 70B one, is often there. Press a card, and then move what you can change."),
         situationCards(),
-        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. In the same way a hotter temperature spreads both laws and lowers α: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7, and chapter 8 lets you see it. Measure at the temperature that you serve."),
+        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. Heat lowers α where the draft copies or stays cool itself: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7. A draft that is drawn at the same temperature need not lose anything; chapter 8 lets you see both. Measure at the temperature that you serve."),
       ),
       onOrOff(),
       section(
@@ -89,7 +90,7 @@ export default {
           "ul",
           {},
           h("li", h("strong", "The KV cache. "), "Speculation needs it: without it a verification would read the whole text again. Rolling back refused guesses is setting a length (chapter 2)."),
-          h("li", h("strong", "Batching. "), "In a batch each request accepts a different number of guesses. headstart lets the rows be ragged: nobody waits for the slowest. Requests come and go between two steps (continuous batching)."),
+          h("li", h("strong", "Batching. "), "In a batch each request accepts a different number of guesses. headstart lets the rows be ragged: nobody waits for the slowest. Requests come and go between two steps (continuous batching). Their caches lie in slots; other servers cut them into pages (PagedAttention), which saves memory and changes nothing here."),
           h("li", h("strong", "No model that could draft. "), "A draft need not share the target's tokenizer, though that is easier, and it need not be a model: n-gram, suffix and lookahead drafts need none (chapter 9)."),
           h("li", h("strong", "Prefill and decoding on different machines "), "(disaggregation). Large services do that. Speculation then belongs to the machines that decode; headstart runs both on one."),
         ),
