@@ -10,7 +10,7 @@ import { note, prose, pseudocode, section, summary } from "hs/lessons/parts";
 import { predict } from "hs/lessons/predict";
 
 /** Lines that are part of every listing's frame. */
-const HARMLESS = "This line is right: the law would be just as far away with any other form of it.";
+const HARMLESS = "This line does what it should.";
 
 function hunt(listing) {
   const lines = suspects(listing.lines, "Which line is wrong?");
@@ -28,7 +28,7 @@ function hunt(listing) {
     check: (line) => {
       if (line < 0) return { ok: false, say: "Pick a line first: click it, or use the arrow keys." };
       const ok = listing.faults.includes(line);
-      const words = ok ? `Line ${line + 1} it is. ${listing.why}` : `Not line ${line + 1}. ${listing.innocent[line] ?? HARMLESS} The exact law says what is wrong:`;
+      const words = ok ? `Line ${line + 1} it is. ${listing.why}` : `Not line ${line + 1}. ${listing.innocent[line] ?? HARMLESS} The exact ${listing.kind === "metric" ? "means say" : "law says"} what is wrong:`;
       return { ok, say: append(h("div"), h("p", words), evidenceOf(listing), ok && mended()) };
     },
     hints: listing.hints,

@@ -81,7 +81,7 @@ export const proofread = () =>
     id: "06.4",
     title: "Proofread a table",
     ask: [
-      h("p", "You will meet this row in print. Three cells are right up to their last digit; two are not. Which are they, and what should stand there?"),
+      h("p", "You will meet this row in print. Three of its cells are right, give or take one in the last digit; two are further off. Which two, and what should stand there?"),
       append(
         h("div.scroll.printed-row", { tabindex: "0", role: "region", "aria-label": "The printed row" }),
         h(

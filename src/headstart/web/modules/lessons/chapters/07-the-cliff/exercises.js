@@ -38,7 +38,7 @@ export const wallClock = () =>
         fifth: realJudge(0.2, [[1.5, "1.5 has been printed for this run as a rough figure. It is not that much: work it out."]]),
         half: realJudge(0.5, [[0.84, "0.84 is another table's cell, for α = 0.7 and K = 5. Count the steps of this run."]]),
       },
-      "Right: 1.23 and 0.65. Three times fewer calls, and at c = 0.5 it is slower than plain decoding by half as much time again.",
+      "Right: 1.23 and 0.65. Nearly three times fewer calls, and yet at c = 0.5 it takes half as long again as plain decoding.",
     ),
     hints: ["Count everything in plain steps. The draft's part is 119 × c.", "c = 0.2: 17 + 23.8 = 40.8 plain steps for 50 tokens."],
     solution: () => "50 / (17 + 119 × 0.2) = 50 / 40.8 = 1.23. 50 / (17 + 119 × 0.5) = 50 / 76.5 = 0.65.",

@@ -43,7 +43,7 @@ function recorded({ title, lines }) {
   const made = (trace.header.created ?? "").slice(0, 10);
   return {
     prompt, rounds, joint: "",
-    origin: `Recorded from a real run (“${title}”, ${made}${trace.header.versions?.headstart ? `, headstart ${trace.header.versions.headstart}` : ""}): the target is ${trace.header.engine.target}. All of that run: ${fixed(found.tokensPerForward)} tokens per forward.`,
+    origin: `Recorded from a real run (“${title}”, ${made}${trace.header.versions?.headstart ? `, headstart ${trace.header.versions.headstart}` : ""}, target: ${trace.header.engine.target}). All of that run: ${fixed(found.tokensPerForward)} tokens per forward.`,
   };
 }
 
