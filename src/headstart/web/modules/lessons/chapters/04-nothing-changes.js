@@ -140,7 +140,7 @@ export default {
         "The proof in one line",
         prose("A word x comes out in two ways. Either it was guessed and kept, or another guess was refused and the residual gave x."),
         sumOfTheProof(),
-        prose("The first part is the smaller tower. The second is the chance of any refusal, times the residual. 1 − α cancels, and p remains. This holds for every x, every p and every q: a bad draft only makes α small."),
+        prose("The first part is the smaller tower. The second is the chance of any refusal, times the residual. 1 − α cancels, and p remains. This holds for every x, every p and every q: a bad draft only makes α small. Statisticians know such a test as rejection sampling. There one guesses again until a guess is kept; here a refusal is followed by a single draw, from the residual."),
         prose("And a whole text? Each word that comes out has the target’s law given all words before it, whether it was guessed, a correction or a bonus. A text whose every word has the right law, given its past, has the right law."),
       ),
       section(

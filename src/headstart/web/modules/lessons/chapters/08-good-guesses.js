@@ -142,6 +142,7 @@ export default {
     { text: "Leviathan, Kalman, Matias 2023, corollary 3.6", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Zhou et al. 2024 (DistillSpec)", url: "https://arxiv.org/abs/2310.08461" },
     { text: "Chen et al. 2023, theorem 1", url: "https://arxiv.org/abs/2302.01318" },
+    { text: "BentoML 2025: the right draft model", url: "https://www.bentoml.com/blog/3x-faster-llm-inference-with-speculative-decoding" },
   ],
   exercises: ["08.1", "08.2", "08.3", "08.4", "08.5"],
   build,

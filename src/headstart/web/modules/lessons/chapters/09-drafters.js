@@ -118,6 +118,7 @@ export default {
     { text: "Miao et al. 2023: SpecInfer, trees of guesses", url: "https://arxiv.org/abs/2305.09781" },
     { text: "Chen et al. 2024: Sequoia, the best tree", url: "https://arxiv.org/abs/2402.12374" },
     { text: "Kumar, Dao, May 2026: speculative speculative decoding", url: "https://arxiv.org/abs/2603.03251" },
+    { text: "PyTorch 2024: A hitchhiker’s guide to speculative decoding", url: "https://pytorch.org/blog/hitchhikers-guide-speculative-decoding/" },
   ],
   build() {
     return [
@@ -140,7 +141,9 @@ export default {
         stories(),
         note(h("strong", "Another tokenizer? "), "It is often said that draft and target must share one. They need not: the guessed text can be cut anew into the target’s tokens, or the draft law moved to the tokens that both have. It costs some acceptance."),
         note(h("strong", "Quantised models? "), "Yes, both. A draft may be as rough as it likes, because the target checks it. A quantised target is another target: its own law is what stays exact."),
-        note(h("strong", "Beam search? "), "It looks for one likely text among many; speculation makes one text sooner. They answer different questions, and headstart does the second.")),
+        note(h("strong", "Beam search? "), "It looks for one likely text among many; speculation makes one text sooner. They answer different questions, and headstart does the second. The two can be combined: each beam is drafted for by itself."),
+        note(h("strong", "Does anybody use it? "), "vLLM, TensorRT-LLM, SGLang and transformers have it, and large services are reported to run it."),
+      ),
       summary(
         "A drafter can be a small model, heads on the target, a copy from the text, or all of these in a list; the text stays the target’s.",
         "What it costs and what it brings differ: copying is free and spiky, trained heads guess best, small models fit anywhere.",
