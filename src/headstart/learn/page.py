@@ -13,12 +13,18 @@ TITLE = "Speculative decoding, taken apart"
 _NO_LESSONS = ("theme", "base", "playground")  # the first two are in every page
 
 
-def lessons_page() -> str:
-    """The page of the lessons, as text."""
+def lessons_page(playground: str = "") -> str:
+    """The page of the lessons, as text. playground: the address of one, where a server has it."""
     return build.page(
         "lessons/main",
         TITLE,
-        data={"traces": traces(), "race": race(), "scenarios": situations(), "kinds": kinds()},
+        data={
+            "traces": traces(),
+            "race": race(),
+            "scenarios": situations(),
+            "playground": playground,
+            "kinds": kinds(),
+        },
         styles=styles(),
         description="Speculative decoding in short chapters: see it, change it, and check what you understood.",
     )

@@ -35,6 +35,7 @@ def viewer_page() -> str:
     return page(
         "viewer/main",
         "A trace, round by round",
+        data={"playground": "/"},
         styles=("viewer",),
         description="Open a trace of headstart and replay it round by round.",
     )
@@ -42,7 +43,7 @@ def viewer_page() -> str:
 
 PAGES: Mapping[str, Page] = {
     "/": Page("the playground", playground_page),
-    "/learn": Page("the lessons", lessons_page),
+    "/learn": Page("the lessons", lambda: lessons_page(playground="/")),
     "/trace": Page("the trace viewer", viewer_page),
 }
 """By path."""

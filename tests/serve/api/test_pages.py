@@ -139,3 +139,13 @@ def test_what_the_pages_ask_the_server(engine: hs.Engine) -> None:
         after = httpx2.get(f"{running.url}/slots").json()["totals"]
     assert after["generated_tokens"] == before["generated_tokens"] + 5
     assert after["target_forwards"] == before["target_forwards"] + 5
+
+
+def test_the_other_pages_lead_back_to_the_playground() -> None:
+    from headstart.learn.page import lessons_page
+    from headstart.serve.pages import PAGES
+
+    link = '<script type="application/json" id="data-playground">"/"</script>'
+    assert link in PAGES["/learn"].write()
+    assert link in PAGES["/trace"].write()
+    assert link not in lessons_page(), "a page in a file has no server to lead to"

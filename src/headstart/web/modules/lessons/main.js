@@ -1,6 +1,6 @@
 // The lessons: a table of contents, and one chapter at a time by its address (#03).
 
-import { append, fill, h } from "hs/base/dom";
+import { append, data, fill, h } from "hs/base/dom";
 import { themeSwitch } from "hs/base/theme";
 import { chapters } from "hs/lessons/chapters";
 import { exercises, forgetExercises, isDone } from "hs/lessons/exercise";
@@ -21,6 +21,7 @@ function header() {
     {},
     h("a.skip", { href: "#lessons", on: { click: (event) => { event.preventDefault(); main.focus(); } } }, "Skip to the text"),
     h("a.home", { href: "#" }, h("span.logo", { "aria-hidden": "true" }, "▸▸"), " headstart ", h("span.soft", "lessons")),
+    data("playground") && h("a.to-playground", { href: data("playground") }, "Playground"),
     bar,
     themeSwitch(),
   );

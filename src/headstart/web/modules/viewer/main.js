@@ -46,7 +46,7 @@ addEventListener("drop", (event) => {
 });
 
 main.append(
-  h("header.viewer-head", {}, h("h1", "A trace, round by round"), h("div.viewer-tools", {}, opener(), themeSwitch())),
+  h("header.viewer-head", {}, h("h1", "A trace, round by round"), h("div.viewer-tools", {}, data("playground") && h("a.to-playground", { href: data("playground") }, "Playground"), opener(), themeSwitch())),
   trouble,
   holder,
 );
