@@ -53,7 +53,7 @@ function contents() {
     );
   };
   return [
-    h("h1", TITLE.replace(/ (decoding|apart)/g, "\u00a0$1")),
+    h("h1", TITLE),
     h(
       "p.lead",
       "A small model guesses what a large one is about to say; the large one checks all of the guesses at once. " +
