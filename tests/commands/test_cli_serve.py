@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -24,6 +25,17 @@ from headstart.errors import InvalidOption
 from headstart.serve.api.settings import ServerOptions
 
 COMMAND = [sys.executable, "-m", "headstart", "serve", "--port", "0"]
+
+
+@pytest.fixture(autouse=True)
+def as_they_were() -> Iterator[None]:
+    """The command sets up the logging of its process, which is that of other tests, too."""
+    loggers = [logging.getLogger(name) for name in ("headstart", "uvicorn")]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @contextmanager
