@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.browser import opened
 from support.tiny import ARCHITECTURES, checkpoint
 
 import headstart as hs
@@ -71,3 +72,10 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
             if drafter_cache is not None:
                 drafter_cache.check()
                 assert drafter_cache.free_slots == len(drafter_cache.lengths), "the drafter kept a slot"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser without a network; a module's tests share it, since a process may have only one at a time."""
+    with opened() as found:
+        yield found

@@ -6,17 +6,15 @@ The modules run in a browser, as the page has them; what they compute is compare
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer.main
-from support.browser import opened
+from support.lessons import written
 
 from headstart.cli import app
-from headstart.learn.page import lessons_page
 from headstart.simulate import run_scenario, scenarios
 from headstart.theory import Machine, Model, batch_speedup, expected_tokens, forward_seconds, paying_batch
 
@@ -26,15 +24,7 @@ MACHINE, TARGET, DRAFT = Machine(3.35e12, 8e14), Model(70e9), Model(1e9)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("chapters") / "lessons.html"
-    file.write_text(lessons_page(), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
+    return written(tmp_path_factory.mktemp("chapters"))
 
 
 @pytest.fixture(scope="module")

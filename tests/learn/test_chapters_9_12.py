@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import traces
-from support.browser import opened
 from support.pages import View, checked, watched
 
 from headstart import theory
@@ -19,12 +17,6 @@ from headstart.web import build
 
 BY_RANK = (0.62, 0.17, 0.08, 0.04)
 NODES = 8
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.browser import opened
+from support.lessons import written
 from support.twins import Twin, names_in, twin_in
 
-from headstart.learn.page import lessons_page
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
 from headstart.types import Draft
@@ -23,15 +22,7 @@ CHAPTERS = ("04", "04b", "05")
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("lessons") / "lessons.html"
-    file.write_text(lessons_page(), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
+    return written(tmp_path_factory.mktemp("lessons"))
 
 
 @pytest.fixture

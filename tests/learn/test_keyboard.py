@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.browser import opened
 from support.lessons import CHAPTERS, written
 from support.pages import watched
 
@@ -31,12 +30,6 @@ MISSED = f"""() => ({CONTROLS})().filter((each) => !window.reached.has(each)
   && !(each.type === 'radio' && [...window.reached].some(({{ type, name }}) => type === 'radio' && name === each.name)))
   .map({NAME})"""
 UNMARKED = f"() => [...window.unmarked].filter((each) => each.isConnected && each.tabIndex >= 0).map({NAME})"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

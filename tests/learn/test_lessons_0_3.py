@@ -4,13 +4,11 @@ numbers are those of the library, and the pages are sound at every width."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.browser import opened
 from support.pages import View, checked
 
 from headstart.learn import page as learn_page
@@ -88,12 +86,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(learn_page, "race", lambda: RACE)
         file.write_text(learn_page.lessons_page(), encoding="utf-8")
     return file
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

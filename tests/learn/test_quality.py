@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.browser import opened
 from support.lessons import CHAPTERS, show_everything, written
 from support.pages import VIEWS, View, checked
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

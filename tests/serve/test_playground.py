@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.browser import opened
 from support.http_server import Running, chat_model, serving
 from support.pages import View, checked
 from support.playground import PATIENCE, WRITERS, Reader, reading
@@ -19,12 +18,6 @@ import headstart as hs
 from headstart.trace.reader import parse_trace
 
 PROMPT = "def fibonacci(n):"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from support.browser import opened
 from support.http_server import listening, serving
 from support.pages import View, checked
 from support.playground import PATIENCE, REFUSED, WRITERS, reading
@@ -21,12 +19,6 @@ from headstart.serve.limits import Limits
 from headstart.serve.worker import ThreadBridge
 
 KEY = "a secret of ours"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import traces
-from support.browser import opened
 from support.pages import View, checked, watched
 
 import headstart as hs
 from headstart.web import build
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with opened() as found:
-        yield found
 
 
 def written(folder: Path, lines: list[traces.Line] | None) -> Path:

@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
 
 
 def step_line(observation: Observation, rule: Rule, top: int) -> Json:
-    """What one step made of one request. top: how many of the likeliest tokens of each law are told."""
+    """What one step made of one request. top: how many of the likeliest tokens of each law are recorded."""
     step, row, laws = observation.step, observation.row, observation.laws
     assert row is not None, "a step has a row"
     line = {

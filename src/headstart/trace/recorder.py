@@ -37,7 +37,7 @@ class Recorder:
         write: is given each line, an object of JSON.
         rule: the engine's.
         tokenizer: of transformers, to tell what tokens write; None leaves texts out.
-        top: how many of the likeliest tokens of each law are told.
+        top: how many of the likeliest tokens of each law are recorded.
         request: the number of the only request that is recorded; None is all.
     """
 

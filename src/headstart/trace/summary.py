@@ -12,7 +12,7 @@ from headstart.trace.reader import TracedRequest
 from headstart.types import depths_of
 
 WORST = 5
-"""Refusals that are told one by one."""
+"""Refusals that are listed one by one."""
 PARTS = ("draft", "verify", "law", "commit")
 
 
