@@ -105,6 +105,7 @@ def at(tab: Any, path: Path, chapter: str) -> Any:
 
 def fill(form: Any, values: dict[str, Any]) -> None:
     """Puts values into the fields of an exercise, which stand in the order of the values."""
+    form.wait_for()  # the page draws itself after it has loaded
     fields = form.locator(".field")
     assert fields.count() == len(values)
     for i, value in enumerate(values.values()):

@@ -228,6 +228,7 @@ def test_history_stays_in_the_browser_until_it_is_cleared(reader: Reader) -> Non
     reader.tab.reload()
     reader.ready()
     entry = reader.tab.locator(".history .entry")
+    entry.first.wait_for()
     assert entry.count() == 1
     entry.locator(".entry-text").click()
     assert reader.tokens() == before
