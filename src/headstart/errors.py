@@ -54,7 +54,7 @@ class InvalidFile(HeadstartError, ValueError):
 
 
 class EndpointFailed(HeadstartError, ConnectionError):
-    """A server under audit refuses, times out, or answers what it should not."""
+    """A server that is audited or watched refuses, times out, or answers what it should not."""
 
 
 class InvalidPrompt(HeadstartError, ValueError):
