@@ -14,6 +14,7 @@ from headstart.commands.bench import bench
 from headstart.commands.chat import chat
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
+from headstart.commands.export import export
 from headstart.commands.generate import generate
 from headstart.commands.learn import learn
 from headstart.commands.serve import serve
@@ -46,6 +47,7 @@ app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
+app.command()(export)
 
 
 def _print_version(wanted: bool) -> None:

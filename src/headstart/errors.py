@@ -13,6 +13,7 @@ __all__ = [
     "EndpointFailed",
     "EngineFailed",
     "EngineNotFound",
+    "ExportRefused",
     "HeadstartError",
     "IncompatibleTokenizer",
     "InvalidBatch",
@@ -51,6 +52,10 @@ class InvalidOption(HeadstartError, ValueError):
 
 class InvalidFile(HeadstartError, ValueError):
     """A result that cannot be read: not JSON, of another kind, or of a version this one does not know."""
+
+
+class ExportRefused(HeadstartError, ValueError):
+    """An export that an engine would load and silently run wrong; the message gives the reason."""
 
 
 class EndpointFailed(HeadstartError, ConnectionError):
