@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support.broken_expansion import fresh
 
 from headstart.scale import vllm_repair
+from headstart.scale.vllm_plugin import PLUGIN, write_plugin
 from headstart.scale.vllm_repair import digest, expand, mend, repair
 
 ROOT = Path(__file__).parents[2]
@@ -147,8 +148,21 @@ def test_otherwise_it_does_nothing_and_says_why(
 
 def test_vllm_finds_it_by_its_entry_point() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    module, name = declared["vllm.general_plugins"]["headstart_repair_55005"].split(":")
+    module, name = declared["vllm.general_plugins"][PLUGIN].split(":")
     assert getattr(import_module(module), name) is repair
+
+
+def test_an_environment_without_headstart_gets_it_as_a_folder(tmp_path: Path) -> None:
+    lines = (
+        "from importlib.metadata import entry_points",
+        "(plugin,) = entry_points(group='vllm.general_plugins')",
+        "plugin.load()()",
+        "print(plugin.name)",
+    )
+    env = {"PYTHONPATH": str(write_plugin(write_plugin(tmp_path / "made")))}  # over an older one, too
+    command = [sys.executable, "-S", "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{PLUGIN}\n", "")
 
 
 def test_it_needs_nothing_that_vllm_s_environment_may_lack() -> None:
