@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from scipy.stats import chi2
 
 import headstart as hs
 from headstart.insight.audit.certificate import Certificate
@@ -27,6 +29,7 @@ from headstart.scale.vllm_repair import BROKEN
 pytestmark = pytest.mark.slow
 
 PAIR = resources.files("headstart") / "pair"
+SAMPLER = Path(__file__).parents[1] / "support" / "vllm_sampler.py"
 DIGEST = (
     "import vllm.utils.cpu_triton_utils as kernels; from headstart_vllm_repair import digest; print(digest(kernels))"
 )
@@ -45,6 +48,24 @@ def plugin(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     if asked.stdout.split()[-1] != BROKEN:
         pytest.skip("this vLLM has another source than the one known to be broken")
     return folder
+
+
+def sampler_s_laws(vllm_python: Path, plugin: str, **more: str) -> list[Any]:
+    """For each way of sampling and drafting, the least p-value of the tokens' laws, or the error."""
+    env = environment(find(vllm_python)) | {"PYTHONPATH": plugin, "OMP_NUM_THREADS": "1"} | more
+    command = [str(vllm_python), "-c", SAMPLER.read_text()]  # its folder has a vllm.py of our own
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd="/")
+    cases = json.loads(done.stdout.splitlines()[-1])
+    return [case if isinstance(case, str) else min(float(chi2.sf(x, n - 1)) for x, n in case) for case in cases]
+
+
+def test_vllm_s_sampler_has_the_target_s_law_only_with_the_repair(vllm_python: Path, plugin: str) -> None:
+    """Called directly, without a server: temperature, top-p and top-k, one-hot drafts (n-gram) and drawn ones."""
+    for case in sampler_s_laws(vllm_python, plugin, VLLM_PLUGINS=PLUGIN):
+        assert not isinstance(case, str), case
+        assert case > 1e-6
+    broken = sampler_s_laws(vllm_python, plugin, VLLM_PLUGINS="")
+    assert [case for case in broken if isinstance(case, str) or case < 1e-12] == broken
 
 
 @contextmanager
