@@ -141,11 +141,11 @@ def test_drift_is_proved_and_the_commands_are_named(stack: ExitStack) -> None:
 def test_cron_goes_on_where_the_last_run_has_ended(stack: ExitStack, tmp_path: Path) -> None:
     engine, clock, path = Engine([0.9, 0.8]), Clock(), tmp_path / "watch.sqlite"
     (server,) = served(stack, engine)
-    for number in range(70):
+    for number in range(10):
         with Store(path) as store, ExitStack() as once:
             watch, _ = watching(once, [server.url], store, clock=clock)
-            look = later(watch, clock, [(server, engine)])
-        if number == 30:
+            look = later(watch, clock, [(server, engine)], looks=7)
+        if number == 4:
             assert look.level == "fine"
             assert look.rows[0].seconds == 60.0
             engine.acceptance = [0.7, 0.6]

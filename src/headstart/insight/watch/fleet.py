@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from headstart.errors import EndpointFailed, InvalidFile, InvalidOption
 from headstart.insight.watch import advice
 from headstart.insight.watch.checks import broken
@@ -63,7 +65,8 @@ class Watch:
             raise InvalidOption(f"{twice[0]} is given twice", hint="give each server once")
         self.options = options or WatchOptions()
         self._store, self._expectation, self._clock = store, expectation, clock
-        self._scrape = partial(scrape, timeout=self.options.timeout, api_key=api_key)
+        self._client = httpx2.Client()
+        self._scrape = partial(scrape, timeout=self.options.timeout, api_key=api_key, client=self._client)
         self._servers = {url: Server.of(url, store.mark(f"server {url}")) for url in urls}
         self._ledgers = {str(path): LedgerReader.of(path, store.mark(f"ledger {path}")) for path in ledgers}
         self._drifts = {name: self._drift(name) for name in urls}
@@ -74,6 +77,7 @@ class Watch:
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
+        self._client.close()
 
     def __enter__(self) -> Watch:
         return self
