@@ -9,6 +9,7 @@ for cells in windows:  # of Cell: position, source, tag, tested, accepted
 from headstart.insight.watch.drift.baseline import Baseline, Expected
 from headstart.insight.watch.drift.cells import Cell, Key, by_position
 from headstart.insight.watch.drift.detector import Detector
+from headstart.insight.watch.drift.lengths import DraftLength, acceptance_now, shorter_drafts
 from headstart.insight.watch.drift.levels import CellState, Estimate, Level, Settings
 
 __all__ = [
@@ -16,10 +17,13 @@ __all__ = [
     "Cell",
     "CellState",
     "Detector",
+    "DraftLength",
     "Estimate",
     "Expected",
     "Key",
     "Level",
     "Settings",
+    "acceptance_now",
     "by_position",
+    "shorter_drafts",
 ]

@@ -171,7 +171,8 @@ class Detector:
             return CellState(*key, "learning", math.nan, Interval(math.nan), 0.0, self.windows)
         state = "longer drafts" if key.depth is None and (key.source, key.tag) in self._too_long else "watched"
         evidence = _power(_log_sum([pool.bets.cell_logs[0, i]]))
-        return CellState(*key, state, pool.expected[i].value, pool.drop(i), evidence, int(pool.recent.began[i]))
+        began, tested = int(pool.recent.began[i]), int(pool.recent.tested[i].sum())
+        return CellState(*key, state, pool.expected[i].value, pool.drop(i), evidence, began, tested)
 
     # -- the state --------------------------------------------------------------------------------------------------
 

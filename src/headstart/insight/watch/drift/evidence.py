@@ -31,10 +31,8 @@ Floats = NDArray[np.float64]
 
 DROPS = np.array([0.03, 0.06, 0.12, 0.25, 0.5])
 """The alternatives: by how much acceptance lies under the level that is tested, as a share of it."""
-MERGED = (1, 2, 4)
-"""Windows are merged so many at a time to see whether neighbours are alike."""
-FEWEST = 6
-"""Merged windows that a spread is estimated from."""
+ALIKE = 0.9
+"""Neighbours are not taken to be more alike than that: a few windows cannot tell."""
 CONFIDENCE = 0.95
 """Chance that the spread, where windows are alike, is not estimated too small."""
 _LOWEST, _HIGHEST = 1e-6, 0.999
@@ -67,33 +65,28 @@ def carried(logs: Floats, growth: Floats, start: ArrayLike) -> Floats:
 
 
 def spread(scores: ArrayLike, scales: ArrayLike) -> Any:
-    """How many times the variance of a window's acceptance is that of independent tests, on the safe side; at least 1.
+    """How many times the variance of many windows' acceptance is that of independent tests, on the safe side; >= 1.
 
-    The larger of an upper confidence bound from single windows and of estimates from windows merged two and four at a
-    time: requests that last longer than a window, and text that changes slowly, make neighbours alike.
+    An upper confidence bound of the variance of single windows, times what neighbours add that are alike, because
+    requests last longer than a window or text changes slowly: (1 + r) / (1 - r), with r the correlation of neighbours.
+    Both are corrected for what a mean that is estimated from the same few windows hides.
 
     Args:
         scores: [..., W], accepted guesses less those expected.
         scales: [..., W], their variance if tests were independent.
     """
     scores, scales = np.asarray(scores, float), np.asarray(scales, float)
-    found = np.ones(scores.shape[:-1])
-    for count in MERGED:
-        if scores.shape[-1] // count < FEWEST:
-            break
-        score, scale = _merged(scores, count), _merged(scales, count)
-        held = scale > 0
-        freedom = np.maximum(held.sum(-1) - 1, 1)
-        ratio = np.divide(score**2, scale, out=np.zeros_like(scale), where=held).sum(-1) / freedom
-        found = np.maximum(found, ratio / (_low_chi_square(freedom) if count == 1 else 1.0))
-    return found
-
-
-def _merged(values: Floats, count: int) -> Floats:
-    """[..., W // count]: sums of neighbours; a rest at the beginning is left out."""
-    whole = values.shape[-1] // count
-    found: Floats = values[..., values.shape[-1] - whole * count :].reshape(*values.shape[:-1], whole, count).sum(-1)
-    return found
+    held = scales > 0
+    windows = np.maximum(held.sum(-1), 2)
+    freedom = windows - 1
+    standard = np.divide(scores, np.sqrt(scales), out=np.zeros_like(scores), where=held)
+    squares = (standard**2).sum(-1)
+    neighbours = (standard[..., 1:] * standard[..., :-1]).sum(-1)
+    r = np.divide(neighbours, squares, out=np.zeros_like(squares), where=squares > 0)
+    r = np.clip(r + (1 + 4 * np.maximum(r, 0)) / windows, 0, ALIKE)  # Kendall 1954: short series hide correlation
+    alike = (1 + r) / (1 - r)
+    hidden = np.maximum(1 - alike / windows, 1 / 3)
+    return np.maximum(1.0, squares / freedom / _low_chi_square(freedom) * alike / hidden)
 
 
 def _low_chi_square(freedom: Any) -> Any:

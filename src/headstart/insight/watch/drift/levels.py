@@ -30,7 +30,7 @@ class Settings:
         10_000.0, "While nothing has changed, an alarm comes after so many windows at the earliest, on average.", low=2
     )
     drop: float = option(0.05, "Proved is a fall by more than this share of the baseline.", low=0.0, high=0.9)
-    learning: int = option(24, "Windows of each tag from which is learnt how much windows differ.", low=12)
+    learning: int = option(48, "Windows of each tag from which is learnt how much windows differ.", low=12)
     least_spread: float = option(
         1.0,
         "Count this many tests at least as one. With the most rounds of a request the guarantee needs no estimate.",
@@ -60,6 +60,8 @@ class CellState:
     """Its part of the detector's evidence that acceptance is under the baseline."""
     began: int
     """The window in which the fall, if it is one, began."""
+    tested: int = 0
+    """Guesses since then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,9 @@ class Pool:
         """Raises KeyError, TypeError or ValueError where a record is damaged."""
         keys = [key_of(*each) for each in record["keys"]]
         expected, cells = [expected_of(each) for each in record["expected"]], len(keys)
-        pool = cls(keys, expected if record["given"] is True else None, floors, least_spread)
+        if not isinstance(record["given"], bool):
+            raise ValueError("a baseline neither given nor learnt")
+        pool = cls(keys, expected if record["given"] else None, floors, least_spread)
         for tested, accepted in record["history"]:
             pool.take(array_of(tested, (cells,)), array_of(accepted, (cells,)))
         if len(expected) != (0 if record["fit"] is None and not pool.given else cells):
