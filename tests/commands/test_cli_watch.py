@@ -150,7 +150,7 @@ def test_times() -> None:
 
 def test_the_command_line_waits_for_nothing_that_watch_needs() -> None:
     code = (
-        "import sys, headstart.cli; "
+        "import sys, headstart.commands.watch; "
         "sys.exit(sorted({'torch', 'prometheus_client', 'httpx2', 'plotly'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -56,6 +56,9 @@ def watch(
         panel=_FROM,
     ),
     state: Path | None = option(None, "Keep windows and evidence in this SQLite file, and go on from it.", panel=_FROM),
+    relearn: bool = option(
+        False, "Forget what --state says of drift: after a new drafter, what is normal is learnt anew.", panel=_FROM
+    ),
     api_key_env: str | None = option(
         None, "Environment variable that holds the servers' API key.", metavar="NAME", panel=_FROM
     ),
@@ -97,7 +100,7 @@ def watch(
         watched = stack.enter_context(
             Watch(
                 urls or [], store, options,
-                ledgers=ledger or (), expectation=expectation, api_key=key,
+                ledgers=ledger or (), expectation=expectation, api_key=key, relearn=relearn,
             )
         )  # fmt: skip
         outputs = stack.enter_context(

@@ -46,7 +46,10 @@ def _table(look: Look, *, wide: bool) -> Table:
         rates = [row.tokens_per_second for row in shown]
         rate = _NONE if None in rates else f"{sum(each or 0.0 for each in rates):.1f}"
         table.add_section()
-        table.add_row(Text("all", style="bold"), *_figures(whole, None)[:-1], rate, "", "", _running(whole), "", "")
+        forward, shares, drafted, _ = _figures(whole, None)
+        if len({len(row.window.accepted_per_position) for row in shown if row.window is not None}) > 1:
+            shares = Text(_NONE)  # drafts of different lengths have no common acceptance by position
+        table.add_row(Text("all", style="bold"), forward, shares, drafted, rate, "", "", _running(whole), "", "")
     return table
 
 

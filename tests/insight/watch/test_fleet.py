@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_drift_is_proved_and_the_commands_are_named(stack: ExitStack) -> None:
     engine = Engine([0.9, 0.8])
     (server,) = served(stack, engine)
     expectation = Expectation(Path("out"), target="/models/t", drafter={"kind": "eagle3", "from": "/heads/h"})
-    watch, clock = watching(stack, [server.url], expectation=expectation)
+    watch, clock = watching(stack, [server.url], expectation=expectation, options=replace(OPTIONS, draft_cost=0.5))
     watch.look()
     before = later(watch, clock, [(server, engine)], looks=30)
     assert before.level == "fine"
@@ -132,9 +133,9 @@ def test_drift_is_proved_and_the_commands_are_named(stack: ExitStack) -> None:
     assert watch.changes(after) == {server.url: ("fine", "proved")}
     assert watch.changes(after) == {}
     found = words(after.rows[0])
-    assert "headstart train eagle3 RECENT.jsonl --target /models/t --begin-with out/drafter" in found
+    assert "headstart adapt TRAFFIC.jsonl --target /models/t --drafter /heads/h -o adapted" in found
     assert "headstart doctor --target /models/t --drafter /heads/h" in found
-    assert "num_speculative_tokens" in found
+    assert "lower K from 2 to 1" in found
     assert after.record()["servers"][0]["drift"]["level"] == "proved"
 
 
@@ -152,6 +153,19 @@ def test_cron_goes_on_where_the_last_run_has_ended(stack: ExitStack, tmp_path: P
             engine.restart()
     assert look.level == "proved"
     assert look.rows[0].restarts == 1
+
+
+def test_after_a_new_drafter_what_is_normal_is_learnt_anew(stack: ExitStack) -> None:
+    engine, clock, store = Engine([0.9, 0.8]), Clock(), stack.enter_context(Store())
+    (server,) = served(stack, engine)
+    for relearn, level in ((False, "proved"), (False, "proved"), (True, "fine")):
+        with ExitStack() as once:
+            watch, _ = watching(once, [server.url], store, clock=clock, relearn=relearn)
+            watch.look()
+            if level == "proved":
+                later(watch, clock, [(server, engine)], looks=26)
+                engine.acceptance = [0.6, 0.5]
+            assert later(watch, clock, [(server, engine)], looks=26).level == level
 
 
 def test_a_replica_unlike_the_others_is_named_and_not_the_others(stack: ExitStack) -> None:

@@ -49,8 +49,9 @@ def watch_page(look: Look, history: Mapping[str, Sequence[Window]]) -> Page:
     page.heading("How to read this")
     page.items(
         [
-            "Tokens per forward is G/(G-A): every forward of a request counts once, also those without a draft. In "
-            "vLLM accepted tokens behind a stop make it a little too high; the least it can be stands beside it.",
+            "Tokens per forward counts every forward of a request once, also those without a draft. vLLM's counters "
+            "hold accepted tokens that are in no text, so that it may be too high there; the least it can be stands "
+            "beside it.",
             "Acceptance at a position is given acceptance before it. Where drafts differ in length it is not known, "
             "and nothing stands there.",
             "P50 and P99 come from a histogram: the truth lies anywhere in the bucket that is named.",
@@ -68,25 +69,23 @@ def _findings(page: Page, look: Look) -> None:
 
 def _servers(page: Page, rows: Sequence[Row]) -> None:
     page.heading("Servers")
-    columns = [
-        "server", "kind", "tokens/forward", "at least", "steps drafted", "tokens/s", "P50 per token", "P99 per token",
-        "P50 first token", "P99 first token", "running", "waiting", "KV cache", "preempted", "restarts",
-    ]  # fmt: skip
-    table: list[list[Cell]] = []
+    columns = ["server", "kind", "tokens/forward", "at least", "steps drafted", "tokens/s", "preempted", "restarts"]
+    times = ["server", "P50 per token", "P99", "P50 first token", "P99 ", "running", "waiting", "KV cache"]
+    figures: list[list[Cell]] = []
+    latencies: list[list[Cell]] = []
     for row in rows:
         window = row.window
         if window is None:
-            table.append([row.server, row.level, *[None] * (len(columns) - 3), row.restarts])
+            figures.append([row.server, "no counters", *[None] * (len(columns) - 3), row.restarts])
             continue
-        figures = [window.tokens_per_forward, window.tokens_per_forward_low, window.drafted_share]
-        moment = [window.running, window.waiting, window.kv_usage, window.preemptions]
-        times = [*_quantiles(window.per_token), *_quantiles(window.first_token)]
-        table.append([row.server, window.kind, *figures, row.tokens_per_second, *times, *moment, row.restarts])
-    formats = {
-        "tokens/forward": ".2f", "at least": ".2f", "steps drafted": ".0%", "tokens/s": ".1f", "running": ".0f",
-        "waiting": ".0f", "KV cache": ".0%",
-    }  # fmt: skip
-    page.table(columns, table, formats=formats)
+        forwards = [window.tokens_per_forward, window.tokens_per_forward_low, window.drafted_share]
+        figures.append([row.server, window.kind, *forwards, row.tokens_per_second, window.preemptions, row.restarts])
+        moment = [window.running, window.waiting, window.kv_usage]
+        latencies.append([row.server, *_quantiles(window.per_token), *_quantiles(window.first_token), *moment])
+    formats = {"tokens/forward": ".2f", "at least": ".2f", "steps drafted": ".0%", "tokens/s": ".1f"}
+    page.table(columns, figures, formats=formats)
+    if latencies:
+        page.table(times, latencies, formats={"running": ".0f", "waiting": ".0f", "KV cache": ".0%"})
 
 
 def _quantiles(histogram: Histogram | None) -> list[str | None]:
@@ -127,7 +126,7 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
     page.heading("Over time")
     end = max(windows[-1].ended for windows in history.values())
     for y, caption, value in (
-        ("tokens per forward", "Tokens per forward, G/(G-A).", _tokens_per_forward),
+        ("tokens per forward", "Tokens per forward, every forward of a request counted once.", _tokens_per_forward),
         (
             "accepted at position 1",
             "Acceptance of the first guess: it moves with drafter and text only, not with load or draft lengths.",

@@ -6,31 +6,29 @@ import shlex
 
 from headstart.insight.watch.expected import Expectation
 
-_TRAIN = {"eagle3": ("eagle3", "--begin-with"), "draft_model": ("draft", None), "medusa": ("medusa", None)}
+_ADAPTED = ("eagle3", "draft_model")
+"""What `headstart adapt` can train further."""
 
 
-def about_drift(expectation: Expectation | None, kind: str) -> str:
-    """Retrain, switch, or draft less: what helps when the drafter has come to know the traffic less well."""
+def about_drift(expectation: Expectation | None, kind: str, shorter: str = "") -> str:
+    """Retrain, switch, or draft less: what helps when the drafter has come to know the traffic less well.
+
+    kind: of server. shorter: the best draft length in words, where it is known.
+    """
     target = "TARGET" if expectation is None else shlex.quote(expectation.target)
-    retrain = _retrain(expectation, target)
-    drafter = "DRAFTER" if expectation is None or not expectation.drafter.get("from") else expectation.drafter["from"]
-    switch = f"headstart doctor --target {target} --drafter {shlex.quote(str(drafter))} --prompts RECENT.jsonl"
+    drafter = "DRAFTER" if expectation is None else shlex.quote(str(expectation.drafter.get("from") or "DRAFTER"))
+    switch = f"headstart doctor --target {target} --drafter {drafter} --prompts RECENT.jsonl"
     return (
-        f"retrain on recent traffic: {retrain}; or see whether another drafter fits it better: {switch}; "
-        f"until then draft less: {_lower(kind)}"
+        f"retrain on what is served now: {_retrain(expectation, target, drafter)}; or see whether another drafter fits "
+        f"it better: {switch}; until then draft less: {shorter or _lower(kind)}"
     )
 
 
-def _retrain(expectation: Expectation | None, target: str) -> str:
-    kind = "eagle3" if expectation is None else str(expectation.drafter.get("kind"))
-    if kind not in _TRAIN:  # n-grams and suffixes learn nothing
-        return f"headstart train eagle3 RECENT.jsonl --target {target} --output NEW"
-    command, go_on = _TRAIN[kind]
-    begin = ""
-    if go_on is not None:
-        folder = "HEAD" if expectation is None else shlex.quote(str(expectation.folder / "drafter"))
-        begin = f" {go_on} {folder}"
-    return f"headstart train {command} RECENT.jsonl --target {target}{begin} --output NEW"
+def _retrain(expectation: Expectation | None, target: str, drafter: str) -> str:
+    if expectation is None or expectation.drafter.get("kind") in _ADAPTED:
+        return f"headstart adapt TRAFFIC.jsonl --target {target} --drafter {drafter} -o adapted"
+    how = "medusa" if expectation.drafter.get("kind") == "medusa" else "eagle3"  # n-grams and suffixes learn nothing
+    return f"headstart train {how} RECENT.jsonl --target {target} --output NEW"
 
 
 def _lower(kind: str) -> str:

@@ -31,7 +31,8 @@ class Expectation:
     @property
     def baseline(self) -> Baseline:
         """For the detector: drafts of the export's fixed length."""
-        return Baseline.of(self.positions, depth=self.depth)
+        known = [each for each in self.positions if None not in (each.get("low"), each.get("high"))]
+        return Baseline.of(known, depth=self.depth)
 
 
 def read_expectation(path: Path) -> Expectation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.insight.watch.counters import SHORT, Counters
-from headstart.insight.watch.drift import Baseline, Cell, Detector, Level, Settings, by_position
+from headstart.insight.watch.drift import Baseline, Cell, Detector, Level, Settings, by_position, shorter_drafts
 
 
 def cells_of(window: Counters) -> list[Cell]:
@@ -66,6 +66,15 @@ class Drift:
                 named = [f"position {worst.position}", *(name for name in (worst.source, worst.tag) if name)]
                 size += f", most at {', '.join(named)} (it was {worst.expected:.1%})"
         return f"{self.level}: acceptance has fallen{size}"
+
+    def shorter(self, depth: int, cost: float) -> str:
+        """In words, the draft length to go down to from this one, by theory; empty where it is right as it is.
+
+        cost: of drafting a token, in plain steps.
+        """
+        estimate = self.detector.estimate
+        found = None if estimate is None else shorter_drafts(estimate.cells, depth, cost)
+        return "" if found is None else found.text
 
     def facts(self) -> dict[str, Any]:
         """For the JSON of a look."""

@@ -40,6 +40,7 @@ class Watch:
         store: where to go on from, and what is kept; see `Store`.
         expectation: what acceptance should be; None learns it.
         api_key: sent to every server.
+        relearn: forget the evidence and the normal acceptance that the store holds, as after a new drafter.
         clock: seconds since 1970.
 
     Raises:
@@ -56,6 +57,7 @@ class Watch:
         ledgers: Sequence[Path] = (),
         expectation: Expectation | None = None,
         api_key: str | None = None,
+        relearn: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         names = [*urls, *map(str, ledgers)]
@@ -65,13 +67,14 @@ class Watch:
             raise InvalidOption(f"{twice[0]} is given twice", hint="give each server once")
         self.options = options or WatchOptions()
         self._store, self._expectation, self._clock = store, expectation, clock
+        self._relearn = relearn
         self._client = httpx2.Client()
         self._scrape = partial(scrape, timeout=self.options.timeout, api_key=api_key, client=self._client)
         self._servers = {url: Server.of(url, store.mark(f"server {url}")) for url in urls}
         self._ledgers = {str(path): LedgerReader.of(path, store.mark(f"ledger {path}")) for path in ledgers}
         self._drifts = {name: self._drift(name) for name in urls}
         """By server, or by ledger and model."""
-        kept = store.mark("replicas") or {}
+        kept = {} if relearn else store.mark("replicas") or {}
         self._comparisons = {group: Comparison.of(record) for group, record in kept.items()}
         self._threads = ThreadPoolExecutor(min(32, len(names)), "headstart-watch")
 
@@ -129,7 +132,7 @@ class Watch:
         ]
         if server.several:
             findings.append(Finding("broken", "this address leads to several engines in turn", advice.SEVERAL))
-        findings += self._drifted(drift, found[0].kind)
+        findings += self._drifted(drift, found[0].kind, len(found[0].accepted_per_position))
         findings += [
             Finding("unlike", each.words, advice.UNLIKE)
             for comparison in self._comparisons.values()
@@ -141,8 +144,11 @@ class Watch:
         below = self._below(row)
         return row if below is None else Row(url, engines, seconds, server.restarts, (*findings, below), drift.facts())
 
-    def _drifted(self, drift: Drift, kind: str) -> list[Finding]:
-        what = advice.about_drift(self._expectation, kind)
+    def _drifted(self, drift: Drift, kind: str, depth: int = 0) -> list[Finding]:
+        """What the detector says; depth: the draft length, where it is fixed."""
+        cost = self.options.draft_cost
+        shorter = drift.shorter(depth, cost) if depth and cost is not None else ""
+        what = advice.about_drift(self._expectation, kind, shorter)
         return [Finding(drift.level, drift.words, what)] if drift.words else []
 
     def _below(self, row: Row) -> Finding | None:
@@ -155,7 +161,7 @@ class Watch:
             return None
         words = (
             f"{value:.2f} tokens per forward; the export measured {expectation.tokens_per_forward:.2f} "
-            f"({expectation.low:.2f} to {expectation.high:.2f}) on its prompts"
+            f"({expectation.low:.2f} to {expectation.high or expectation.tokens_per_forward:.2f}) on its prompts"
         )
         return Finding("fine", words, advice.EXPECTED)
 
@@ -208,7 +214,7 @@ class Watch:
         )
         baseline = None if self._expectation is None or seconds is not None else self._expectation.baseline
         return Drift.of(
-            self._store.mark(f"drift {name}"),
+            None if self._relearn else self._store.mark(f"drift {name}"),
             seconds=options.drift_window if seconds is None else seconds,
             baseline=baseline,
             settings=settings,

@@ -23,6 +23,9 @@ class WatchOptions:
     false_alarm: float = _drift(
         10_000.0, "While nothing changes, a false alarm comes after so many windows at the earliest, on average.", low=2
     )
+    draft_cost: float | None = _drift(
+        None, "What drafting a token costs in plain steps (doctor's c): an alarm then names the best K.", low=0.0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
