@@ -39,7 +39,7 @@ def watch(
     *,
     urls: Annotated[
         list[str] | None,
-        typer.Argument(metavar="URL...", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
+        typer.Argument(metavar="URL", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
     ] = None,
     every: float = option(5.0, "Seconds between looks.", panel=_WHEN),
     once: bool = option(False, "One look, for cron; with --state it goes on where the last one ended.", panel=_WHEN),

@@ -165,7 +165,8 @@ def _below(look: Look) -> Iterator[RenderableType]:
     span = f"the last {max(known):.0f} s" if known else "since the servers' start"
     if None in spans and known:
         span += ", or since the start of a server that is new here"
-    yield Text(f"{when}, {span}; per token and first token: median, below it P99", style="dim")
+    if spans:
+        yield Text(f"{when}, {span}; per token and first token: median, then P99", style="dim")
     if any(OF_DRAFTS in accepted(row.window).plain for row in look.rows if row.window is not None):
         yield Text(
             f"{OF_DRAFTS} of all drafts, some of which were shorter: less than the chance of acceptance",
@@ -179,11 +180,9 @@ def _below(look: Look) -> Iterator[RenderableType]:
 
 
 def _finding(row: Row, finding: Finding) -> Text:
-    words = Text.assemble(
-        (harmless(row.server), "bold"),
-        ": ",
-        (harmless(finding.words), _STYLES[finding.level] if finding.level != "fine" else ""),
-    )
-    if finding.advice:
-        words.append(f"\n    {harmless(finding.advice)}")
+    """What was found, and each thing to do on a line of its own."""
+    style = "" if finding.level == "fine" else _STYLES[finding.level]
+    words = Text.assemble((_name(row), "bold"), ": ", (harmless(finding.words), style))
+    for part in finding.advice.split("; ") if finding.advice else ():
+        words.append(f"\n    {harmless(part)}")
     return words

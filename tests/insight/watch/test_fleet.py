@@ -177,6 +177,9 @@ def test_a_replica_unlike_the_others_is_named_and_not_the_others(stack: ExitStac
     assert look.rows[2].level == "unlike"
     assert "at position 2" in words(look.rows[2])
     assert look.exit_code == 1
+    engines[2].restart()
+    look = later(watch, clock, list(zip(servers, engines, strict=True)))
+    assert look.level == "fine", "what was started anew is compared anew"
 
 
 def test_less_than_the_export_has_measured_is_said_and_is_no_alarm(stack: ExitStack) -> None:

@@ -187,7 +187,9 @@ class Watch:
     # -- replicas -------------------------------------------------------------------------------------------------
 
     def _compare(self, pieces: Mapping[str, Piece | None]) -> None:
-        """Servers of the same kind and model, in pieces that all of them have."""
+        """Servers of the same kind and model, in pieces that all of them have. A replica that was started anew may have
+        another drafter, so it is compared from there on."""
+        anew = {url for url, piece in pieces.items() if piece is not None and piece.counters.restarts}
         groups: dict[str, dict[str, list[tuple[int, int]]]] = {}
         missing: set[str] = set()
         for url, server in self._servers.items():
@@ -201,6 +203,8 @@ class Watch:
                 continue
             groups.setdefault(group, {})[url] = _known(piece.counters)
         for group, window in groups.items():
+            if anew & set(window):
+                self._comparisons.pop(group, None)
             if group not in missing and len(window) > 1:
                 self._comparisons.setdefault(group, Comparison()).add(window)
 
