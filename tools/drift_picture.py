@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:benchmarks python tools/drift_picture.py docs/drift.svg
 
-Drafts become shorter, then the load grows, then acceptance falls by a tenth; the detector is the shipped one.
+Drafts become shorter, then the load grows, then acceptance falls by 15%; the detector is the shipped one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drift_simulation import World
 from headstart.insight.watch.drift import Cell, Detector, Level, Settings
 
 SHORTER, LOAD, FALL, END = 90, 140, 190, 240
-FALLEN = 0.1
+FALLEN = 0.15
 WIDTH, LEFT, RIGHT, HEIGHT, GAP, TOP = 760, 52, 12, 92, 34, 26
 STYLE = "font-family='system-ui, sans-serif' font-size='12' fill='#808080'"
 
@@ -73,13 +73,14 @@ class Panel:
         points = " ".join(f"{self.x(t):.1f},{self.y(value):.1f}" for t, value in enumerate(values))
         return f"<polyline points='{points}' fill='none' stroke='{colour}' stroke-width='1.5'/>"
 
-    def note(self, window: int, text: str, colour: str, row: int = 0) -> list[str]:
-        """A line at a window, and words at its left end."""
+    def note(self, window: int, text: str, colour: str, row: int = 0, at: int | None = None) -> list[str]:
+        """A line at a window, and words that end there, or at another window."""
         x, y = self.x(window), self.top + 12 + 15 * row
+        end = self.x(window if at is None else at) - 4
         return [
             f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{self.top}' y2='{self.top + HEIGHT}' stroke='{colour}'"
             " stroke-dasharray='3 3'/>",
-            f"<text x='{x - 4:.1f}' y='{y}' text-anchor='end' {STYLE}>{text}</text>",
+            f"<text x='{end:.1f}' y='{y}' text-anchor='end' {STYLE}>{text}</text>",
         ]
 
 
@@ -102,10 +103,10 @@ def main() -> None:
         found += panel.note(FALL, "", "#d64a2a")
     found += panels[0].note(SHORTER, "K from 8 to 4", "#808080", 5)
     found += panels[0].note(LOAD, "load three times", "#808080", 5)
-    found += panels[0].note(FALL, "acceptance \u221210%", "#d64a2a")
+    found += panels[0].note(FALL, "acceptance \u221215%", "#d64a2a")
     found += panels[2].note(detector.settings.learning, "learning", "#808080")
     for row, (level, window) in enumerate(raised.items()):
-        found += panels[2].note(window, f"{level.text}, window {window - FALL + 1} after the fall", "#d64a2a", row + 1)
+        found += panels[2].note(window, f"{level.text}, {window - FALL + 1} windows after the fall", "#d64a2a", row + 1, FALL)
     height = panels[-1].top + HEIGHT + 10
     head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'>"
     args.output.write_text("\n".join([head, *found, "</svg>", ""]), encoding="utf-8")
