@@ -7,12 +7,14 @@ is that type too, so that code which knows nothing of headstart still catches it
 from __future__ import annotations
 
 __all__ = [
+    "CheckFailed",
     "ContextExceeded",
     "DamagedStore",
     "DrafterFailed",
     "EndpointFailed",
     "EngineFailed",
     "EngineNotFound",
+    "ExportRefused",
     "HeadstartError",
     "IncompatibleTokenizer",
     "InvalidBatch",
@@ -51,6 +53,10 @@ class InvalidOption(HeadstartError, ValueError):
 
 class InvalidFile(HeadstartError, ValueError):
     """A result that cannot be read: not JSON, of another kind, or of a version this one does not know."""
+
+
+class ExportRefused(HeadstartError, ValueError):
+    """An export that an engine would load and silently run wrong; the message gives the reason."""
 
 
 class EndpointFailed(HeadstartError, ConnectionError):
@@ -136,6 +142,10 @@ class EngineFailed(HeadstartError, RuntimeError):
 
 class EngineNotFound(HeadstartError, FileNotFoundError):
     """No installation of another engine, vLLM say, where one was looked for."""
+
+
+class CheckFailed(HeadstartError):
+    """A server that was started and checked writes, or accepts of its drafter, what it should not."""
 
 
 class ServerFailed(HeadstartError, RuntimeError):

@@ -81,7 +81,7 @@ def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
 
 
 def test_a_child_that_never_answers_is_stopped(tmp_path: Path) -> None:
-    seen: list[str] = []
+    seen: list[str | None] = []
     with Children(tmp_path) as children:
         child = children.start("engine-0", [*PYTHON, f"print('\\x1b[31mloading\\x1b[0m', flush=True); {SLEEPS}"])
         until(lambda: child.tail(1) == "loading")

@@ -33,8 +33,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _LONGEST_TAIL = 64 * 1024
 """Bytes of a log that `tail` reads."""
 
-Progress = Callable[[float, str], None]
-"""Called while a child is waited for: the seconds so far, and the last line of its log."""
+Progress = Callable[[float, str | None], None]
+"""Called while a child is waited for: the seconds so far, and the last line of its log; None once it is ready."""
 
 
 @dataclass
@@ -171,11 +171,11 @@ class Children:
         several: Sequence[tuple[Child, Callable[[], bool]]],
         *,
         seconds: float,
-        progress: Callable[[Child, float, str], object] = lambda *_: None,
+        progress: Callable[[Child, float, str | None], object] = lambda *_: None,
     ) -> None:
         """Wait until each is ready; what `wait` says holds for every one of them.
 
-        progress: called for each that is still waited for, and once with an empty line when it is ready.
+        progress: called for each that is still waited for, and once with None in place of a line when it is ready.
         """
         begun = time.monotonic()
         waiting = list(several)
@@ -184,7 +184,7 @@ class Children:
             for child, ready in list(waiting):
                 if ready():
                     waiting.remove((child, ready))
-                    progress(child, passed, "")
+                    progress(child, passed, None)
                     continue
                 if not child.alive:
                     raise child.failure()

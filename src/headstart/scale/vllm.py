@@ -76,7 +76,7 @@ def serve_command(
     flags: Mapping[str, Flag] | None = None,
     **more: Flag,
 ) -> list[str]:
-    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: further ones, which win over the file.
+    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: others, which win over the file.
 
     ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
     """

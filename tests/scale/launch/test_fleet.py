@@ -66,12 +66,12 @@ def tended(fleet: Fleet, words: str, seconds: float = 20.0) -> list[str]:
 
 
 def test_engines_and_router_start_and_share_requests(start: Callable[..., Fleet], export: Path) -> None:
-    seen: list[tuple[str, str]] = []
+    seen: list[tuple[str, str | None]] = []
     fleet = start(engines=2, progress=lambda name, seconds, line: seen.append((name, line)))
     assert [engine.name for engine in fleet.engines] == ["engine-0", "engine-1"]
     assert fleet.engines[0].log == export / "logs" / "engine-0.log"
     assert len({complete(fleet.url)["engine"] for _ in range(4)}) == 2
-    assert {name for name, line in seen if line == ""} == {"engine-0", "engine-1", "router"}
+    assert {name for name, line in seen if line is None} == {"engine-0", "engine-1", "router"}
     assert fleet.tend() == []
     command = fleet.engines[1].child.command
     assert command[command.index("--config") + 1] == str(export / "vllm.yaml")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 
-from headstart.errors import HeadstartError
+from headstart.errors import EndpointFailed
 from headstart.insight.watch.scrape import scrape
 from headstart.scale.children import Child, Children
 from headstart.scale.launch.places import LOOPBACK, gpus, processors, share
@@ -52,7 +52,7 @@ class Engine:
         """Whether no request runs or waits in it; an engine that does not say counts as busy."""
         try:
             return all(not each.running and not each.waiting for each in scrape(self.url))
-        except HeadstartError:
+        except EndpointFailed:
             return not self.child.alive
 
     def drain(self, seconds: float) -> bool:

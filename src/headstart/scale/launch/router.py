@@ -1,8 +1,8 @@
 """vllm-router before the engines: found, started, and told which engines there are.
 
-It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of requests
-that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with version
-0.1.17: a request that has begun on an engine stays there when the engine is removed, and ends normally.
+It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of
+requests that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with
+version 0.1.17: a request that has begun on an engine stays there when the engine is removed, and ends normally.
 """
 
 from __future__ import annotations
