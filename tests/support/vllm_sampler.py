@@ -35,7 +35,7 @@ def law(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> t
 def tested(rows: torch.Tensor, sampling: tuple[float, int, float], one_hot: bool) -> list[tuple[float, int]] | str:
     temperature, top_k, top_p = sampling
     q = (rows * 0.6).softmax(-1)
-    drafts = torch.stack([torch.multinomial(law, B, True) for law in q], 1)
+    drafts = torch.stack([torch.multinomial(each, B, True) for each in q], 1)
     if one_hot:
         drafts[:] = rows.argmax(-1)
     ends = torch.arange(1, B + 1, dtype=torch.int32) * K
@@ -54,7 +54,10 @@ def tested(rows: torch.Tensor, sampling: tuple[float, int, float], one_hot: bool
         return str(error)
     found, reached = [], torch.ones(B, dtype=torch.bool)
     for i in range(K):
-        counts = torch.bincount(out[reached, i].long(), minlength=V).float()
+        tokens = out[reached, i].long().clamp(0, V - 1)  # from rubbish come tokens that do not exist
+        if len(tokens) < 50:
+            break
+        counts = torch.bincount(tokens, minlength=V).float()
         wanted = law(rows[i], *sampling) * counts.sum()
         cells = wanted > 0
         statistic = ((counts - wanted) ** 2 / wanted.clamp(min=1e-9)).sum()  # a token of probability 0 counts a lot
