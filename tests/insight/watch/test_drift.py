@@ -310,3 +310,14 @@ def test_after_a_fall_theory_says_how_short_drafts_should_be() -> None:
     assert shorter_drafts((), 6, 0.1) is None
     with pytest.raises(InvalidOption):
         shorter_drafts(after.cells, 0, 0.1)
+
+
+def test_while_it_learns_the_longest_drafts_are_learnt_too() -> None:
+    rng, detector = RNG(8), Detector()
+    for t in range(48):
+        detector.observe(window(rng, depth=2 if t % 2 else 4))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"watched"}
+    detector.observe(window(rng, depth=4))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"watched"}
+    detector.observe(window(rng, depth=6))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"longer drafts"}
