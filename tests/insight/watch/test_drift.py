@@ -321,3 +321,12 @@ def test_while_it_learns_the_longest_drafts_are_learnt_too() -> None:
     assert {cell.state for cell in detector.cells if cell.position <= 2} == {"watched"}
     detector.observe(window(rng, depth=6))
     assert {cell.state for cell in detector.cells if cell.position <= 2} == {"longer drafts"}
+
+
+def test_one_drafter_may_have_fixed_lengths_first_and_others_later() -> None:
+    rng, detector = RNG(9), Detector()
+    for t in range(120):
+        fixed = [Cell(c.position, tested=c.tested, accepted=c.accepted, depth=3) for c in window(rng)]
+        detector.observe(fixed if t < 60 else window(rng))
+    assert {cell.state for cell in detector.cells if cell.depth is None} == {"watched"}
+    assert detector.level is Level.NONE
