@@ -106,7 +106,9 @@ def main() -> None:
     found += panels[0].note(FALL, "acceptance \u221215%", "#d64a2a")
     found += panels[2].note(detector.settings.learning, "learning", "#808080")
     for row, (level, window) in enumerate(raised.items()):
-        found += panels[2].note(window, f"{level.text}, {window - FALL + 1} windows after the fall", "#d64a2a", row + 1, FALL)
+        found += panels[2].note(
+            window, f"{level.text}, {window - FALL + 1} windows after the fall", "#d64a2a", row + 1, FALL
+        )
     height = panels[-1].top + HEIGHT + 10
     head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' role='img'>"
     args.output.write_text("\n".join([head, *found, "</svg>", ""]), encoding="utf-8")

@@ -310,3 +310,23 @@ def test_after_a_fall_theory_says_how_short_drafts_should_be() -> None:
     assert shorter_drafts((), 6, 0.1) is None
     with pytest.raises(InvalidOption):
         shorter_drafts(after.cells, 0, 0.1)
+
+
+def test_while_it_learns_the_longest_drafts_are_learnt_too() -> None:
+    rng, detector = RNG(8), Detector()
+    for t in range(48):
+        detector.observe(window(rng, depth=2 if t % 2 else 4))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"watched"}
+    detector.observe(window(rng, depth=4))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"watched"}
+    detector.observe(window(rng, depth=6))
+    assert {cell.state for cell in detector.cells if cell.position <= 2} == {"longer drafts"}
+
+
+def test_one_drafter_may_have_fixed_lengths_first_and_others_later() -> None:
+    rng, detector = RNG(9), Detector()
+    for t in range(120):
+        fixed = [Cell(c.position, tested=c.tested, accepted=c.accepted, depth=3) for c in window(rng)]
+        detector.observe(fixed if t < 60 else window(rng))
+    assert {cell.state for cell in detector.cells if cell.depth is None} == {"watched"}
+    assert detector.level is Level.NONE

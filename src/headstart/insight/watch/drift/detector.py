@@ -1,7 +1,7 @@
 """Has acceptance fallen? An e-detector on conditional acceptance by position, source and tag.
 
 Tokens per forward are the wrong thing to watch: they move with the draft length, the load and the mix of requests. How
-often a guess is right, given that all before it were, moves only with drafter and text.
+often a guess is right, given that all before it were, moves with drafter and text, if drafts are of one length.
 
 Two levels: *suspected*, acceptance is under the baseline; *proved*, it is more than `drop` under it. While that is not
 so, the mean number of windows until a level is raised is at least `mean_windows_to_false_alarm`. Assumed is that
@@ -103,9 +103,15 @@ class Detector:
             return self.level
         self.windows += 1
         lengths = dict.fromkeys(varied(counts), depth) if depth is not None else lengths_of(counts)
-        self._too_long = frozenset(g for g, n in lengths.items() if n > LONGER * self._longest.get(g, math.inf))
+        settled = {group for pool in self._pools if not pool.learning for group in pool.groups}
+        self._too_long = frozenset(
+            g for g in settled & lengths.keys() if lengths[g] > LONGER * self._longest.get(g, math.inf)
+        )
+        for group in lengths.keys() - settled:
+            self._longest[group] = max(self._longest.get(group, 0.0), lengths[group])
         self._meet([key for key in counts if not any(key in pool.keys for pool in self._pools)])
-        windows = [(pool, *pool.counts(counts, self._too_long)) for pool in self._pools]
+        left_out = [frozenset() if pool.learning else self._too_long for pool in self._pools]
+        windows = [(pool, *pool.counts(counts, none)) for pool, none in zip(self._pools, left_out, strict=True)]
         watched = [held for held in windows if not held[0].learning and held[1].any()]
         if watched:
             active = sum(int((tested > 0).sum()) for _, tested, _ in watched)
@@ -113,7 +119,7 @@ class Detector:
                 pool.watch(tested, accepted, self.windows, 0.5 / active, 0.5 / len(watched))
         for pool, tested, accepted in windows:
             if pool.learning and tested.any():
-                self._learn(pool, tested, accepted, lengths)
+                self._learn(pool, tested, accepted)
         return self._judge()
 
     def reset(self) -> None:
@@ -131,11 +137,10 @@ class Detector:
     def _meet(self, keys: Sequence[Key]) -> None:
         """Begin to learn cells that are new."""
         known = self.baseline.cells
-        given, own = sorted(k for k in keys if k in known), [k for k in keys if k not in known]
-        if given:
-            self._pools.append(self._pool(given, True))
-        if own:
-            self._pools.append(self._pool(sorted(own, key=order), False))
+        for is_given in (True, False):
+            some = sorted((key for key in keys if (key in known) is is_given), key=order)
+            if some:
+                self._pools.append(self._pool(some, is_given))
 
     def _pool(self, keys: Sequence[Key], given: bool) -> Pool:
         expected = [self.baseline.cells[key] for key in keys] if given else None
@@ -145,10 +150,7 @@ class Detector:
     def _floors(self) -> tuple[float, float]:
         return 1.0, 1.0 - self.settings.drop
 
-    def _learn(self, pool: Pool, tested: Floats, accepted: Floats, lengths: Mapping[Group, float]) -> None:
-        for group in pool.groups:
-            if group in lengths:
-                self._longest[group] = max(self._longest.get(group, 0.0), lengths[group])
+    def _learn(self, pool: Pool, tested: Floats, accepted: Floats) -> None:
         pool.take(tested, accepted)
         if not pool.learnt(self.settings.learning):
             return

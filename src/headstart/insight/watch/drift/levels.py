@@ -37,7 +37,7 @@ class Settings:
     )
     least_spread: float = option(
         1.0,
-        "Count this many tests at least as one. With the most rounds of a request the guarantee needs no estimate.",
+        "Count this many tests at least as one. With the most tested guesses of a request no estimate of it is needed.",
         low=1,
     )
 

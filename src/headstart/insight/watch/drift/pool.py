@@ -16,7 +16,7 @@ import numpy as np
 from headstart.insight.statistics import Interval
 from headstart.insight.watch.drift.baseline import Expected, expected_of
 from headstart.insight.watch.drift.bets import PATIENCE, Bets, Fit
-from headstart.insight.watch.drift.cells import Group, Key, key_of
+from headstart.insight.watch.drift.cells import Group, Key, key_of, varied
 from headstart.insight.watch.drift.evidence import Floats
 from headstart.insight.watch.drift.recent import Recent, array_of
 
@@ -51,7 +51,8 @@ class Pool:
 
     @property
     def groups(self) -> frozenset[Group]:
-        return frozenset((key.source, key.tag) for key in self.keys)
+        """Whose drafts varied in length."""
+        return frozenset(varied(self.keys))
 
     @property
     def logs(self) -> Floats:
