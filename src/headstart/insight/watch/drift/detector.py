@@ -149,7 +149,8 @@ class Detector:
         for group in pool.groups:
             if group in lengths:
                 self._longest[group] = max(self._longest.get(group, 0.0), lengths[group])
-        if pool.take(tested, accepted) < self.settings.learning:
+        pool.take(tested, accepted)
+        if not pool.learnt(self.settings.learning):
             return
         pool.fit(self.windows)
         if not pool.keys:

@@ -64,12 +64,13 @@ def carried(logs: Floats, growth: Floats, start: ArrayLike) -> Floats:
     return found
 
 
-def spread(scores: ArrayLike, scales: ArrayLike) -> Any:
-    """How many times the variance of many windows' acceptance is that of independent tests, on the safe side; >= 1.
+def spread(scores: ArrayLike, scales: ArrayLike) -> tuple[Any, Any]:
+    """How many times the variance of many windows' acceptance is that of independent tests, on the safe side, >= 1; and
+    which part of that comes from neighbours that are alike.
 
-    An upper confidence bound of the variance of single windows, times what neighbours add that are alike, because
-    requests last longer than a window or text changes slowly: (1 + r) / (1 - r), with r the correlation of neighbours
-    and a standard error more. Both are corrected for what a mean that is estimated from the same few windows hides.
+    The first is an upper confidence bound of the variance of single windows, times the second: requests last longer
+    than a window, and text changes slowly. The second is (1 + r) / (1 - r), with r the correlation of neighbours and a
+    standard error more. Both are corrected for what a mean that is estimated from the same few windows hides.
 
     Args:
         scores: [..., W], accepted guesses less those expected.
@@ -84,10 +85,10 @@ def spread(scores: ArrayLike, scales: ArrayLike) -> Any:
     neighbours = (standard[..., 1:] * standard[..., :-1]).sum(-1)
     r = np.divide(neighbours, squares, out=np.zeros_like(squares), where=squares > 0)
     r = r + (1 + 4 * np.maximum(r, 0)) / windows  # short series hide correlation (Kendall 1954)
-    r = np.clip(r + np.sqrt(np.maximum(1 - r**2, 0) / windows), 0, ALIKE)  # and a standard error, to be safe
+    r = np.clip(r + np.sqrt(np.maximum(1 - r**2, 0) / windows), 0, ALIKE)
     alike = (1 + r) / (1 - r)
     hidden = np.maximum(1 - alike / windows, 1 / 3)
-    return np.maximum(1.0, squares / freedom / _low_chi_square(freedom) * alike / hidden)
+    return np.maximum(1.0, squares / freedom / _low_chi_square(freedom) * alike / hidden), alike
 
 
 def _low_chi_square(freedom: Any) -> Any:

@@ -30,7 +30,11 @@ class Settings:
         10_000.0, "While nothing has changed, an alarm comes after so many windows at the earliest, on average.", low=2
     )
     drop: float = option(0.05, "Proved is a fall by more than this share of the baseline.", low=0.0, high=0.9)
-    learning: int = option(48, "Windows of each tag from which is learnt how much windows differ.", low=12)
+    learning: int = option(
+        48,
+        "Windows from which is learnt what is normal; up to four times as many where neighbouring windows are alike.",
+        low=12,
+    )
     least_spread: float = option(
         1.0,
         "Count this many tests at least as one. With the most rounds of a request the guarantee needs no estimate.",

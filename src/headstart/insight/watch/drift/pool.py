@@ -15,7 +15,7 @@ import numpy as np
 
 from headstart.insight.statistics import Interval
 from headstart.insight.watch.drift.baseline import Expected, expected_of
-from headstart.insight.watch.drift.bets import Bets, Fit
+from headstart.insight.watch.drift.bets import PATIENCE, Bets, Fit
 from headstart.insight.watch.drift.cells import Group, Key, key_of
 from headstart.insight.watch.drift.evidence import Floats
 from headstart.insight.watch.drift.recent import Recent, array_of
@@ -24,7 +24,7 @@ LEAST_TESTED = 100
 """A cell with fewer tests in all windows that are learnt from is too rare to be watched, and begins anew."""
 _FOLLOWED = 2  # the alternative by which the beginning of a fall is dated
 _Z = 1.96
-_WHOLE = ("whole_spread", "whole_most")
+_WHOLE = ("whole_spread", "whole_most", "whole_alike")
 
 
 class Pool:
@@ -67,15 +67,23 @@ class Pool:
         both = np.array(shown, dtype=float).reshape(len(shown), 2)
         return both[:, 0], both[:, 1]
 
-    def take(self, tested: Floats, accepted: Floats) -> int:
-        """Learn from a window; how many there have been."""
+    def take(self, tested: Floats, accepted: Floats) -> None:
+        """Learn from a window."""
         self.history.append(([int(n) for n in tested], [int(n) for n in accepted]))
-        return len(self.history)
+
+    def learnt(self, windows: int) -> bool:
+        """Whether it can be watched: `windows` were learnt from, or more where neighbours are alike."""
+        times = [each for each in PATIENCE if each * windows == len(self.history)]
+        return times == [PATIENCE[-1]] or bool(times and Fit.of(*self._counted()).settled(len(self.history)))
+
+    def _counted(self) -> tuple[Floats, Floats]:
+        """[C, W], [C, W]: tested and accepted of the windows that are learnt from."""
+        tested, accepted = (np.array([window[i] for window in self.history], dtype=float).T for i in (0, 1))
+        return tested, accepted
 
     def fit(self, window: int) -> None:
         """End learning with this window. Cells that were too rare are dropped."""
-        tested = np.array([n for n, _ in self.history], dtype=float).T
-        accepted = np.array([n for _, n in self.history], dtype=float).T
+        tested, accepted = self._counted()
         kept = (tested.sum(1) >= LEAST_TESTED) & ((tested > 0).sum(1) * 2 >= tested.shape[1])
         self.keys = [key for key, keep in zip(self.keys, kept, strict=True) if keep]
         tested, accepted = tested[kept], accepted[kept]
