@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,6 +141,17 @@ def test_bad_input_is_refused_with_a_hint(words: tuple[str, ...]) -> None:
     assert result.exit_code == 2
     assert "hint: " in result.stderr
     assert not result.stdout
+
+
+def test_an_interrupt_ends_it_with_the_last_look_s_code(server: FakeServer) -> None:
+    words = ["watch", server.url, "--every", "0.1", "--json"]
+    hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # background jobs ignore it
+    code = f"{hears}; from headstart.cli import main; main()"
+    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["level"] == "fine"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
 
 
 def test_times() -> None:

@@ -183,6 +183,6 @@ def _finding(row: Row, finding: Finding) -> Text:
     """What was found, and each thing to do on a line of its own."""
     style = "" if finding.level == "fine" else _STYLES[finding.level]
     words = Text.assemble((_name(row), "bold"), ": ", (harmless(finding.words), style))
-    for part in finding.advice.split("; ") if finding.advice else ():
+    for part in finding.advice.splitlines():
         words.append(f"\n    {harmless(part)}")
     return words

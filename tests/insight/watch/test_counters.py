@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from headstart.errors import EndpointFailed
+from headstart.errors import EndpointFailed, InvalidOption
 from headstart.insight.watch.counters import Counters, read, total
 
 VLLM = """
@@ -110,7 +112,29 @@ def test_a_sum_over_kinds_counts_forwards_of_both() -> None:
     assert both.forwards == 12
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        VLLM.replace('position="1"', 'position="one"'),
+        VLLM.replace(',position="1"', ""),
+        VLLM.replace("1256.0", "NaN"),
+        VLLM.replace("826.0", "+Inf"),
+        VLLM.replace('le="0.25"', 'le="long"'),
+    ],
+)
+def test_a_page_with_counts_that_cannot_be_is_an_error_with_a_hint(text: str) -> None:
+    with pytest.raises(EndpointFailed, match=r"no counter can be|no text for Prometheus"):
+        read(text)
+
+
 @pytest.mark.parametrize("text", ["", "other:things_total 3\n", "<html>no</html>"])
 def test_a_page_without_counters_of_a_known_server_is_an_error_with_a_hint(text: str) -> None:
     with pytest.raises(EndpointFailed, match=r"counters|text for Prometheus"):
         read(text)
+
+
+def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
+    with pytest.raises(InvalidOption, match="prometheus-client") as caught:
+        read(VLLM)
+    assert 'pip install "headstart[serve]"' in caught.value.hint

@@ -19,6 +19,16 @@ from headstart.insight.watch.look import Look, Row
 from headstart.insight.watch.options import WatchOptions
 from headstart.insight.watch.replicas import BATCHES
 from headstart.insight.watch.store import Store
+from headstart.scale.export.manifest import (
+    CostsRecord,
+    DrafterRecord,
+    Expected,
+    Figure,
+    Manifest,
+    PositionRecord,
+    PromptsRecord,
+    TargetRecord,
+)
 
 OPTIONS = WatchOptions(drift_window=60.0, window=60.0)
 SGLANG = 'sglang:generation_tokens_total{model_name="s"} 100\nsglang:spec_verify_calls_total{model_name="s"} 40\n'
@@ -243,6 +253,24 @@ def test_nothing_to_watch_and_a_server_twice_are_refused(stack: ExitStack) -> No
     for urls in ([], ["http://a", "http://a"]):
         with pytest.raises(InvalidOption):
             watching(stack, urls)
+
+
+def test_an_export_s_manifest_is_what_to_expect(tmp_path: Path) -> None:
+    costs = CostsRecord("file: costs.json", 0.1, {"1": 1.0})
+    positions = (PositionRecord(1, 314, 260, 0.828, 0.78, 0.87), PositionRecord(2, 260, 200, 0.77, 0.71, 0.82))
+    expected = Expected(PromptsRecord(12, "ef", "samples"), 96, 0.0, False, Figure(3.4, 3.1, 3.7), positions)
+    manifest = Manifest(
+        engine="vllm", created="2026-01-01T00:00:00+00:00", command="headstart export", versions={},
+        target=TargetRecord("/models/target", None, None, {}, "float32", 6144, 8),
+        drafter=DrafterRecord("eagle3", "drafter", "/heads/head", {}, (2, 5, 7)),
+        depth=4, expected=expected, depth_by_batch=(), off_from=None, costs=costs, tested={}, warnings=(),
+    )  # fmt: skip
+    (tmp_path / "manifest.json").write_text(manifest.text())
+    for path in (tmp_path, tmp_path / "manifest.json"):
+        found = read_expectation(path)
+        assert (found.tokens_per_forward, found.low, found.depth, found.draft_cost) == (3.4, 3.1, 4, 0.1)
+        assert (found.target, found.drafter["from"]) == ("/models/target", "/heads/head")
+        assert [key.position for key in found.baseline.cells] == [1, 2]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"headstart_export": 2}', '{"headstart_export": 1}'])

@@ -11,7 +11,7 @@ _ADAPTED = ("eagle3", "draft_model")
 
 
 def about_drift(expectation: Expectation | None, kind: str, shorter: str = "") -> str:
-    """Retrain, switch, or draft less: what helps when the drafter has come to know the traffic less well.
+    """Retrain, switch, or draft less, a line each: what helps when the drafter knows the traffic less well.
 
     kind: of server. shorter: the best draft length in words, where it is known.
     """
@@ -19,8 +19,8 @@ def about_drift(expectation: Expectation | None, kind: str, shorter: str = "") -
     drafter = "DRAFTER" if expectation is None else shlex.quote(str(expectation.drafter.get("from") or "DRAFTER"))
     switch = f"headstart doctor --target {target} --drafter {drafter} --prompts RECENT.jsonl"
     return (
-        f"retrain on what is served now: {_retrain(expectation, target, drafter)}; or see whether another drafter fits "
-        f"it better: {switch}; until then draft less: {shorter or _lower(kind)}"
+        f"retrain on what is served now: {_retrain(expectation, target, drafter)}\nor see whether another drafter fits "
+        f"it better: {switch}\nuntil then draft less: {shorter or _lower(kind)}"
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from headstart.errors import EndpointFailed
+from headstart.errors import EndpointFailed, InvalidOption
 from headstart.insight.watch.arithmetic import fell, since, together
 from headstart.insight.watch.exposition import engines
 from headstart.insight.watch.histograms import Histogram
@@ -211,7 +211,14 @@ def read(text: str) -> list[Counters]:
         EndpointFailed: the page cannot be parsed, or nothing on it is of a server that is known.
         InvalidOption: prometheus-client is not installed.
     """
-    found = [Counters(**values) for values in engines(text)]
+    try:
+        found = [Counters(**values) for values in engines(text)]
+    except InvalidOption:
+        raise
+    except (ValueError, KeyError, OverflowError) as error:  # a position that is no number, a count that is NaN
+        raise EndpointFailed(
+            f"the page holds what no counter can be: {error}", hint="is it the page of the engine itself?"
+        ) from error
     if not found:
         raise EndpointFailed(
             "the page has no counters of headstart, vLLM, SGLang or llama.cpp",

@@ -25,6 +25,8 @@ class Expectation:
     high: float | None = None
     positions: tuple[Mapping[str, Any], ...] = ()
     depth: int | None = None
+    draft_cost: float | None = None
+    """What drafting a token costs, in plain steps."""
     target: str = ""
     drafter: Mapping[str, Any] = field(default_factory=dict)
 
@@ -58,6 +60,7 @@ def read_expectation(path: Path) -> Expectation:
             high=figure.get("high"),
             positions=tuple(expected.get("by_position") or ()),
             depth=manifest.get("depth"),
+            draft_cost=(manifest.get("costs") or {}).get("c"),
             target=str(manifest["target"]["name"]),
             drafter=dict(manifest["drafter"]),
         )

@@ -147,6 +147,8 @@ class Watch:
     def _drifted(self, drift: Drift, kind: str, depth: int = 0) -> list[Finding]:
         """What the detector says; depth: the draft length, where it is fixed."""
         cost = self.options.draft_cost
+        if cost is None and self._expectation is not None:
+            cost = self._expectation.draft_cost
         shorter = drift.shorter(depth, cost) if depth and cost is not None else ""
         what = advice.about_drift(self._expectation, kind, shorter)
         return [Finding(drift.level, drift.words, what)] if drift.words else []

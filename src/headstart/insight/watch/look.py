@@ -24,7 +24,7 @@ class Finding:
     """One of `LEVELS`; "fine" for what is only worth knowing."""
     words: str
     advice: str = ""
-    """What to do."""
+    """What to do, one thing on each line."""
 
 
 @dataclass(frozen=True, slots=True)

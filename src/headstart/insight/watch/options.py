@@ -24,7 +24,10 @@ class WatchOptions:
         10_000.0, "While nothing changes, a false alarm comes after so many windows at the earliest, on average.", low=2
     )
     draft_cost: float | None = _drift(
-        None, "What drafting a token costs in plain steps (doctor's c): an alarm then names the best K.", low=0.0
+        None,
+        "What drafting a token costs in plain steps (doctor's c), so that an alarm names the best K. "
+        "Default: as --baseline says.",
+        low=0.0,
     )
 
     def __post_init__(self) -> None:
