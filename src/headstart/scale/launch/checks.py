@@ -16,6 +16,7 @@ from headstart.options import check_fields, option, strict
 from headstart.scale.launch.engine import Engine
 from headstart.scale.launch.fleet import Fleet
 from headstart.scale.launch.served import Served
+from headstart.scale.loopback import ask
 
 if TYPE_CHECKING:
     from headstart.insight.audit.certificate import Certificate
@@ -172,7 +173,7 @@ def smoke(url: str, model: str) -> str:
     body = {"model": model, "prompt": SMOKE_PROMPT, "max_tokens": SMOKE_TOKENS, "temperature": 0}
     hint = "look into the log of the engine"
     try:
-        answer = httpx2.post(f"{url}/v1/completions", json=body, timeout=_SECONDS)
+        answer = ask("POST", f"{url}/v1/completions", json=body, seconds=_SECONDS)
     except httpx2.HTTPError as error:
         raise CheckFailed(f"{url} does not answer: {error}", hint=hint) from error
     if answer.status_code != 200:
