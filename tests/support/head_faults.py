@@ -46,10 +46,6 @@ def _output_rows_swapped(_: Config, tensors: Tensors) -> None:
     tensors["lm_head.weight"] = tensors["lm_head.weight"][rows ^ 1].contiguous()
 
 
-def _residual_normed(config: Config, _: Tensors) -> None:
-    config["norm_before_residual"] = True
-
-
 def _biases_dropped(_: Config, tensors: Tensors) -> None:
     for name in [name for name in tensors if name.endswith("bias")]:
         tensors[name] = torch.zeros_like(tensors[name])
@@ -66,7 +62,6 @@ EAGLE3: dict[str, Callable[[Config, Tensors], None]] = {
     "vocabulary shifted": _vocabulary_shifted,
     "final norm scaled": _final_norm_scaled,
     "output rows swapped": _output_rows_swapped,
-    "residual normed": _residual_normed,
 }
 MEDUSA: dict[str, Callable[[Config, Tensors], None]] = {"biases dropped": _biases_dropped}
 OTHER_HEADS: dict[str, Callable[[Config, Tensors], None]] = {"biases enlarged": _biases_enlarged}
