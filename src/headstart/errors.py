@@ -13,6 +13,7 @@ __all__ = [
     "EndpointFailed",
     "EngineFailed",
     "ExportRefused",
+    "EngineNotFound",
     "HeadstartError",
     "IncompatibleTokenizer",
     "InvalidBatch",
@@ -26,6 +27,7 @@ __all__ = [
     "PacingFailed",
     "PickleCheckpoint",
     "RemoteCodeRequired",
+    "ServerFailed",
     "ServerStopping",
     "TrainingFailed",
     "UnsupportedModel",
@@ -57,7 +59,7 @@ class ExportRefused(HeadstartError, ValueError):
 
 
 class EndpointFailed(HeadstartError, ConnectionError):
-    """A server under audit refuses, times out, or answers what it should not."""
+    """A server that is audited or watched refuses, times out, or answers what it should not."""
 
 
 class InvalidPrompt(HeadstartError, ValueError):
@@ -135,3 +137,12 @@ class ServerStopping(HeadstartError):
 
 class EngineFailed(HeadstartError, RuntimeError):
     """A step of the engine raised, which no request should be able to cause; the requests that ran have ended."""
+
+
+class EngineNotFound(HeadstartError, FileNotFoundError):
+    """No installation of another engine, vLLM say, where one was looked for."""
+
+
+class ServerFailed(HeadstartError, RuntimeError):
+    """A server of another project, started by headstart, died or never became ready. The message has the last lines
+    of its log."""
