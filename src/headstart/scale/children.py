@@ -162,21 +162,36 @@ class Children:
         Raises:
             ServerFailed: the child ended first, or was not ready within so many seconds (it is stopped then).
         """
+        self.wait_all(
+            [(child, ready)], seconds=seconds, progress=lambda _, passed, line: progress and progress(passed, line)
+        )
+
+    def wait_all(
+        self,
+        several: Sequence[tuple[Child, Callable[[], bool]]],
+        *,
+        seconds: float,
+        progress: Callable[[Child, float, str], object] = lambda *_: None,
+    ) -> None:
+        """Wait until each is ready; what `wait` says holds for every one of them.
+
+        progress: called for each that is still waited for, and once with an empty line when it is ready.
+        """
         begun = time.monotonic()
-        while not ready():
-            if not child.alive:
-                raise child.failure()
-            waited = time.monotonic() - begun
-            if waited > seconds:
-                said = child.tail(12) or "nothing"
-                child.stop()
-                raise ServerFailed(
-                    f"{child.name} was not ready after {waited:.0f} seconds; its log ends with:\n{said}",
-                    hint=f"allow it more time, or look into {child.log}",
-                )
-            if progress is not None:
-                progress(waited, child.tail(1))
-            time.sleep(POLL)
+        waiting = list(several)
+        while waiting:
+            passed = time.monotonic() - begun
+            for child, ready in list(waiting):
+                if ready():
+                    waiting.remove((child, ready))
+                    progress(child, passed, "")
+                    continue
+                if not child.alive:
+                    raise child.failure()
+                if passed > seconds:
+                    raise _late(child, passed)
+                progress(child, passed, child.tail(1))
+            time.sleep(POLL if waiting else 0.0)
 
     def check(self) -> None:
         """Raise `ServerFailed` for the first child that ended without having been asked to."""
@@ -191,6 +206,16 @@ class Children:
         for child in self._children:
             child.stop()
         self._children.clear()
+
+
+def _late(child: Child, seconds: float) -> ServerFailed:
+    """The error for a child that was not ready in time; it is stopped."""
+    said = child.tail(12) or "nothing"
+    child.stop()
+    return ServerFailed(
+        f"{child.name} was not ready after {seconds:.0f} seconds; its log ends with:\n{said}",
+        hint=f"allow it more time, or look into {child.log}",
+    )
 
 
 def _started(

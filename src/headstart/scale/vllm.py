@@ -73,9 +73,10 @@ def serve_command(
     model: str | Path | None = None,
     port: int,
     host: str = "127.0.0.1",
-    **flags: Flag,
+    flags: Mapping[str, Flag] | None = None,
+    **more: Flag,
 ) -> list[str]:
-    """The command of ``vllm serve``. config: a YAML file of its options; flags: more of them, which win over the file.
+    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: further ones, which win over the file.
 
     ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
     """
@@ -85,7 +86,7 @@ def serve_command(
     if config is not None:
         words += ["--config", str(config)]
     words += ["--host", host, "--port", str(port)]
-    for name, value in flags.items():
+    for name, value in {**(flags or {}), **more}.items():
         words += _flag(name.replace("_", "-"), value)
     return words
 
