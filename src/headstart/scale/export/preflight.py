@@ -255,7 +255,9 @@ def processors_dropped(case: Case) -> Iterator[Finding]:
             "requests that rely on them get another text: serve those without speculation",
         )
     if case.engine == "vllm" and case.settings.get("logits-processors"):
-        yield _refused("vLLM does not start with logits processors and speculation", "leave out --set logits-processors")
+        yield _refused(
+            "vLLM does not start with logits processors and speculation", "leave out --set logits-processors"
+        )
 
 
 def sampled_on_processors(case: Case) -> Iterator[Finding]:
