@@ -1,4 +1,4 @@
-"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train; a file each."""
+"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train, watch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
 from headstart.commands.export import export
 from headstart.commands.generate import generate
+from headstart.commands.launch import launch
 from headstart.commands.learn import learn
 from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
 from headstart.commands.trace import trace
 from headstart.commands.train import train
+from headstart.commands.watch import watch
 
 __all__ = ["app", "main"]
 
@@ -48,6 +50,8 @@ app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
 app.command()(export)
+app.command()(launch)
+app.command()(watch)
 
 
 def _print_version(wanted: bool) -> None:

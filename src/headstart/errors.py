@@ -7,6 +7,7 @@ is that type too, so that code which knows nothing of headstart still catches it
 from __future__ import annotations
 
 __all__ = [
+    "CheckFailed",
     "ContextExceeded",
     "DamagedStore",
     "DrafterFailed",
@@ -141,6 +142,10 @@ class EngineFailed(HeadstartError, RuntimeError):
 
 class EngineNotFound(HeadstartError, FileNotFoundError):
     """No installation of another engine, vLLM say, where one was looked for."""
+
+
+class CheckFailed(HeadstartError):
+    """A server that was started and checked writes, or accepts of its drafter, what it should not."""
 
 
 class ServerFailed(HeadstartError, RuntimeError):

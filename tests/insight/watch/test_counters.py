@@ -54,6 +54,16 @@ def test_tokens_per_forward_count_every_forward_once() -> None:
     assert first.forwards == 12 + 314
     assert first.tokens_per_forward == 1152 / 326
     assert first.tokens_per_forward_low == 1152 / (326 + 12 * 4)  # each text may have ended before four accepted ones
+
+
+def test_accepted_tokens_behind_the_end_of_a_text_do_not_hide_forwards() -> None:
+    first = read(VLLM.replace("826.0", "850.0"))[0]
+    assert first.generated - first.accepted == 302
+    assert first.forwards == 314 + 12, "each draft was verified in a forward, each first token came without a draft"
+
+
+def test_vllm_s_own_figure_flatters() -> None:
+    first = read(VLLM)[0]
     assert first.tokens_per_draft == 1 + 826 / 314
 
 

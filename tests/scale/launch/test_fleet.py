@@ -16,6 +16,7 @@ from support.fleets import fake_export, fake_installation, free_port
 
 from headstart.errors import EngineNotFound, InvalidOption, ServerFailed
 from headstart.scale.launch.fleet import Fleet
+from headstart.scale.loopback import ask
 from headstart.scale.vllm import Installation
 
 
@@ -44,12 +45,12 @@ def start(installation: Installation, export: Path) -> Iterator[Callable[..., Fl
         fleet.stop()
         for url in urls:
             with pytest.raises(httpx2.ConnectError):
-                httpx2.get(url)
+                ask("GET", url, seconds=5)
 
 
 def complete(url: str, tokens: int = 2, *, stream: bool = False) -> dict[str, Any]:
     body = {"model": "fake", "prompt": "a", "max_tokens": tokens, "stream": stream}
-    answer = httpx2.post(f"{url}/v1/completions", json=body, timeout=30)
+    answer = ask("POST", f"{url}/v1/completions", json=body, seconds=30)
     answer.raise_for_status()
     return {} if stream else answer.json()
 
@@ -66,12 +67,12 @@ def tended(fleet: Fleet, words: str, seconds: float = 20.0) -> list[str]:
 
 
 def test_engines_and_router_start_and_share_requests(start: Callable[..., Fleet], export: Path) -> None:
-    seen: list[tuple[str, str]] = []
+    seen: list[tuple[str, str | None]] = []
     fleet = start(engines=2, progress=lambda name, seconds, line: seen.append((name, line)))
     assert [engine.name for engine in fleet.engines] == ["engine-0", "engine-1"]
     assert fleet.engines[0].log == export / "logs" / "engine-0.log"
     assert len({complete(fleet.url)["engine"] for _ in range(4)}) == 2
-    assert {name for name, line in seen if line == ""} == {"engine-0", "engine-1", "router"}
+    assert {name for name, line in seen if line is None} == {"engine-0", "engine-1", "router"}
     assert fleet.tend() == []
     command = fleet.engines[1].child.command
     assert command[command.index("--config") + 1] == str(export / "vllm.yaml")
@@ -98,7 +99,7 @@ def test_an_engine_that_dies_at_the_start_is_quoted(
 
 def test_an_engine_that_never_answers_is_given_up(start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_VLLM", "silent")
-    with pytest.raises(ServerFailed, match=r"(?s)engine-0 was not ready after .*starting a fake vLLM"):
+    with pytest.raises(ServerFailed, match=r"(?s)engine-0 was not ready after .*log ends with"):
         start(timeout=0.5)
 
 

@@ -6,13 +6,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
-
-from headstart.errors import HeadstartError
+from headstart.errors import EndpointFailed
 from headstart.insight.watch.scrape import scrape
 from headstart.scale.children import Child, Children
 from headstart.scale.launch.places import LOOPBACK, gpus, processors, share
 from headstart.scale.launch.served import Served
+from headstart.scale.loopback import answers
 from headstart.scale.vllm import Installation, environment, serve_command
 
 _SETTLE = 0.5
@@ -43,16 +42,13 @@ class Engine:
 
     def ready(self) -> bool:
         """Whether it takes requests."""
-        try:
-            return httpx2.get(f"{self.url}/health", timeout=2.0).status_code == 200
-        except httpx2.HTTPError:
-            return False
+        return answers(self.url, "/health")
 
     def idle(self) -> bool:
         """Whether no request runs or waits in it; an engine that does not say counts as busy."""
         try:
             return all(not each.running and not each.waiting for each in scrape(self.url))
-        except HeadstartError:
+        except EndpointFailed:
             return not self.child.alive
 
     def drain(self, seconds: float) -> bool:

@@ -18,8 +18,12 @@ from headstart.scale.launch.router import Router, find_router
 from headstart.scale.launch.served import Served, read_export
 from headstart.scale.vllm import Installation
 
-Progress = Callable[[str, float, str], None]
-"""Told of each server that is waited for: name, seconds so far, and the last line of its log; "" once it is ready."""
+Progress = Callable[[str, float, str | None], None]
+"""Told of each server that is waited for: name, seconds so far, and the last line of its log; None once it is ready."""
+
+Admit = Callable[[Engine], None]
+"""Told of an engine that is ready, before it gets requests from the router. It may ask it whatever it wants to; what it
+raises keeps the engine out."""
 
 MOST_RESTARTS = 5
 """Restarts of an engine in a row, before it is given up."""
@@ -30,8 +34,12 @@ _STEADY = 600.0
 _ROUTER_SECONDS = 60.0
 
 
-def _silent(_name: str, _seconds: float, _line: str) -> None:
+def _silent(_name: str, _seconds: float, _line: str | None) -> None:
     """No progress is shown."""
+
+
+def _any(_engine: Engine) -> None:
+    """Every engine that is ready is taken."""
 
 
 class Fleet:
@@ -44,27 +52,42 @@ class Fleet:
     """
 
     def __init__(
-        self, installation: Installation, options: LaunchOptions, children: Children, progress: Progress
+        self,
+        installation: Installation,
+        options: LaunchOptions,
+        children: Children,
+        progress: Progress,
+        admit: Admit,
     ) -> None:
         self.installation = installation
         self.options = options
         self.engines: list[Engine] = []
         self.router: Router | None = None
         self._children = children
-        self._progress = progress
+        self._progress, self._admit = progress, admit
         self._ports = free_ports(options.port - (options.router == "none"))
         self._generations = [itertools.count(2) for _ in range(options.engines)]
         self._due: dict[int, float] = {}
         self._starting: set[int] = set()
 
     @classmethod
-    def start(cls, export: Path, installation: Installation, *, progress: Progress = _silent, **options: Any) -> Fleet:
+    def start(
+        cls,
+        export: Path,
+        installation: Installation,
+        *,
+        progress: Progress = _silent,
+        admit: Admit = _any,
+        **options: Any,
+    ) -> Fleet:
         """Start engines and router, and wait until they take requests.
 
         Args:
             export: the folder that `headstart export` wrote.
             installation: the vLLM that runs it, see `scale.vllm.find`.
             progress: told what is waited for.
+            admit: told of each engine before it gets requests, of those of `replace` too (not of one that is started
+                again after it died).
             options: the fields of `LaunchOptions`.
 
         Raises:
@@ -77,7 +100,7 @@ class Fleet:
         program = find_router(installation) if given.router == "vllm-router" else None
         check_free(given.host, given.port)
         children = Children(served.folder / "logs" if given.logs is None else given.logs).__enter__()
-        fleet = cls(installation, given, children, progress)
+        fleet = cls(installation, given, children, progress, admit)
         try:
             fleet._start(served, program)
         except BaseException:
@@ -112,7 +135,8 @@ class Fleet:
             drain_seconds: how long the old engine may take to end its requests; what is left then fails.
 
         Raises:
-            ServerFailed: the new engine died or was not ready in time; the old one goes on as if nothing had been.
+            ServerFailed: the new engine died or was not ready in time; the old one goes on as if nothing had been, and
+                also if `admit` raises.
             InvalidOption: no such place, or there is no router that could send requests elsewhere.
         """
         if self.router is None:
@@ -124,6 +148,7 @@ class Fleet:
         new = self._engine(served, place, f"engine-{place}-{next(self._generations[place])}")
         try:
             self._wait([new])
+            self._admit(new)
             self.router.add(new.url)
         except BaseException:
             new.child.stop()
@@ -159,6 +184,8 @@ class Fleet:
         for place in range(self.options.engines):
             self.engines.append(self._engine(served, place, f"engine-{place}"))
         self._wait(self.engines)
+        for engine in self.engines:
+            self._admit(engine)
         if program is not None:
             options = self.options
             self.router = Router.start(
@@ -180,7 +207,7 @@ class Fleet:
             [(engine.child, engine.ready) for engine in engines], seconds=self.options.timeout, progress=self._tell
         )
 
-    def _tell(self, child: Child, seconds: float, line: str) -> None:
+    def _tell(self, child: Child, seconds: float, line: str | None) -> None:
         self._progress(child.name, seconds, line)
 
     # -- tending ------------------------------------------------------------------------------------------------------

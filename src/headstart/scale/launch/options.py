@@ -45,11 +45,13 @@ class LaunchOptions:
 
     engines: int = _engine(2, "Engines to start, each with its own copy of the weights.", "-n", low=1, high=64)
     tensor_parallel_size: int | None = _engine(
-        None, "Ranks among which each engine divides its weights. Default: what the export says, else 1.", "--tp", low=1
-    )
+        None, "Ranks among which each engine divides its weights. Default: what the export says, else 1.",
+        "--tensor-parallel-size", "--tp", low=1,
+    )  # fmt: skip
     data_parallel_size: int | None = _engine(
-        None, "Copies of the weights inside each engine. Default: what the export says, else 1.", "--dp", low=1
-    )
+        None, "Copies of the weights inside each engine. Default: what the export says, else 1.",
+        "--data-parallel-size", "--dp", low=1,
+    )  # fmt: skip
     settings: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=described(

@@ -1,8 +1,8 @@
 """vllm-router before the engines: found, started, and told which engines there are.
 
-It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of requests
-that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with version
-0.1.17: a request that has begun on an engine stays there when the engine is removed, and ends normally.
+It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of
+requests that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with
+version 0.1.17: a request that has begun on an engine stays there when the engine is removed, and ends normally.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import httpx2
 
 from headstart.errors import EngineNotFound, ServerFailed
 from headstart.scale.children import Child, Children
+from headstart.scale.loopback import answers, ask
 from headstart.scale.vllm import Installation
 
 PROGRAM = "vllm-router"
@@ -71,10 +72,7 @@ class Router:
         return cls(children.start("router", command), host, port, metrics_port)
 
     def ready(self) -> bool:
-        try:
-            return httpx2.get(f"{self.url}/readiness", timeout=2.0).status_code == 200
-        except httpx2.HTTPError:
-            return False
+        return answers(self.url, "/readiness")
 
     def engines(self) -> tuple[str, ...]:
         """The URLs of the engines that it sends requests to."""
@@ -92,9 +90,8 @@ class Router:
     def _ask(self, method: str, path: str, engine: str | None = None) -> httpx2.Response:
         """A request to the router itself, which must succeed."""
         try:
-            answer = httpx2.request(
-                method, self.url + path, params=None if engine is None else {"url": engine}, timeout=_TIMEOUT
-            )
+            params = None if engine is None else {"url": engine}
+            answer = ask(method, self.url + path, params=params, seconds=_TIMEOUT)
         except httpx2.HTTPError as error:
             if not self.child.alive:
                 raise self.child.failure() from error

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from headstart.errors import InvalidFile, InvalidOption
+from headstart.scale.export.manifest import NAME, Manifest, read_manifest
 from headstart.scale.launch.options import LaunchOptions
 from headstart.scale.vllm import Flag
 
@@ -24,7 +25,7 @@ class Served:
     folder: the export. config: its vllm.yaml. name: the model's name for clients. target: its folder here, or its hub
     id. model: how it is named to vLLM where the file names another. drafter: its folder here, or None where nothing is
     loaded. flags: options of `vllm serve` that win over the file. tensor, data: the numbers of ranks. length: the
-    longest context, if it is set.
+    longest context, if it is set. manifest: what the export says of itself, if it does.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Served:
     tensor: int
     data: int
     length: int | None
+    manifest: Manifest | None
 
     @property
     def ranks(self) -> int:
@@ -50,7 +52,7 @@ def read_export(folder: Path, options: LaunchOptions) -> Served:
     An export that has moved, or was written for another machine, is started with the drafter that lies beside it.
 
     Raises:
-        InvalidFile: the folder is no export for vLLM.
+        InvalidFile: the folder is no export for vLLM, or is damaged.
         InvalidOption: the target, or the drafter, cannot be divided among so many ranks.
     """
     folder = folder.absolute()
@@ -58,7 +60,8 @@ def read_export(folder: Path, options: LaunchOptions) -> Served:
     model = values.get("model")
     if not isinstance(model, str):
         raise InvalidFile(f"{folder / CONFIG} names no model", hint="write the folder again with `headstart export`")
-    target = _target_here(model, folder)
+    manifest = read_manifest(folder) if (folder / NAME).exists() else None
+    target = _target_here(model, manifest)
     flags: dict[str, Flag] = {name.replace("-", "_"): value for name, value in options.settings.items()}
     speculation = dict(values.get("speculative-config") or {})
     drafter = _drafter_here(speculation.get("model"), folder)
@@ -76,7 +79,7 @@ def read_export(folder: Path, options: LaunchOptions) -> Served:
     return Served(
         folder, folder / CONFIG, name if isinstance(name, str) else name[0], target,
         None if target == model else target, drafter, flags, tensor, data,
-        length if isinstance(length, int) else None,
+        length if isinstance(length, int) else None, manifest,
     )  # fmt: skip
 
 
@@ -94,15 +97,10 @@ def _values(path: Path) -> dict[str, Any]:
     return {str(name).replace("_", "-"): value for name, value in found.items()}
 
 
-def _target_here(model: str, folder: Path) -> str:
+def _target_here(model: str, manifest: Manifest | None) -> str:
     """The target's folder on this machine, where the manifest knows another than the file; else as the file says."""
-    if Path(model).exists():
-        return model
-    try:
-        path = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["target"]["path"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return model
-    return path if isinstance(path, str) and Path(path).exists() else model
+    path = None if manifest is None else manifest.target.path
+    return model if path is None or Path(model).exists() or not Path(path).exists() else path
 
 
 def _drafter_here(model: object, folder: Path) -> Path | None:
