@@ -30,6 +30,8 @@ _ASSUMED: Mapping[DrafterKind, float] = {
     "suffix": 0.0,
 }
 """A drafted token in plain steps, where nothing was measured."""
+_ASSUMED_ROW = 0.03
+"""What one row more adds to a forward, in plain steps, where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,10 @@ class Plan:
 
 
 def assumed(kind: DrafterKind) -> Costs:
-    """The textbook: a forward takes as long however many rows it has, and a drafted token a fixed share of it."""
+    """A drafted token takes a fixed share of a plain step, and a row of a forward more a small one."""
     c = _ASSUMED[kind]
-    words = f"a drafted token costs {c:g} plain steps, and guesses are checked for nothing"
-    return Costs(StepCosts.in_plain_steps(c), f"assumption: {words}")
+    words = f"drafting a token costs {c:g} plain steps, and checking it {_ASSUMED_ROW:g}"
+    return Costs(StepCosts.in_plain_steps(c, {1: 1.0, 2: 1.0 + _ASSUMED_ROW}), f"assumption: {words}")
 
 
 def read_costs(path: Path, kind: DrafterKind, names: Sequence[str]) -> Costs:
