@@ -115,3 +115,39 @@ def test_an_export_is_not_overwritten_by_mistake(tmp_path: Path) -> None:
     assert again.exit_code == 2
     assert "--force" in again.stderr
     assert run(*words, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_verification_is_recorded_and_decides_the_exit_code(
+    passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine and the comparison are stand-ins here; the real ones are tested with parity."""
+    from headstart.scale import vllm
+    from headstart.scale.export import check
+    from headstart.scale.parity import table, verify
+
+    class Report:
+        def __init__(self) -> None:
+            self.passed = passed
+
+        def as_json(self) -> dict[str, bool]:
+            return {"passed": passed}
+
+    installation = vllm.Installation(Path("/env/bin/python"), "0.32.0", cpu=True)
+    asked: list[Path] = []
+
+    def verify_export(folder: Path, *args: object, **options: object) -> Report:
+        asked.append(folder)
+        return Report()
+
+    monkeypatch.setattr(vllm, "find", lambda _: installation)
+    monkeypatch.setattr(check, "processors_of", lambda _: ("bias",))
+    monkeypatch.setattr(verify, "verify_export", verify_export)
+    monkeypatch.setattr(table, "render", lambda report: f"passed: {report.passed}")
+    out = tmp_path / "out"
+    result = run("bundled", "ngram", "-o", out, "--no-measure", "--verify")
+    assert result.exit_code == (0 if passed else 1), result.output
+    assert asked == [out]
+    assert f"passed: {passed}" in result.stdout
+    assert "custom logits processors" in result.stderr
+    assert read_manifest(out).verified == {"vllm": "0.32.0", "passed": passed}
