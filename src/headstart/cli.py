@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headstart.commands.adapt import adapt
 from headstart.commands.audit import audit
 from headstart.commands.bench import bench
 from headstart.commands.chat import chat
@@ -46,6 +47,7 @@ app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
+app.command()(adapt)
 
 
 def _print_version(wanted: bool) -> None:
