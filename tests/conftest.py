@@ -16,6 +16,7 @@ from support.browser import opened
 from support.tiny import ARCHITECTURES, checkpoint
 
 import headstart as hs
+from headstart.files import cache_directory
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,9 +27,14 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Measured costs are kept, but not in anybody's home."""
+    """Measured costs are kept, but not in anybody's home. Compiled kernels are the user's: they are named after their
+    sources, and to compile them takes longer than most tests."""
+    kernels, cache = cache_directory("kernels"), tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache))
+        kernels.mkdir(parents=True, exist_ok=True)
+        cache_directory("kernels").parent.mkdir(parents=True, exist_ok=True)
+        cache_directory("kernels").symlink_to(kernels, target_is_directory=True)
         yield
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headstart.errors import HeadstartError, NonFiniteLogits
 from headstart.row import Row
+from headstart.rule import race
 from headstart.rule.law import token_logprobs
 from headstart.rule.laws import Laws, law_rows, laws
 from headstart.rule.verify import verify, walk
@@ -51,6 +52,7 @@ class HostJudge(Judge):
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
+        race.compiled()  # now, so that no request waits for a compiler
 
     def laws(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Laws | None]:
         judged = [law_rows(row.law, draft) for row, draft in zip(rows, drafts, strict=True) if row.judged]

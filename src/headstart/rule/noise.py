@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.rule import race
+
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9
@@ -98,6 +100,23 @@ class Noise:
 
         This is Gumbel-max; the token of largest race time wins, and a token of weight 0 never does.
         """
+        able = self._able(law, position, purpose, lane)
+        if able is not None:
+            if able.size == 1:
+                return int(able[0])
+            bits = self._bits(position, purpose, lane, law.shape[0], able)
+            return int(able[(law[able] / _exponentials(bits)).argmax()])
+        return self._draw(law, position, purpose, lane)
+
+    def _able(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int) -> NDArray[np.int64] | None:
+        """The tokens that can win, where compiled code finds them."""
+        if law.shape[0] < race.SHORTEST or law.dtype != np.float32 or not law.flags.c_contiguous:
+            return None
+        find = race.compiled()
+        return None if find is None else find(law, self._key(position, purpose, lane))
+
+    def _draw(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
+        """`draw` in NumPy alone, for laws of any kind of number."""
         positive = law != 0
         weights, support = law, None
         if not positive.all():
@@ -122,7 +141,7 @@ def _winner(weights: NDArray[Any], bits: NDArray[np.uint64]) -> int:
     largest bound can win.
     """
     bounds = bits.astype(np.float64)
-    np.subtract(2.0**53 - 0.5, bounds, out=bounds)  # (1 - u) * 2**53
+    np.subtract(2.0**53 - 1, bounds, out=bounds)  # (1 - u) * 2**53, or one less: u was rounded
     np.divide(weights, bounds, out=bounds)
     first = int(bounds.argmax())
     reached = float(weights[first] / _exponentials(bits[first : first + 1])[0]) * 2.0**-53

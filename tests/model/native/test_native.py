@@ -13,6 +13,7 @@ import torch
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
+from headstart import compiling
 from headstart.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
 from headstart.model.cache import KVCache, Slots
@@ -187,14 +188,14 @@ def test_where_the_cache_directory_cannot_be_written_the_library_is_built_for_on
     built: list[Path] = []
     removed: list[tuple[Any, ...]] = []
 
-    def compiled(compiler: str, openmp: tuple[str, ...], directory: Path, name: str) -> Path:
-        built.append(directory)
-        return directory / name
+    def compiled(compiler: str, source: Path, strict: object, openmp: object, path: Path) -> Path:
+        built.append(path.parent)
+        return path
 
     (tmp_path / "kernels").write_text("a file where the directory should be")
     monkeypatch.setattr(build, "cache_directory", lambda _: tmp_path / "kernels" / "here")
-    monkeypatch.setattr(build, "_build", compiled)
-    monkeypatch.setattr(build.atexit, "register", lambda *args, **options: removed.append(args))
+    monkeypatch.setattr(compiling, "_build", compiled)
+    monkeypatch.setattr(compiling.atexit, "register", lambda *args, **options: removed.append(args))
     with caplog.at_level(logging.WARNING):
         path = build.library()
     assert path.parent == built[0]

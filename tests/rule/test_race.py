@@ -1,0 +1,164 @@
+"""The compiled part of a draw leaves the token as it is, bit for bit, and hands over what it cannot tell."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from headstart import compiling
+from headstart.rule import noise, race
+from headstart.rule.noise import Noise, Purpose
+
+MASK = (1 << 64) - 1
+
+
+@pytest.fixture(scope="module")
+def able() -> race.Able:
+    found = race.compiled()
+    if found is None:
+        pytest.skip("there is no C++ compiler")
+    return found
+
+
+def laws(rng: np.random.Generator, size: int) -> dict[str, NDArray[np.float32]]:
+    peaked = np.exp(8 * rng.standard_normal(size))
+    few = np.where(rng.random(size) < 0.01, peaked, 0)
+    few[rng.integers(size)] = 1
+    made = {
+        "even": np.ones(size) / size,
+        "smooth": np.exp(rng.standard_normal(size)),
+        "peaked": peaked / peaked.sum(),
+        "few": few,
+        "ties": rng.integers(1, 3, size) / size,
+        "small": np.exp(rng.standard_normal(size)) * 1e-36,
+        "smallest": rng.integers(0, 3, size) * 1e-45,
+        "great": np.exp(rng.standard_normal(size)) * 1e34,
+        "mixed": np.exp(40 * rng.standard_normal(size)).clip(1e-44, 1e37),
+    }
+    return {name: law.astype(np.float32) for name, law in made.items()}
+
+
+@pytest.mark.parametrize("size", [512, 513, 1000, 4099, 60_000])
+def test_a_draw_is_that_of_numpy(able: race.Able, size: int) -> None:
+    rng = np.random.default_rng(size)
+    for position in range(20 if size > 10_000 else 100):
+        for name, law in laws(rng, size).items():
+            drawn = Noise(5).draw(law, position, Purpose.DRAFT, lane=3)
+            assert drawn == Noise(5)._draw(law, position, Purpose.DRAFT, 3), name
+
+
+def test_it_decides_the_usual_laws_and_hands_over_the_others(able: race.Able) -> None:
+    """A draw that always fell back on NumPy would pass every other test."""
+    rng = np.random.default_rng(1)
+    decided = {name: able(law, 7) is not None for name, law in laws(rng, 5000).items()}
+    handed_over = {"small", "smallest", "great", "mixed"}
+    assert {name for name, done in decided.items() if not done} <= handed_over
+    assert not decided["smallest"]
+    assert not decided["great"]
+    assert able(np.zeros(600, dtype=np.float32), 7) is None
+    assert able(np.full(600, np.nan, dtype=np.float32), 7) is None
+
+
+def unmixed(bits: int) -> int:
+    """The number that `mixed` turns into these 53 bits."""
+    z = bits << 11
+    z ^= (z >> 31) ^ (z >> 62)
+    z = z * pow(noise._MIX2, -1, 1 << 64) & MASK
+    z ^= (z >> 27) ^ (z >> 54)
+    z = z * pow(noise._MIX1, -1, 1 << 64) & MASK
+    return z ^ (z >> 30) ^ (z >> 60)
+
+
+@pytest.mark.parametrize("bits", [2**53 - 1, 2**53 - 2, 2**53 - 9, 0])
+@pytest.mark.parametrize("place", [0, 255, 256, 699])
+def test_numbers_next_to_one_and_to_zero(able: race.Able, bits: int, place: int) -> None:
+    """There the bound of a token is many times, or a small part of, what the other tokens have."""
+    key = (unmixed(bits) - (place + 1) * noise._GOLDEN) & MASK
+    counters = (np.arange(700, dtype=np.uint64) + np.uint64(1)) * np.uint64(noise._GOLDEN)
+    exponentials = noise._exponentials(noise._mix_array(counters + np.uint64(key)) >> np.uint64(11))
+    assert (noise._mix((key + (place + 1) * noise._GOLDEN) & MASK) >> 11) == bits
+    decided = 0
+    for share in np.geomspace(1e-22, 1e3, 200):
+        law = np.ones(700, dtype=np.float32)
+        law[place] = share
+        found = able(law, key)
+        with np.errstate(divide="ignore"):  # the last number rounds to u = 1: that token wins whatever its weight
+            winner = int((law / exponentials).argmax())
+        assert found is None or winner in found
+        decided += found is not None
+    assert decided == 0 if bits == 2**53 - 1 else decided > 190
+
+
+def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise compiling.Unavailable("there is no C++ compiler on this machine")
+
+    law = np.ones(5000, dtype=np.float32)
+    expected = Noise(1).draw(law, 0, Purpose.TOKEN)
+    race.compiled.cache_clear()
+    try:
+        monkeypatch.setattr(compiling, "find_compiler", none)
+        assert race.compiled() is None
+        assert Noise(1).draw(law, 0, Purpose.TOKEN) == expected
+    finally:
+        monkeypatch.undo()
+        race.compiled.cache_clear()
+
+
+def test_a_loose_guard_would_be_found(able: race.Able, tmp_path: Path) -> None:
+    """With a bound that is a little too low, some winner is left out: these tests can fail."""
+    source = race._SOURCE.read_text(encoding="utf-8")
+    wrong = source.replace(
+        "law[i + j], lanes[j]);\n            found", "law[i + j], lanes[j]) * 0.97f;\n            found"
+    )
+    assert wrong != source
+    (tmp_path / "race.cpp").write_text(wrong, encoding="utf-8")
+    loose = race.bound_to(ctypes.CDLL(str(compiling.library("race", (tmp_path / "race.cpp",), tmp_path))))
+    assert differences(loose)
+    assert not differences(able)
+
+
+def differences(find: race.Able) -> int:
+    found = 0
+    for key in range(1000):
+        law = np.ones(700, dtype=np.float32)
+        counters = (np.arange(700, dtype=np.uint64) + np.uint64(1)) * np.uint64(noise._GOLDEN)
+        exponentials = noise._exponentials(noise._mix_array(counters + np.uint64(key)) >> np.uint64(11))
+        able = find(law, key)
+        found += able is None or int((law / exponentials).argmax()) not in able
+    return found
+
+
+def test_it_reads_and_writes_within_its_bounds(able: race.Able, tmp_path: Path) -> None:
+    """Compiled as a program with the address sanitizer, which ends it at the first byte outside."""
+    main = """
+    #include "race.cpp"
+    #include <vector>
+    int main() {
+        for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
+            std::vector<float> law(size, 1.0f);
+            std::vector<int64_t> able(4);
+            for (uint64_t key = 0; key < 5; ++key) headstart_able(law.data(), size, key, able.data(), 4);
+        }
+    }"""
+    (tmp_path / "main.cpp").write_text(main, encoding="utf-8")
+    flags: list[Any] = [
+        "-O1",
+        "-std=c++17",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-I",
+        race._SOURCE.parent,
+    ]
+    command = [compiling.find_compiler(), *flags, tmp_path / "main.cpp", "-o", tmp_path / "main"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no sanitizers: {made.stderr[-200:]}")
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
