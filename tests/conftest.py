@@ -14,6 +14,7 @@ import pytest
 import torch
 from support.browser import opened
 from support.tiny import ARCHITECTURES, checkpoint
+from support.vllm import vllm_python  # noqa: F401  # a fixture
 
 import headstart as hs
 from headstart.files import cache_directory

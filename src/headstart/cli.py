@@ -15,7 +15,9 @@ from headstart.commands.bench import bench
 from headstart.commands.chat import chat
 from headstart.commands.demo import demo
 from headstart.commands.doctor import doctor
+from headstart.commands.export import export
 from headstart.commands.generate import generate
+from headstart.commands.launch import launch
 from headstart.commands.learn import learn
 from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
@@ -48,6 +50,8 @@ app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
 app.command()(adapt)
+app.command()(launch)
+app.command()(export)
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,11 +7,14 @@ is that type too, so that code which knows nothing of headstart still catches it
 from __future__ import annotations
 
 __all__ = [
+    "CheckFailed",
     "ContextExceeded",
     "DamagedStore",
     "DrafterFailed",
     "EndpointFailed",
     "EngineFailed",
+    "EngineNotFound",
+    "ExportRefused",
     "HeadstartError",
     "IncompatibleTokenizer",
     "InvalidBatch",
@@ -25,6 +28,7 @@ __all__ = [
     "PacingFailed",
     "PickleCheckpoint",
     "RemoteCodeRequired",
+    "ServerFailed",
     "ServerStopping",
     "TrainingFailed",
     "UnsupportedModel",
@@ -51,8 +55,12 @@ class InvalidFile(HeadstartError, ValueError):
     """A result that cannot be read: not JSON, of another kind, or of a version this one does not know."""
 
 
+class ExportRefused(HeadstartError, ValueError):
+    """An export that an engine would load and silently run wrong; the message gives the reason."""
+
+
 class EndpointFailed(HeadstartError, ConnectionError):
-    """A server under audit refuses, times out, or answers what it should not."""
+    """A server that is audited or watched refuses, times out, or answers what it should not."""
 
 
 class InvalidPrompt(HeadstartError, ValueError):
@@ -130,3 +138,16 @@ class ServerStopping(HeadstartError):
 
 class EngineFailed(HeadstartError, RuntimeError):
     """A step of the engine raised, which no request should be able to cause; the requests that ran have ended."""
+
+
+class EngineNotFound(HeadstartError, FileNotFoundError):
+    """No installation of another engine, vLLM say, where one was looked for."""
+
+
+class CheckFailed(HeadstartError):
+    """A server that was started and checked writes, or accepts of its drafter, what it should not."""
+
+
+class ServerFailed(HeadstartError, RuntimeError):
+    """A server of another project, started by headstart, died or never became ready. The message has the last lines
+    of its log."""

@@ -432,7 +432,7 @@ def test_every_form_is_recognised_and_nothing_else(folder: Path, root: Path) -> 
         (
             "eagle3",
             {
-                "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 3], "use_aux_hidden_state": True},
+                "eagle_config": {"eagle_aux_hidden_state_layer_ids": [-1, 0, 2], "use_aux_hidden_state": True},
                 "headstart": {"layer_ids": [0, 1, 3], "layer_ids_are": "inputs"},
             },
             (0, 1, 3),

@@ -346,6 +346,7 @@ def test_configs_say_what_readers_need(options: Eagle3Training) -> None:
     assert (config["draft_vocab_size"], config["vocab_size"], config["num_hidden_layers"]) == (40, 257, 1)
     assert config["headstart"]["layer_ids"] == [0, 1, 2]
     assert config["headstart"]["layer_ids_are"] == "inputs"
+    assert config["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
     assert config["eagle_config"] == {"eagle_aux_hidden_state_layer_ids": [-1, 0, 1], "use_aux_hidden_state": True}
     nested = json.loads((result.path / "speculators" / "config.json").read_text())
     assert nested["speculators_model_type"] == "eagle3"

@@ -25,8 +25,9 @@ def test_the_field_s_choice_where_there_is_room() -> None:
     assert choose_layers(None, 32) == (2, 16, 29)
     assert choose_layers(None, 8) == (2, 4, 5)
     assert choose_layers((5, 1, 3), 8) == (1, 3, 5)
-    with pytest.raises(InvalidOption, match="layer_ids has 9"):
-        choose_layers((1, 2, 9), 8)
+    for number in (8, 9):  # the number of layers itself: engines differ in what it means
+        with pytest.raises(InvalidOption, match=f"layer_ids has {number}"):
+            choose_layers((1, 2, number), 8)
     with pytest.raises(UnsupportedModel):
         choose_layers(None, 1)
 

@@ -80,6 +80,7 @@ def test_loss_goes_down_and_the_directory_is_a_checkpoint_of_the_field(medusa: M
     assert all(tensor.dtype == torch.bfloat16 for tensor in tensors.values())
     config = json.loads((result.path / "config.json").read_text())
     assert (config["medusa_num_heads"], config["medusa_num_layers"]) == (3, 1)
+    assert config["medusa_fc_bias"] is True
     assert config["base_model_name_or_path"] == str(medusa.target)
     assert recognises(result.path)
     record = json.loads((result.path / "provenance.json").read_text())

@@ -1,17 +1,19 @@
 """EAGLE-3 heads in the two formats of the field, always safetensors.
 
-"hf": `model.safetensors` with `midlayer.*` beside a flat config, which SGLang and headstart load. "speculators": the
-same tensors as `layers.0.*` beside a nested config, which vLLM loads directly.
+"hf": `model.safetensors` with `midlayer.*` beside a flat config, which vLLM, SGLang and headstart load. "speculators":
+the same tensors as `layers.0.*` beside a nested config, which vLLM serves together with its target.
 
 Layer ids come in two conventions: as the layers that the states go into ("inputs": 2, L // 2, L - 3), or as those they
-come out of ("outputs": one less). vLLM reads `eagle_aux_hidden_state_layer_ids` as inputs, SGLang reads
-`eagle_config` as outputs; `headstart.layer_ids_are` records it.
+come out of ("outputs": one less). A flat config says them in both, because its readers look in different places. vLLM
+looks for `eagle_aux_hidden_state_layer_ids` at the top, as inputs; without it its older runner takes the list in
+`eagle_config` for inputs, which is one layer too low, and its newer one takes layers of its own. SGLang reads only the
+list in `eagle_config`, as outputs. `headstart.layer_ids_are` records which is which.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headstart.errors import UnsupportedModel
 from headstart.training.eagle_head import EagleHead
 
 WEIGHTS = "model.safetensors"
@@ -52,6 +55,29 @@ def write(
         _write(below, renamed, config)
 
 
+def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
+    """Refuse layer ids (as inputs) that another engine would read otherwise than headstart does.
+
+    vLLM sorts the ids and takes each once, so only rising ones keep their places in `fc`. The number of layers itself
+    means the state before the final norm there, and after it in transformers and here.
+
+    Raises:
+        UnsupportedModel: they do not rise, or one is not the input of a layer.
+    """
+    ids = list(layer_ids)
+    if ids != sorted(set(ids)):
+        raise UnsupportedModel(
+            f"the head reads the layers {ids}, and vLLM would read {sorted(set(ids))}",
+            hint="train a head whose layer ids rise; headstart's training sorts them",
+        )
+    if any(not 0 <= i < layers for i in ids):
+        raise UnsupportedModel(
+            f"the head reads the layers {ids} of a target with {layers}: engines differ in what {layers} means, the "
+            "state before the final norm or after it",
+            hint=f"train a head on inputs of layers, which are 0 to {layers - 1}",
+        )
+
+
 def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]:
     """The weights in bfloat16; where the vocabularies differ also `d2t` int64 [draft V] (what to add to a draft id to
     get the target's) and `t2d` bool [V] (whether the head knows the token)."""
@@ -64,11 +90,12 @@ def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]
 
 
 def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str) -> dict[str, Any]:
-    """The flat form."""
+    """The flat form, with the layer ids where each of its readers looks."""
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         **decoder_config(head, target),
         **_head_config(head),
+        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
         "eagle_config": {
             "eagle_aux_hidden_state_layer_ids": [i - 1 for i in layer_ids],
             "use_aux_hidden_state": True,
@@ -113,7 +140,10 @@ def speculators_config(
 
 
 def _head_config(head: EagleHead) -> dict[str, Any]:
-    """What both forms record of a head beside its layer."""
+    """What both forms record of a head beside its layer.
+
+    `norm_before_residual` is always said: where it is missing, vLLM takes true for a speculators form, others false.
+    """
     return {
         "draft_vocab_size": head.shape.draft_vocab,
         "target_hidden_size": head.shape.hidden,

@@ -27,12 +27,14 @@ def choose_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, int, i
 
     Raises:
         UnsupportedModel: the target has a single layer.
-        InvalidOption: a layer that the target does not have.
+        InvalidOption: a layer that the target does not have. Their number is no layer either: what engines take it
+            for differs, the state before the final norm or after it. (A target of two layers has no other third state;
+            a head that reads it runs in headstart alone.)
     """
     if asked is not None:
         low, middle, high = sorted(asked)
-        if high > layers:
-            raise InvalidOption(f"layer_ids has {high}, the target {layers} layers", hint=f"use 0 to {layers}")
+        if high >= layers and (low, middle, high) != default_layer_ids(layers):
+            raise InvalidOption(f"layer_ids has {high}, the target {layers} layers", hint=f"use 0 to {layers - 1}")
         return low, middle, high
     if layers < 2:
         raise UnsupportedModel(

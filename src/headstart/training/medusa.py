@@ -202,6 +202,7 @@ class MedusaStudent:
             "model_type": "medusa",
             "medusa_num_heads": self._options.heads,
             "medusa_num_layers": self._options.blocks,
+            "medusa_fc_bias": True,  # without it vLLM drops the blocks' biases, and says nothing
             "base_model_name_or_path": str(self._options.target),
             "hidden_size": width,
             "vocab_size": vocab_size,

@@ -95,7 +95,7 @@ def test_a_worse_drafter_is_refused_and_a_better_one_passes(
     tiny: Callable[..., str], load: Load, held_out: list[HeldOut]
 ) -> None:
     """A draft that is the target with a little noise, against the same with much."""
-    fixed = {"pacing": "fixed", "num_speculative_tokens": 3, "max_batch_size": 8}
+    fixed = {"pacing": "fixed", "num_speculative_tokens": 3, "max_batch_size": 8, "draft_tree": "none"}
     good = load("llama", tiny("llama", noise=0.005), **fixed)
     bad = load("llama", tiny("llama", noise=0.1), **fixed)
     done: list[int] = []

@@ -6,10 +6,11 @@ norm before attention. EAGLE-3 as its authors write it: `midlayer.*`, `norm`, `l
 `layers.0.*`, the layer's config nested in `transformer_layer_config`.
 
 Which layers of the target an EAGLE-3 head reads has two conventions, one apart. Here an id is the layer whose *input*
-is read (transformers' hidden_states[id]; the number of layers means the output of the final norm). `speculators` names
-inputs too (`eagle_aux_hidden_state_layer_ids` at the top of the config); other trainers nest the same field in
-`eagle_config` and name *outputs* there. A config with a field `headstart` says it, {"layer_ids": [...],
-"layer_ids_are": "inputs"}, and is believed first. Without any of these the ids are `default_layer_ids`.
+is read (transformers' hidden_states[id]; the number of layers means the output of the final norm). `speculators` and
+vLLM name inputs too (`eagle_aux_hidden_state_layer_ids` at the top of the config); SGLang and other trainers nest the
+same field in `eagle_config` and name *outputs* there. A field `headstart` says which it means, {"layer_ids": [...],
+"layer_ids_are": "inputs"}. Engines look in different places, so all that are there must name the same layers. Without
+any of them the ids are `default_layer_ids`.
 
 Only safetensors is read. Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840).
 """
@@ -239,16 +240,25 @@ def _is_third(raw: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
 def _layer_ids(name: str, raw: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """As inputs; see the head of this file."""
     ours = raw.get("headstart") or {}
-    nested = (raw.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    if ours.get("layer_ids"):
-        found, kind = ours["layer_ids"], ours.get("layer_ids_are")
-    elif raw.get("eagle_aux_hidden_state_layer_ids"):
-        found, kind = raw["eagle_aux_hidden_state_layer_ids"], "inputs"
-    elif nested:
-        found, kind = nested, "outputs"
-    else:
-        found, kind = default_layer_ids(layers), "inputs"
-    if kind not in ("inputs", "outputs") or not all(type(i) is int for i in found):
+    nested = raw.get("eagle_config") or {}
+    said: dict[str, tuple[Any, str | None]] = {
+        "headstart": (ours.get("layer_ids"), ours.get("layer_ids_are")),
+        "eagle_aux_hidden_state_layer_ids": (raw.get("eagle_aux_hidden_state_layer_ids"), "inputs"),
+        "eagle_config": (nested.get("eagle_aux_hidden_state_layer_ids"), "outputs"),
+    }
+    read = {place: _as_inputs(name, ids, kind, layers) for place, (ids, kind) in said.items() if ids}
+    if len(set(read.values())) > 1:
+        places = "; ".join(f"{place} says {list(said[place][0])} ({said[place][1]})" for place in read)
+        raise UnsupportedModel(
+            f"{name}/config.json contradicts itself on the layers that the head reads: {places}",
+            hint="the head has one set of layers; name it the same way in each place (outputs are one less than "
+            "inputs), or remove the places that are wrong",
+        )
+    return next(iter(read.values()), default_layer_ids(layers))
+
+
+def _as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int, ...]:
+    if kind not in ("inputs", "outputs") or not isinstance(found, list) or not all(type(i) is int for i in found):
         raise UnsupportedModel(
             f"{name}/config.json names the layers {found} as {kind!r}",
             hint='layer ids are whole numbers, "inputs" or "outputs" of layers',

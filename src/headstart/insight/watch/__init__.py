@@ -1,0 +1,1 @@
+"""Watching servers that speculate: what their counters say, and whether it changed."""

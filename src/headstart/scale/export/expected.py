@@ -1,0 +1,202 @@
+"""What an engine should accept of this drafter: measured with headstart's own engine, one prompt after the other.
+
+Engines draft chains of a fixed length, so chains of a fixed length are measured: of Medusa heads each head's likeliest
+token alone, and the drafter's weights are not quantised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import headstart
+from headstart.drafters import Drafter as Runnable
+from headstart.drafters.medusa import MedusaDrafter
+from headstart.engine.engine import Engine
+from headstart.engine.prompts import templated
+from headstart.errors import ExportRefused
+from headstart.insight.measure import Run, run_once
+from headstart.insight.statistics import Interval, bootstrap, proportion
+from headstart.model.heads.medusa import MedusaHeads, read_heads
+from headstart.pacing import FixedPacing
+from headstart.prompt_sets import PromptItem
+from headstart.scale.export.manifest import DrafterKind, Expected, Figure, PositionRecord, PromptsRecord
+from headstart.theory.rounds import PositionCounts
+from headstart.types import Sampling
+
+LEVEL = 0.95
+_SOME = 4
+"""Prompts from which on the scatter between them says something."""
+
+Tick = Callable[[int, int], None]
+"""Told how many prompts are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What is measured with, as token ids. chat: whether any of them went through a chat template."""
+
+    ids: tuple[tuple[int, ...], ...]
+    source: str
+    chat: bool
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(self.ids, separators=(",", ":")).encode()).hexdigest()
+
+    def lines(self) -> str:
+        """As JSONL, which `read_prompt_set` reads."""
+        return "".join(json.dumps({"prompt": list(ids)}) + "\n" for ids in self.ids)
+
+    def record(self) -> PromptsRecord:
+        return PromptsRecord(len(self.ids), self.sha256, self.source)
+
+
+class Measurement:
+    """Completions of all prompts with drafts of one length."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._prompts = [_Prompt(run) for run in runs]
+
+    def acceptance(self) -> list[float]:
+        """By position, conditional on all positions before it; only positions that were ever tested."""
+        counts = self._counts()
+        return [kept / tested for kept, tested in zip(counts.accepted, counts.tested, strict=True)]
+
+    def tokens_per_forward(self) -> Interval:
+        """G / (G - A); its interval is over prompts, since the rounds of one text are alike."""
+        units = np.array([(one.tokens, one.forwards) for one in self._prompts], dtype=float)
+        if len(units) < _SOME:
+            return Interval(_ratio(units))
+        return bootstrap(units, _ratio, level=LEVEL, scale="log")
+
+    def by_position(self) -> list[PositionRecord]:
+        """With intervals over rounds, or over prompts where those are wider."""
+        counts = self._counts()
+        found = []
+        for place, (kept, tested) in enumerate(zip(counts.accepted, counts.tested, strict=True)):
+            units = np.array([one.at(place) for one in self._prompts], dtype=float)
+            ends = proportion(kept, tested, LEVEL)
+            low, high = ends.low, ends.high
+            if len(units) >= _SOME:
+                wide = bootstrap(units, _ratio, level=LEVEL)
+                if wide.known:
+                    low, high = max(0.0, min(low, wide.low)), min(1.0, max(high, wide.high))
+            found.append(PositionRecord(place + 1, tested, kept, kept / tested, low, high))
+        return found
+
+    def _counts(self) -> PositionCounts:
+        whole = PositionCounts()
+        for one in self._prompts:
+            for depth, accepted in one.drafts:
+                whole.add(depth, accepted)
+        return whole
+
+
+class _Prompt:
+    """One completion as counts."""
+
+    def __init__(self, run: Run) -> None:
+        steps = [step for _, step in run.arrivals if step.tokens]
+        self.tokens = sum(len(step.tokens) for step in steps)
+        self.forwards = len(steps)
+        self.drafts = [(max(step.draft.depths), len(step.path)) for step in steps if len(step.draft)]
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Accepted and tested at a position, from 0."""
+        tested = [accepted > place for depth, accepted in self.drafts if depth > place and accepted >= place]
+        return sum(tested), len(tested)
+
+
+class Bench:
+    """The engine that measures. The weights are read once, however many draft lengths are tried.
+
+    drafter: the exported folder, a hub id, or "ngram" or "suffix".
+    """
+
+    def __init__(self, target: str, kind: DrafterKind, drafter: str, dtype: str, sampling: Sampling) -> None:
+        model = headstart.Target(target, dtype=dtype)
+        self._sampling = sampling
+        self.longest = 16 if kind in ("ngram", "suffix") else 8
+        taken: Any = drafter
+        if kind == "medusa":
+            taken, self.longest = _chain_of_heads(Path(drafter), model.runner)
+        self._engine: Engine = model.engine(
+            taken, draft_tree="none", draft_quantize=None, pacing="fixed", max_batch_size=1
+        )
+        if kind == "draft_model" and "translated" in self._engine.drafter_name:
+            raise ExportRefused("the draft has another tokenizer", hint="train a draft for this target")
+
+    @property
+    def dtype(self) -> str:
+        """Of the target as it ran here."""
+        return str(self._engine.describe()["dtype"])
+
+    def prompts(self, items: Sequence[PromptItem], source: str) -> Prompts:
+        """As the engine reads them.
+
+        Raises:
+            InvalidPrompt, ContextExceeded: one of them cannot be run.
+        """
+        ready = [templated(self._engine.tokenizer, item) for item in items]
+        ids = tuple(self._engine.encode(item.prompt) for item in ready)
+        return Prompts(ids, source, any(item.form == "template" for item in ready))
+
+    def measure(self, prompts: Prompts, depth: int, tick: Tick) -> Measurement:
+        """Complete every prompt with drafts of this length.
+
+        Raises:
+            HeadstartError: the drafter gave up.
+        """
+        runs = []
+        with self._paced(depth):
+            for number, ids in enumerate(prompts.ids):
+                tick(number, len(prompts.ids))
+                run = run_once("export", self._engine, list(ids), self._seeded(number))
+                state = run.output.stats.speculation
+                if not state.on and state.error is not None:
+                    raise state.error
+                runs.append(run)
+        tick(len(prompts.ids), len(prompts.ids))
+        return Measurement(runs)
+
+    @contextmanager
+    def _paced(self, depth: int) -> Iterator[None]:
+        with self._engine.paced(FixedPacing(depth)):
+            yield
+
+    def _seeded(self, number: int) -> Sampling:
+        return replace(self._sampling, seed=number)
+
+
+def expected(prompts: Prompts, found: Measurement, sampling: Sampling) -> Expected:
+    """For the manifest."""
+    whole = found.tokens_per_forward()
+    ends = (whole.low, whole.high) if whole.known else (None, None)
+    return Expected(
+        prompts=prompts.record(),
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        chat=prompts.chat,
+        tokens_per_forward=Figure(whole.value, ends[0], ends[1], LEVEL),
+        by_position=tuple(found.by_position()),
+    )
+
+
+def _chain_of_heads(folder: Path, runner: Any) -> tuple[Runnable, int]:
+    """Medusa heads that draft a chain of their likeliest tokens, and how many there are."""
+    weights = read_heads(folder)
+    heads = MedusaHeads(weights, dtype=runner.dtype, device=runner.device, quantize=None)
+    return MedusaDrafter(heads, layers=runner.layers, accuracies=[[1.0]] * heads.count), heads.count
+
+
+def _ratio(units: Any) -> float:
+    first, second = np.asarray(units).sum(0)
+    return float(first / second) if second else float("nan")

@@ -1,0 +1,132 @@
+"""What is exported: target and drafter, found by the names that every command takes, and their facts from configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import ExportRefused
+from headstart.loading.choice import choose
+from headstart.model import loading
+from headstart.scale.export.manifest import DrafterKind
+
+_ENGINES_HAVE = "vLLM and SGLang draft with an EAGLE-3 head, Medusa heads, a draft model, 'ngram' or 'suffix'"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that writes.
+
+    asked: as the user named it. source: its directory or hub id. local: the directory, None for a hub id. revision: the
+    commit of a hub id's files, where it is known.
+    """
+
+    asked: str
+    source: str
+    local: Path | None
+    revision: str | None
+    config: Any
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        return tuple(self.config.architectures or ())
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.get_text_config().vocab_size)
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.config.get_text_config().hidden_size)
+
+    @property
+    def layers(self) -> int:
+        return int(self.config.get_text_config().num_hidden_layers)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The checkpoint's, by name."""
+        return str(self.config.dtype or "float32").removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What drafts.
+
+    source: its directory, or the hub id of a draft model; "" where nothing is loaded. raw: its config.json as it
+    stands. revision: as for the target.
+    """
+
+    asked: str
+    kind: DrafterKind
+    source: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+
+    @property
+    def local(self) -> Path | None:
+        return Path(self.source) if self.source and Path(self.source).is_dir() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A target and its drafter."""
+
+    target: Target
+    drafter: Drafter
+
+
+def find(target: str, drafter: str) -> Subject:
+    """Resolve the names as `headstart.load` does.
+
+    Raises:
+        ExportRefused: a drafter that no other engine has, or that is part of headstart alone.
+        HeadstartError: what `headstart.load` raises for these names.
+    """
+    return Subject(_target(target), _drafter(target, drafter))
+
+
+def _target(asked: str) -> Target:
+    source = loading.resolve(asked, "target")
+    config = loading.load_config(source, trust_remote_code=False)
+    local = Path(source).resolve() if Path(source).is_dir() else None
+    return Target(asked, source if local is None else str(local), local, _commit(source), config)
+
+
+def _drafter(target: str, asked: str) -> Drafter:
+    if asked in ("auto", "none") or "," in asked:
+        raise ExportRefused(f"--drafter {asked!r} names no single drafter", hint=f"name one: {_ENGINES_HAVE}")
+    spec = choose(target, asked).drafters[0]
+    if spec.kind == "ngram" or spec.kind == "suffix":
+        return Drafter(asked, spec.kind)  # type: ignore[arg-type]
+    source = str(spec.source) if spec.source else loading.resolve(asked, "draft")
+    folder = loading.config_folder(source)
+    raw = {} if folder is None else read_json(folder / "config.json")
+    kinds: dict[str, DrafterKind] = {"medusa": "medusa", "eagle": "eagle3", "draft": "draft_model"}
+    if spec.kind not in kinds:
+        raise ExportRefused(f"drafter {asked!r} runs in headstart alone", hint=_ENGINES_HAVE)
+    if spec.kind == "draft":
+        loading.load_config(source, trust_remote_code=False)
+    local = Path(source).resolve() if Path(source).is_dir() else None
+    return Drafter(asked, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A config as it stands; {} where it cannot be read, which loading will explain."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _commit(source: str) -> str | None:
+    """The commit of a hub id's files in the local cache, by the folder they lie in."""
+    if Path(source).is_dir():
+        return None
+    folder = loading.config_folder(source)
+    known = folder is not None and folder.parent.name == "snapshots"
+    return folder.name if known and folder is not None else None

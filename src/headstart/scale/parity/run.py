@@ -1,0 +1,90 @@
+"""`parity`: ask a server prompt by prompt, predict its counters with headstart's own engine, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from headstart.errors import InvalidOption
+from headstart.options import check_number
+from headstart.scale.parity.compare import differences, reasons
+from headstart.scale.parity.counts import Counts
+from headstart.scale.parity.plan import Plan
+from headstart.scale.parity.prompts import MAX_TOKENS, PROMPTS
+from headstart.scale.parity.reference import Reference
+from headstart.scale.parity.report import Compared, ParityReport
+from headstart.scale.parity.subject import Server, Subject
+
+LEVEL = 0.99
+"""Of all intervals together: one report of correct heads in a hundred fails by bad luck, where numbers are narrow."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of prompts done and of all."""
+
+
+def parity(
+    subject: str | Subject,
+    plan: Plan | Reference,
+    *,
+    prompts: Sequence[str | Sequence[int]] = PROMPTS,
+    max_tokens: int = MAX_TOKENS,
+    level: float = LEVEL,
+    model: str | None = None,
+    api_key: str | None = None,
+    progress: Progress | None = None,
+) -> ParityReport:
+    """Compare what a server accepts of its drafts with what headstart's engine accepts of the same drafter's.
+
+    Args:
+        subject: the URL of a vLLM engine that serves nobody else meanwhile, or any other `Subject`.
+        plan: what the server runs, or a `Reference` that has loaded it.
+        prompts: texts or token ids, asked one at a time, greedily.
+        max_tokens: new tokens for each, never fewer: an end of text is written over.
+        level: see `ParityReport`.
+        model: the server's name for it; None takes the first that it lists.
+
+    Raises:
+        EndpointFailed: see `Server`.
+        ContextExceeded, InvalidPrompt: a prompt does not fit.
+        InvalidOption: a number out of its range, or no prompts.
+    """
+    check_number("max_tokens", max_tokens, low=1, integer=True)
+    check_number("level", level, above=0, high=0.999999)
+    if not prompts:
+        raise InvalidOption("there are no prompts", hint="give at least two; without any, headstart has a dozen")
+    if isinstance(subject, str):
+        with Server(subject, model=model, api_key=api_key) as server:
+            return parity(server, plan, prompts=prompts, max_tokens=max_tokens, level=level, progress=progress)
+    reference = plan if isinstance(plan, Reference) else Reference(plan)
+    compared = []
+    for done, prompt in enumerate(prompts):
+        if progress is not None:
+            progress(done, len(prompts))
+        tokens = reference.encode(prompt)
+        reference.check_room(len(tokens), max_tokens)
+        answered = subject.complete(tokens, max_tokens)
+        predicted = reference.predict(tokens, answered.tokens)
+        theirs = _fitted(answered.counts, reference.plan.depth)
+        compared.append(Compared(len(tokens), predicted, replace(theirs, beyond=predicted.counts.beyond)))
+    if progress is not None:
+        progress(len(prompts), len(prompts))
+    found = differences(compared, reference.plan.depth, level)
+    wrong, notes = reasons(reference.plan, compared, found, level)
+    return ParityReport(
+        plan=reference.plan,
+        server=subject.name,
+        target=reference.name,
+        level=level,
+        compared=tuple(compared),
+        differences=found,
+        reasons=tuple(wrong),
+        notes=tuple(notes),
+    )
+
+
+def _fitted(counts: Counts, depth: int) -> Counts:
+    """With as many positions as the depth, or more where there is something: servers list as many as they may draft."""
+    found = counts.accepted_per_position
+    while len(found) > depth and not found[-1]:
+        found = found[:-1]
+    return replace(counts, accepted_per_position=(*found, *[0] * (depth - len(found))))
