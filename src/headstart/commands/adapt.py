@@ -66,6 +66,13 @@ def adapt(
         metavar="USER",
         panel=_OUT,
     ),
+    fleet: Path | None = option(
+        None,
+        "The export that 'headstart launch' runs: a drafter that passes is exported and handed to it. It replaces "
+        "one replica, compares it with the others, and goes on or back.",
+        metavar="DIR",
+        panel=_OUT,
+    ),
     gate: GateOptions,
     learning: Learning,
     loading: TargetOptions,
@@ -91,6 +98,8 @@ def adapt(
         raise InvalidOption("the deployed drafter is not named", hint="give --drafter")
     if out is None and gate_only is None:
         raise InvalidOption("there is no folder for the new drafter", hint="give --output DIR")
+    if fleet is not None and out is None:
+        raise InvalidOption("--fleet needs a folder for the new export", hint="give --output DIR")
     with note(messages(), f"reading {traffic} …"):
         from transformers.utils import logging
 
@@ -114,7 +123,15 @@ def adapt(
         console.print(f"report    {report}", soft_wrap=True, markup=False)
     if not gain.passed:
         raise typer.Exit(REFUSED)
-    console.print(f"next      headstart export {target} {new} -o DIR", soft_wrap=True, markup=False)
+    if fleet is None or out is None:
+        console.print(f"next      headstart export {target} {new} -o DIR", soft_wrap=True, markup=False)
+        return
+    _hand_over(fleet, target, new, out / "export")
+    console.print(
+        f"handed    {out / 'export'} to the fleet of {fleet}; 'headstart launch' says how it goes",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def _train(
@@ -140,6 +157,28 @@ def _compare(target: Target, old: str, new: str, found: Material, gate: GateOpti
     with progress_bar(messages(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("gate: held-out prompts", total=len(found.split.held_out))
         return compare(target, old, new, found.split.held_out, gate, lambda done: bar.update(task, completed=done))
+
+
+def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
+    """Export the new drafter as the old one was, and ask for it."""
+    from headstart.scale.adapt.handover import request
+    from headstart.scale.export.manifest import read_manifest
+    from headstart.scale.export.options import ExportOptions
+    from headstart.scale.export.write import export
+
+    manifest = read_manifest(fleet)
+    same = ExportOptions(engine=manifest.engine, dtype=manifest.target.dtype, num_speculative_tokens=manifest.depth)
+    with progress_bar(messages(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("export", total=1.0)
+        export(
+            target,
+            new,
+            folder,
+            same,
+            force=True,
+            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
+        )
+    request(fleet, folder)
 
 
 def _forget(traffic: Path, user: str) -> None:
