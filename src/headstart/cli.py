@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headstart.commands.adapt import adapt
 from headstart.commands.audit import audit
 from headstart.commands.bench import bench
 from headstart.commands.chat import chat
@@ -49,6 +50,7 @@ app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
+app.command()(adapt)
 app.command()(export)
 app.command()(launch)
 app.command()(watch)

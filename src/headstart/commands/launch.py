@@ -20,6 +20,8 @@ from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, print_error, progress_bar
 from headstart.errors import CheckFailed
 from headstart.options import option, values_of
+from headstart.scale.adapt.handover import Handover
+from headstart.scale.adapt.rollout import RolloutOptions
 from headstart.scale.launch.checks import SMOKE_PROMPT, CheckOptions, Checks
 from headstart.scale.launch.fleet import Fleet
 from headstart.scale.launch.options import LaunchOptions
@@ -43,6 +45,7 @@ def launch(
     ),
     options: LaunchOptions,
     checks: CheckOptions,
+    rollout: RolloutOptions,
     check_only: bool = option(False, "Start, check, stop: for a script that wants the exit code.", panel="Checks"),
 ) -> None:
     """Start vLLM engines from an export and a router before them, prove that they are right, and keep watch over them.
@@ -78,16 +81,16 @@ def launch(
         for line in asked.said:
             _say(console, line)
         if not check_only:
-            _serve(fleet, console)
+            _serve(fleet, Handover(fleet, export, rollout), console)
 
 
-def _serve(fleet: Fleet, console: Console) -> None:
+def _serve(fleet: Fleet, handover: Handover, console: Console) -> None:
     """Say where it answers, and look after it until a signal comes."""
     try:
         _introduce(fleet)
         _say(console, "Ctrl-C ends it")
         while True:
-            for line in fleet.tend():
+            for line in (*fleet.tend(), *handover.tend()):
                 _say(console, line)
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:

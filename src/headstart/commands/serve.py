@@ -25,10 +25,13 @@ from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
 from headstart.serve.pages import PAGES, Page
+from headstart.serve.traffic_log import TrafficOptions
 
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.serve.api.service import Served
+    from headstart.serve.traffic_log import TrafficLog
+    from headstart.serve.watching import Watcher
 
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
@@ -55,6 +58,7 @@ def serve(
     verbose: bool = option(False, "Log every request: number, path, status and time, never its text.", panel=_PANEL),
     limits: Limits,
     recording: Recording,
+    traffic: TrafficOptions,
 ) -> None:
     """Serve a model to OpenAI clients: chat and completions, streaming, with speculation that changes no answer.
 
@@ -74,7 +78,7 @@ def serve(
     store = cli.open_store(suffix_store, drafter)
     options = replace(options, suffix_store="auto" if store is None else store)
     _log(verbose=verbose)
-    run = _Run(server, limits, recording, lambda: _load(target, drafter, loading, options), store,
+    run = _Run(server, limits, recording, traffic, lambda: _load(target, drafter, loading, options), store,
                {} if no_pages else PAGES)  # fmt: skip
     try:
         run.listen(target)
@@ -84,15 +88,16 @@ def serve(
             store.save(suffix_store)
 
 
-def _load(target: str, drafter: Sequence[str], loading: TargetOptions, options: EngineOptions) -> tuple[Any, Any]:
-    """The engine, and what the model's makers say of sampling."""
+def _load(target: str, drafter: Sequence[str], loading: TargetOptions, options: EngineOptions) -> tuple[Any, Any, str]:
+    """The engine, what the model's makers say of sampling, and the model's fingerprint."""
     from transformers.utils import logging as transformers_logging
 
     from headstart.loading.load import Target
 
     transformers_logging.disable_progress_bar()
     loaded = Target(target, **values_of(loading))
-    return loaded.engine(drafters_of(drafter), **values_of(options)), loaded.generation_config
+    engine = loaded.engine(drafters_of(drafter), **values_of(options))
+    return engine, loaded.generation_config, loaded.checkpoint.fingerprint
 
 
 def drafters_of(asked: Sequence[str]) -> list[str] | str:
@@ -110,13 +115,16 @@ class _Run:
         server: ServerOptions,
         limits: Limits,
         recording: Recording,
-        load: Callable[[], tuple[Any, Any]],
+        traffic: TrafficOptions,
+        load: Callable[[], tuple[Any, Any, str]],
         store: SuffixStore | None,
         pages: Mapping[str, Page],
     ) -> None:
         self._options, self._limits = server, limits
         self._load, self._store, self._pages = load, store, pages
         self._ledger = recording.open(server.served_model_name[0])
+        self._traffic = traffic
+        self._traffic_log: TrafficLog | None = None
         self._failure: BaseException | None = None
         self._url = ""
 
@@ -145,8 +153,9 @@ class _Run:
 
     def close(self) -> None:
         """Write down what is still to be written."""
-        if self._ledger is not None:
-            self._ledger.close()
+        for recorder in (self._ledger, self._traffic_log):
+            if recorder is not None:
+                recorder.close()
 
     def _served(self) -> Served:
         from headstart.serve.api.reading.sampling import Defaults
@@ -154,13 +163,16 @@ class _Run:
         from headstart.serve.metrics import Metrics
         from headstart.serve.worker import ThreadBridge
 
-        engine, config = self._load()
+        engine, config, fingerprint = self._load()
+        self._traffic_log = self._traffic.open(fingerprint)
         metrics = Metrics(self._options.served_model_name[0])
-        watchers = [metrics.counts, *([] if self._ledger is None else [self._ledger])]
+        recorders = [recorder for recorder in (self._ledger, self._traffic_log) if recorder is not None]
+        watchers: list[Watcher] = [metrics.counts, *recorders]
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
         # The bridge itself tells of an overload
-        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.totals)
+        recorded = self._traffic_log is not None
+        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.totals, recorded)
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
@@ -172,6 +184,8 @@ class _Run:
         about = served.bridge.describe()
         _say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
              f"{about['max_batch_size']} requests at once")  # fmt: skip
+        if self._traffic_log is not None:
+            _say(f'prompts and answers are written to {self._traffic.traffic}; "store": false leaves a request out')
         if self._pages:
             _say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))
         _say("try it:")

@@ -9,6 +9,7 @@ import torch
 from headstart.errors import InvalidOption
 from headstart.model import loading
 from headstart.model.decoders.linears import can_quantize
+from headstart.model.fingerprint import fingerprint
 from headstart.model.memory import MemoryNeed
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
@@ -52,6 +53,11 @@ class Checkpoint:
     def weight_bytes(self) -> int:
         """Of all weights in their dtype, from the config alone."""
         return loading.weight_bytes(self.source, self.config, self.dtype)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells models apart: see `headstart.model.fingerprint`."""
+        return fingerprint(self.source)
 
     def need(self, slots: int) -> MemoryNeed:
         """Memory for a cache of so many slots, and for the weights where they are still to be read."""

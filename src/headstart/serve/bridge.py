@@ -26,6 +26,10 @@ class Job:
     """The kind of work, as the client names it; statistics are kept for each."""
     trace: bool = False
     """Whether its steps are recorded; its chunks then are `TracedChunk`s."""
+    user: str = ""
+    """Whom the client asks for, as it names them."""
+    store: bool | None = None
+    """Whether the client allows its text to be written down; None where it does not say."""
     deadline: float | None = None
     """`time.monotonic()` seconds after which the request ends with what it has; None waits for ever."""
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
 
-from headstart.training import student
+from headstart.training import provenance, student
 from headstart.training.acceptance import Acceptance, measure
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.objective import divergence
@@ -34,10 +33,13 @@ class DraftStudent:
     kind = "draft"
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
-        target = material.target
-        shape = student.full_shape(options.shape, target.config)
-        draft = student.build(shape, target, init=options.init, seed=options.seed)
-        self.module: LlamaForCausalLM = draft.to(material.device, material.dtype)
+        target, self._begun = material.target, options.begin_with
+        if options.begin_with is None:
+            shape = student.full_shape(options.shape, target.config)
+            draft: Any = student.build(shape, target, init=options.init, seed=options.seed)
+        else:
+            draft = student.go_on(str(options.begin_with), target, material.tokenizer)
+        self.module = draft.to(material.device, material.dtype)
         self.named_parameters = self.module.named_parameters
         self.logits_per_token: int = draft.config.vocab_size
         self._target, self._tokenizer = target, material.tokenizer
@@ -59,4 +61,4 @@ class DraftStudent:
         self._tokenizer.save_pretrained(folder)
 
     def facts(self) -> dict[str, Any]:
-        return {}
+        return {"begun_with": {} if self._begun is None else provenance.weights_sha256(str(self._begun))}

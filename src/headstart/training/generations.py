@@ -28,7 +28,7 @@ def prompts(documents: Sequence[Document], tokenizer: Any, count: int, longest: 
 def _prompt(document: Document, tokenizer: Any, longest: int, generator: torch.Generator) -> list[int]:
     if document.turns:
         return turn_ids(document, tokenizer)[-longest:]
-    tokens: list[int] = tokenizer(document.text, verbose=False)["input_ids"]
+    tokens = list(document.tokens) or tokenizer(document.text, verbose=False)["input_ids"]
     end = int(torch.randint(1, max(2, min(len(tokens), longest)), (), generator=generator))
     return tokens[:end]
 

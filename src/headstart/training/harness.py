@@ -251,7 +251,9 @@ def _windows(
     """Windows to learn from and windows held out: the texts, and the target's own if asked for."""
     texts = []
     for document in corpus.documents:
-        if document.turns:
+        if document.tokens:
+            texts.append(list(document.tokens))
+        elif document.turns:
             texts.append(generations.turn_ids(document, tokenizer))
         else:
             texts.append(tokenizer(document.text, verbose=False)["input_ids"])

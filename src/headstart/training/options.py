@@ -135,9 +135,23 @@ class Training:
 @strict
 @dataclass(frozen=True, slots=True)
 class DraftTraining(Training):
-    """One run that distils a draft LM of this shape from a target."""
+    """One run that distils a draft LM from a target.
+
+    begin_with: replaces `init` and `shape`.
+    """
 
     shape: Shape = Shape()
+    begin_with: str | Path | None = _run(
+        None, "A draft model to continue from, for example to adapt it.", metavar="MODEL", kind=str
+    )
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+        if self.begin_with is None:
+            return
+        object.__setattr__(self, "begin_with", str(self.begin_with))
+        if self.shape != Shape():
+            raise InvalidOption("begin_with and a shape are both given", hint="the draft model keeps its own shape")
 
 
 @strict

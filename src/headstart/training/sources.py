@@ -1,4 +1,4 @@
-"""Texts to learn from: files, directories and JSONL, each remembered with its hash."""
+"""Texts to learn from: files, directories, JSONL and served traffic, each remembered with its hash."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import InvalidOption, TrainingFailed
+from headstart.traffic import is_header
 
 SUFFIXES = frozenset(
     {".txt", ".md", ".rst", ".tex", ".html", ".css", ".toml", ".yaml", ".yml", ".jsonl", ".py", ".pyi", ".rb", ".php"}
@@ -21,10 +22,12 @@ SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text, or a conversation that the target is to continue (`turns`: the user's messages, in order)."""
+    """A text, or a conversation that the target is to continue (`turns`: the user's messages, in order); or `tokens`,
+    token ids that are learnt from as they stand, such as a prompt with what the target answered."""
 
     text: str = ""
     turns: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def read(paths: Sequence[str | Path]) -> Corpus:
         except UnicodeDecodeError as error:
             raise InvalidOption(f"{path} is not UTF-8 text", hint="convert it, or leave it out") from error
         found = list(_jsonl(path, text)) if path.suffix == ".jsonl" else [Document(text=text)]
-        found = [d for d in found if d.text.strip() or d.turns]
+        found = [d for d in found if d.text.strip() or d.turns or d.tokens]
         files.append(SourceFile(str(path), hashlib.sha256(raw).hexdigest(), len(found)))
         documents += found
     if not documents:
@@ -90,12 +93,17 @@ def _jsonl(path: Path, text: str) -> Iterator[Document]:
             record: Any = json.loads(line)
         except ValueError as error:
             raise InvalidOption(f"{path}, line {number}: not JSON", hint="one JSON object per line") from error
-        yield _document(record, f"{path}, line {number}")
+        if not (number == 1 and is_header(record)):
+            yield _document(record, f"{path}, line {number}")
 
 
 def _document(record: Any, where: str) -> Document:
-    """`turns` as in Spec-Bench and MT-Bench; `prompt` is a single turn; `text` is learnt from as it stands."""
+    """`turns` as in Spec-Bench and MT-Bench; `prompt` is a single turn; `text` is learnt from as it stands, and so are
+    `prompt` and `output` in token ids (`headstart.traffic`)."""
     fields = record if isinstance(record, dict) else {}
+    ids = [fields.get("prompt"), fields.get("output")]
+    if all(isinstance(part, list) and all(type(token) is int and token >= 0 for token in part) for part in ids):
+        return Document(tokens=(*ids[0], *ids[1]))  # type: ignore[misc]
     turns = fields.get("turns", fields.get("prompt"))
     if isinstance(fields.get("text"), str):
         return Document(text=fields["text"])

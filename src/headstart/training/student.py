@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from headstart.errors import InvalidOption
+from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.loading.checkpoint import Checkpoint
+from headstart.model import loading
+from headstart.model.tokens.tokenizers import check_pair
 from headstart.training.options import Shape
 
 HEAD = 64  # width of an attention head, where the shape leaves it open
@@ -59,6 +62,29 @@ def build(shape: FullShape, target: Any, *, init: str, seed: int) -> LlamaForCau
         bos_token_id=draft.config.bos_token_id, eos_token_id=draft.config.eos_token_id
     )
     return draft
+
+
+def go_on(source: str, target: Any, tokenizer: Any) -> Any:
+    """A draft model that was trained before, in float32.
+
+    Raises:
+        ModelNotFound, UnsupportedModel: it cannot be read.
+        IncompatibleTokenizer: its tokens are not the target's.
+    """
+    found = Checkpoint(source, "draft", device=torch.device("cpu"))
+    vocab = int(target.config.get_text_config().vocab_size)
+    check_pair(
+        tokenizer, found.tokenizer, target_vocab=vocab, draft_vocab=found.vocab_size, name=f"draft {found.label}"
+    )
+    if vocab != found.vocab_size:
+        raise UnsupportedModel(
+            f"draft {found.label} has {found.vocab_size} rows for tokens, the target {vocab}; it cannot be trained on",
+            hint="train a new one: headstart train draft",
+        )
+    with loading.reading(found.source):
+        return AutoModelForCausalLM.from_pretrained(
+            found.source, config=found.config, dtype=torch.float32, use_safetensors=True
+        )
 
 
 def _config(shape: FullShape, target: Any) -> LlamaConfig:

@@ -40,6 +40,8 @@ class Served:
     """What /metrics shows, and its content type."""
     totals: Callable[[], Mapping[str, int]] | None = None
     """What /slots tells besides: numbers that are counted since the start."""
+    recorded: bool = False
+    """Whether the traffic is written down."""
 
 
 Source = Served | Callable[[], Served]
@@ -79,6 +81,7 @@ class Service:
             vocab_size=int(about["vocab_size"]),
             defaults=served.defaults,
             sources=sources_of(str(about["drafter"])),
+            recorded=served.recorded,
         )
         self._spelling = Spelling(served.bridge.tokenizer)
         self._names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)

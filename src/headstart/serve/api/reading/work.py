@@ -38,6 +38,8 @@ class Model:
     defaults: Defaults
     sources: Mapping[str, str]
     """The drafters there are: what requests call them, and what the engine does."""
+    recorded: bool = False
+    """Whether the server writes its traffic down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def _work(
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
     predicted = predicted_text(request.prediction)
+    user = request.user or request.safety_identifier or ""
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
@@ -139,8 +142,12 @@ def _work(
         tokens = encode_after(model.tokenizer, prompt, predicted) if predicted else ()
         drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
-            jobs.append(Job(prompt, for_choice(sampling, choice), drafting, request.tag or tag, trace=form.shown.trace))
-    warnings = tuple(f"{name} is accepted and does nothing here" for name in ignored)
+            own = for_choice(sampling, choice)
+            tagged = request.tag or tag
+            jobs.append(Job(prompt, own, drafting, tagged, trace=form.shown.trace, user=user, store=request.store))
+    without = () if model.recorded else ("user", "safety_identifier", "store")
+    idle = [*ignored, *(name for name in without if getattr(request, name) is not None)]
+    warnings = tuple(f"{name} is accepted and does nothing here" for name in idle)
     return Work(tuple(jobs), form, jobs[0].sampling, warnings)
 
 

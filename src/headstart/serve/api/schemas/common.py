@@ -71,8 +71,8 @@ class Common(Strict):
     harmless: ClassVar[Mapping[str, Sequence[Any]]] = {
         **dict.fromkeys(
             (
-                "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                "prompt_cache_options", "prompt_cache_retention", "verbosity", "parallel_tool_calls",
+                "metadata", "service_tier", "prompt_cache_key", "prompt_cache_options",
+                "prompt_cache_retention", "verbosity", "parallel_tool_calls",
                 "reasoning_effort", "cache_prompt", "include_reasoning", "spaces_between_special_tokens",
             ),
             (),
@@ -142,6 +142,11 @@ class Common(Strict):
     cache_salt: str | None = Field(default=None, max_length=256, description="Only requests of one salt share a cache.")
     tag: str | None = Field(
         default=None, max_length=64, description="The kind of work; acceptance is counted for each."
+    )
+    user: str | None = Field(default=None, description="Whom the client asks for; kept as a salted hash, if at all.")
+    safety_identifier: str | None = Field(default=None, description="OpenAI's newer name of user.")
+    store: bool | None = Field(
+        default=None, description="False: the texts are never written down, also where the server records its traffic."
     )
     speculation: SpeculationField | None = None
     speculative_n_max: int | None = Field(

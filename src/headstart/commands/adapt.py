@@ -1,0 +1,234 @@
+"""`headstart adapt`: train the deployed drafter further on served traffic; deploy it only if it is proved better."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
+from rich.text import Text
+
+from headstart.commands import loading as cli
+from headstart.commands.options import command
+from headstart.commands.terminal import harmless, messages, note, output, progress_bar, table_of
+from headstart.errors import InvalidOption
+from headstart.loading.options import TargetOptions
+from headstart.options import option, values_of
+from headstart.scale.adapt.learning import Learning
+from headstart.scale.adapt.options import GateOptions
+
+if TYPE_CHECKING:
+    from headstart.insight.statistics import Interval
+    from headstart.loading.load import Target
+    from headstart.scale.adapt.gate import Gain, Pair
+    from headstart.scale.adapt.run import Adapted, Material
+    from headstart.training.harness import TrainingResult
+
+_OUT = "Output"
+REFUSED = 1
+"""Exit code where the gate refuses."""
+
+
+@command
+def adapt(
+    *,
+    traffic: Path = option(
+        inspect.Parameter.empty,
+        "What was served: the file of 'headstart serve --traffic', or JSON Lines of prompts and outputs.",
+        metavar="TRAFFIC",
+        positional=True,
+    ),
+    target: str = cli.TARGET,
+    drafter: str | None = option(
+        None,
+        "The drafter that is deployed: the path or hub id of an EAGLE-3 head or of a draft model; with the "
+        "bundled target also 'eagle3' and 'bundled'.",
+        "-d",
+        panel="Speculation",
+    ),
+    out: Path | None = option(
+        None,
+        "Folder of the new drafter and the report. The same command again resumes the training.",
+        "--output",
+        "-o",
+        metavar="DIR",
+        panel=_OUT,
+    ),
+    gate_only: str | None = option(
+        None, "Train nothing: judge this drafter against the deployed one.", metavar="NEW", panel="Gate"
+    ),
+    forget: str | None = option(
+        None,
+        "Remove everything of a user from TRAFFIC, and do nothing else. The server must not be writing it.",
+        metavar="USER",
+        panel=_OUT,
+    ),
+    fleet: Path | None = option(
+        None,
+        "The export that 'headstart launch' runs: a drafter that passes is exported and handed to it. It replaces "
+        "one replica, compares it with the others, and goes on or back.",
+        metavar="DIR",
+        panel=_OUT,
+    ),
+    gate: GateOptions,
+    learning: Learning,
+    loading: TargetOptions,
+) -> None:
+    """Adapt the drafter to what is served, and say whether to deploy it.
+
+    A part of the conversations is held out. The deployed drafter is trained further on the others: on the target's own
+    words, which need not be generated again. Then both drafters continue the held-out prompts, and the new one passes
+    only if its gain in tokens per forward is above 0 with its whole interval.
+
+    Exit codes: 0 the new drafter passed, 1 the gate refused it, 2 bad input.
+
+    **Examples**
+
+        headstart serve --target my-model --drafter my-head --traffic traffic.jsonl
+        headstart adapt traffic.jsonl --target my-model --drafter my-head --minutes 30 -o adapted
+        headstart adapt traffic.jsonl --target my-model --drafter my-head --gate-only other-head
+    """  # fmt: skip
+    if forget is not None:
+        _forget(traffic, forget)
+        return
+    if drafter is None:
+        raise InvalidOption("the deployed drafter is not named", hint="give --drafter")
+    if out is None and gate_only is None:
+        raise InvalidOption("there is no folder for the new drafter", hint="give --output DIR")
+    if fleet is not None and out is None:
+        raise InvalidOption("--fleet needs a folder for the new export", hint="give --output DIR")
+    with note(messages(), f"reading {traffic} …"):
+        from transformers.utils import logging
+
+        from headstart.insight.provenance import Provenance
+        from headstart.loading.load import Target
+        from headstart.scale.adapt.run import Adapted, material, write_report
+
+        logging.disable_progress_bar()
+        made = Provenance.now()
+        loaded = Target(target, **values_of(loading))
+        found = material(traffic, loaded, gate)
+    console = output()
+    _say_traffic(console, found)
+    training = None if gate_only is not None or out is None else _train(loaded, drafter, found, out, learning, gate)
+    new = str(gate_only if training is None else training.path)
+    gain, pairs = _compare(loaded, drafter, new, found, gate)
+    adapted = Adapted(found, drafter, new, training, gain, pairs)
+    _say_gain(console, adapted, gate)
+    if out is not None:
+        report = write_report(out, adapted.record(target, gate, None if training is None else learning, made))
+        console.print(f"report    {report}", soft_wrap=True, markup=False)
+    if not gain.passed:
+        raise typer.Exit(REFUSED)
+    if fleet is None or out is None:
+        console.print(f"next      headstart export {target} {new} -o DIR", soft_wrap=True, markup=False)
+        return
+    _hand_over(fleet, target, new, out / "export")
+    console.print(
+        f"handed    {out / 'export'} to the fleet of {fleet}; 'headstart launch' says how it goes",
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def _train(
+    target: Target, drafter: str, found: Material, out: Path, learning: Learning, gate: GateOptions
+) -> TrainingResult:
+    from headstart.scale.adapt.run import trained
+    from headstart.training import TrainingProgress
+
+    try:
+        with TrainingProgress(messages()) as progress:
+            result = trained(target, drafter, found, out, learning, gate.seed, progress)
+    except KeyboardInterrupt:
+        messages().print("stopped; the same command continues from the last checkpoint")
+        raise
+    output().print(f"trained   {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s: {result.path}",
+                   soft_wrap=True, markup=False)  # fmt: skip
+    return result
+
+
+def _compare(target: Target, old: str, new: str, found: Material, gate: GateOptions) -> tuple[Gain, tuple[Pair, ...]]:
+    from headstart.scale.adapt.run import compare
+
+    with progress_bar(messages(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("gate: held-out prompts", total=len(found.split.held_out))
+        return compare(target, old, new, found.split.held_out, gate, lambda done: bar.update(task, completed=done))
+
+
+def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
+    """Export the new drafter as the old one was, and ask for it."""
+    from headstart.scale.adapt.handover import request
+    from headstart.scale.export.manifest import read_manifest
+    from headstart.scale.export.options import ExportOptions
+    from headstart.scale.export.write import export
+
+    manifest = read_manifest(fleet)
+    same = ExportOptions(engine=manifest.engine, dtype=manifest.target.dtype, num_speculative_tokens=manifest.depth)
+    with progress_bar(messages(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("export", total=1.0)
+        export(
+            target,
+            new,
+            folder,
+            same,
+            force=True,
+            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
+        )
+    request(fleet, folder)
+
+
+def _forget(traffic: Path, user: str) -> None:
+    from headstart.traffic import forget
+
+    output().print(f"{forget(traffic, user)} exchanges removed from {traffic}", soft_wrap=True, markup=False)
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _say_traffic(console: Console, found: Material) -> None:
+    counts = found.counts
+    lines = [
+        f"traffic   {counts['exchanges']} exchanges, {counts['tokens']} tokens",
+        f"split     {counts['learnt']} to learn from, {counts['held_out']} held out "
+        f"({counts['held_out_conversations']} conversations)",
+    ]
+    left_out = {
+        "repeats": "repeats", "alike": "too like held-out ones to learn from", "too_long": "too long for the context",
+    }  # fmt: skip
+    words = [f"{counts[name]} {why}" for name, why in left_out.items() if counts[name]]
+    if words:
+        lines.append(f"left out  {', '.join(words)}")
+    if found.traffic.damaged:
+        lines.append("          the last line is broken off: its server was killed while it wrote")
+    for line in lines:
+        console.print(Text(line))
+
+
+def _say_gain(console: Console, adapted: Adapted, gate: GateOptions) -> None:
+    gain = adapted.gain
+    how = "each at its own temperature" if gate.temperature is None else f"temperature {gate.temperature:g}"
+    console.print(Text(f"gate      {gain.prompts} prompts, K={gate.k}, {how}, intervals of {gain.level:.0%}"))
+    table = table_of("", "deployed", "new")
+    table.add_row("tokens per forward", _range(gain.old), _range(gain.new))
+    for i, (old, new) in enumerate(zip(gain.old_by_position, gain.new_by_position, strict=False), start=1):
+        table.add_row(f"acceptance at {i}", _range(old), _range(new))
+    console.print(table)
+    console.print(Text(f"gain      {_range(gain.difference, '+')} tokens per forward, {gain.ratio.times}"))
+    style, words = {
+        "better": ("bold green", "better: deploy it"),
+        "worse": ("bold red", "worse: refused"),
+        "no gain proved": ("bold yellow", "no gain proved: refused; the lower end is not above 0"),
+    }[gain.verdict]
+    console.print(Text(f"verdict   {words}", style=style))
+    if not gain.passed and gain.difference.value > 0:
+        console.print(Text("          more traffic, or longer training, may prove it", style="dim"))
+
+
+def _range(found: Interval, sign: str = "") -> str:
+    value = format(found.value, f"{sign}.3f")
+    return harmless(f"{value} ({found.low:{sign}.3f} to {found.high:{sign}.3f})" if found.known else value)
