@@ -30,7 +30,7 @@ from headstart.scale.export.manifest import (
     TargetRecord,
 )
 
-OPTIONS = WatchOptions(drift_window=60.0, window=60.0)
+OPTIONS = WatchOptions(drift_window=60.0, window=60.0, learning=24)
 SGLANG = 'sglang:generation_tokens_total{model_name="s"} 100\nsglang:spec_verify_calls_total{model_name="s"} 40\n'
 
 

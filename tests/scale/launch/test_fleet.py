@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 from support.fleets import fake_export, fake_installation, free_port
 
 from headstart.errors import EngineNotFound, InvalidOption, ServerFailed
+from headstart.scale.children import Child, Children
 from headstart.scale.launch.fleet import Fleet
 from headstart.scale.loopback import ask
 from headstart.scale.vllm import Installation
+from headstart.scale.vllm_plugin import PLUGIN
 
 
 @pytest.fixture
@@ -215,3 +218,23 @@ def test_what_is_missing_is_said_before_anything_starts(
 def _pid(fleet: Fleet, place: int) -> int:
     """The process of an engine, as it says itself."""
     return int(complete(fleet.engines[place].url)["engine"])
+
+
+@pytest.mark.parametrize("repair", [True, False])
+def test_engines_on_a_processor_load_the_repair(
+    start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, repair: bool
+) -> None:
+    given: list[str | None] = []
+    real = Children.start
+
+    def noted(self: Children, name: str, command: list[str], **more: Any) -> Child:
+        if name.startswith("engine"):
+            given.append(more["env"].get("PYTHONPATH"))
+        return real(self, name, command, **more)
+
+    monkeypatch.setattr(Children, "start", noted)
+    start(engines=1, logs=tmp_path / "logs", repair=repair)
+    assert given == [str(tmp_path / "logs" / "repair") if repair else None]
+    if given[0] is not None:
+        (plugin,) = (each for part in distributions(path=[given[0]]) for each in part.entry_points)
+        assert (plugin.group, plugin.name) == ("vllm.general_plugins", PLUGIN)

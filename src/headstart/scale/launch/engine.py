@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,10 +75,16 @@ def _models(url: str) -> tuple[str, ...]:
 
 
 def start_engine(
-    children: Children, installation: Installation, served: Served, *, name: str, place: int, places: int, port: int
-) -> Engine:
-    """Start an engine at one of so many places: it gets that place's share of the processors, or of the GPUs."""
+    children: Children, installation: Installation, served: Served, *, name: str, place: int, places: int, port: int,
+    plugin: Path | None = None,
+) -> Engine:  # fmt: skip
+    """Start an engine at one of so many places: it gets that place's share of the processors, or of the GPUs.
+
+    plugin: a folder that its python shall find packages in, beside its own.
+    """
     env = environment(installation, processors=_processors(place, places, served.ranks), ranks=served.ranks)
+    if plugin is not None:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(plugin), env.get("PYTHONPATH"))))
     if not installation.cpu and (devices := share(gpus(), place, places, each=served.ranks)):
         env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     command = serve_command(installation, served.config, model=served.model, port=port, flags=served.flags)

@@ -17,6 +17,7 @@ from headstart.scale.launch.places import check_free, free_ports
 from headstart.scale.launch.router import Router, find_router
 from headstart.scale.launch.served import Served, read_export
 from headstart.scale.vllm import Installation
+from headstart.scale.vllm_plugin import write_plugin
 
 Progress = Callable[[str, float, str | None], None]
 """Told of each server that is waited for: name, seconds so far, and the last line of its log; None once it is ready."""
@@ -65,6 +66,7 @@ class Fleet:
         self.router: Router | None = None
         self._children = children
         self._progress, self._admit = progress, admit
+        self._plugin = write_plugin(children.logs / "repair") if installation.cpu and options.repair else None
         self._ports = free_ports(options.port - (options.router == "none"))
         self._generations = [itertools.count(2) for _ in range(options.engines)]
         self._due: dict[int, float] = {}
@@ -200,7 +202,7 @@ class Fleet:
     def _engine(self, served: Served, place: int, name: str) -> Engine:
         return start_engine(
             self._children, self.installation, served, name=name, place=place, places=self.options.engines,
-            port=next(self._ports),
+            port=next(self._ports), plugin=self._plugin,
         )  # fmt: skip
 
     def _wait(self, engines: list[Engine]) -> None:
@@ -251,7 +253,7 @@ class Fleet:
         self._starting.add(place)
         again = start_engine(
             self._children, self.installation, engine.served, name=engine.name, place=place,
-            places=self.options.engines, port=engine.port,
+            places=self.options.engines, port=engine.port, plugin=self._plugin,
         )  # fmt: skip
         again.restarts = engine.restarts + 1
         self.engines[place] = again

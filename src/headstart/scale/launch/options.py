@@ -63,6 +63,10 @@ class LaunchOptions:
         900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="S", above=0
     )
     restart: bool = _engine(False, "Start an engine that died again, a few times and each time after a longer pause.")
+    repair: bool = _engine(
+        True, "On a CPU, load the repair of sampled text under speculation (vllm#55005) into each engine. It acts only "
+        "on the known fault.",
+    )  # fmt: skip
     logs: Path | None = _engine(None, "The folder of the logs. Default: logs/ in the export.", metavar="DIR")
     router: RouterName = _router(
         "vllm-router", "What divides the requests among the engines; 'none' leaves that to the clients."
