@@ -146,4 +146,4 @@ def test_a_user_is_forgotten(tmp_path: Path) -> None:
     writer = TrafficWriter(path, "t", limit=10_000)
     writer.append([Exchange((1,), (2,), user=writer.pseudonym("ann"))])
     writer.close()
-    assert run(path, "--forget", "ann")[:2] == (0, f"1 exchanges removed from {path}\n")
+    assert run(path, "--forget", "ann")[:2] == (0, f"1 exchange removed from {path}\n")
