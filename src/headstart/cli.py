@@ -1,4 +1,4 @@
-"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train; a file each."""
+"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train, watch."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from headstart.commands.serve import serve
 from headstart.commands.simulate import simulate
 from headstart.commands.trace import trace
 from headstart.commands.train import train
+from headstart.commands.watch import watch
 
 __all__ = ["app", "main"]
 
@@ -50,8 +51,9 @@ app.add_typer(bench, name="bench")
 app.command()(audit)
 app.add_typer(train, name="train")
 app.command()(adapt)
-app.command()(launch)
 app.command()(export)
+app.command()(launch)
+app.command()(watch)
 
 
 def _print_version(wanted: bool) -> None:

@@ -66,6 +66,16 @@ def test_a_child_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> No
             children.check()
 
 
+def test_the_first_error_is_quoted_where_the_last_lines_do_not_have_it(tmp_path: Path) -> None:
+    """As vLLM ends: the process that failed has said why long before the last line."""
+    lines = ["INFO no ValueError: here", "(EngineCore pid=7) ERROR [core.py:9] ValueError: no room", *["..."] * 20]
+    words = f"print(*{[*lines, 'RuntimeError: see above']!r}, sep=chr(10)); raise SystemExit(1)"
+    with Children(tmp_path) as children:
+        child = children.start("engine-0", [*PYTHON, words])
+        with pytest.raises(ServerFailed, match=r"see above\nthe first error in its log:\nValueError: no room\n"):
+            children.wait(child, lambda: False, seconds=30)
+
+
 def test_a_child_killed_by_a_signal_is_reported_so(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start("engine-0", [*PYTHON, "import os; os.kill(os.getpid(), 9)"])

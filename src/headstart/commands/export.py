@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import typer
+from rich.console import Console
 from rich.progress import TimeElapsedColumn
+from rich.text import Text
 
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages, output, progress_bar
+from headstart.commands.terminal import harmless, messages, output, progress_bar, table_of
+from headstart.errors import InvalidOption
 from headstart.options import option
 from headstart.scale.export.options import ExportOptions
 
+if TYPE_CHECKING:
+    from headstart.scale.export.manifest import Manifest
+    from headstart.scale.export.write import Progress
+    from headstart.scale.vllm import Installation
+
 REQUIRED = inspect.Parameter.empty
+_PROOF = "Proof"
+_NOT_VERIFIED = 1
 
 
 @command
@@ -33,15 +45,113 @@ def export(
     ),
     out: Path = option(REQUIRED, "The folder to write.", "--output", "-o", metavar="DIR"),
     options: ExportOptions,
-    force: bool = option(False, "Replace an export that is there."),
-) -> None:
-    """Write a folder that runs a target and its drafter in vLLM or SGLang."""
+    force: bool = option(False, "Replace an export that is there. Other files in its folder stay."),
+    check: bool = option(
+        False, "Ask an installed vLLM whether it takes the configuration; no weights are loaded.", panel=_PROOF
+    ),
+    verify: bool = option(
+        False, "Start an installed vLLM with the export, and show that it accepts what headstart accepts, position by "
+        "position. Greedy, in float32.", panel=_PROOF,
+    ),
+    vllm: Path | None = option(
+        None, "Where vLLM is installed: an environment's folder or its python. Default: here, or on the PATH.",
+        metavar="DIR", panel=_PROOF,
+    ),
+) -> None:  # fmt: skip
+    """Write a folder that runs a target and its drafter in vLLM or SGLang, with what was measured of it.
+
+    Acceptance is measured here on your prompts, K is chosen by it, and what an engine would silently run wrong is
+    refused. The folder holds the drafter, the engine's configuration, files for compose and clusters, alarms with
+    tests, a dashboard and a README.
+
+    Exit codes: 0 written (and verified, with --verify), 1 written, and an engine runs it otherwise, 2 refused.
+
+    **Examples**
+
+        headstart export bundled eagle3 -o out
+        headstart export my-model my-head -o out --prompts traffic.jsonl --costs costs.json --verify
+        headstart export --engine sglang my-model my-head -o out
+    """
+    if (check or verify) and options.engine != "vllm":
+        raise InvalidOption(f"--{'check' if check else 'verify'} is for vLLM", hint="leave it out")
+    installation = _installation(vllm) if check or verify or vllm is not None else None
     with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
         task = bar.add_task("importing", total=1.0)
-        from headstart.scale.export.write import export as write
-
-        write(
-            target, drafter, out, options, force=force,
+        manifest = _write(
+            target, drafter, out, options, installation, force=force, check=check,
             progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
         )  # fmt: skip
-    output().print(f"{out}: written", soft_wrap=True)
+    _show(manifest, out, output(), messages())
+    if verify and installation is not None and not _verify(out, manifest, installation):
+        raise typer.Exit(_NOT_VERIFIED)
+
+
+def _installation(vllm: Path | None) -> Installation:
+    from headstart.scale.vllm import find
+
+    return find(vllm)
+
+
+def _write(
+    target: str, drafter: str, out: Path, options: ExportOptions, installation: Installation | None, *, force: bool,
+    check: bool, progress: Progress,
+) -> Manifest:  # fmt: skip
+    from transformers.utils import logging
+
+    from headstart.scale.export.check import accepted, processors_of
+    from headstart.scale.export.write import export as write
+
+    logging.disable_progress_bar()
+    processors = None if installation is None else processors_of(installation)
+
+    def ask(folder: Path) -> None:
+        if check and installation is not None:
+            progress("asking vLLM", 0.0)
+            accepted(installation, folder)
+
+    return write(target, drafter, out, options, force=force, processors=processors, ask=ask, progress=progress)
+
+
+def _verify(out: Path, manifest: Manifest, installation: Installation) -> bool:
+    """Whether the engine runs it as headstart does; the result goes into the manifest."""
+    from headstart.prompt_sets import read_prompt_set
+    from headstart.scale.export.write import record_verification
+    from headstart.scale.parity.prompts import PROMPTS
+    from headstart.scale.parity.table import render
+    from headstart.scale.parity.verify import verify_export
+
+    own = out / "prompts.jsonl"
+    prompts = [item.prompt for item in read_prompt_set(own)[:VERIFIED]] if own.is_file() else PROMPTS
+    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
+        task = bar.add_task("starting vLLM", total=1.0)
+        report = verify_export(
+            out, installation, prompts=prompts, dtype="float32",
+            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
+        )  # fmt: skip
+    record_verification(out, manifest, {"vllm": installation.version, **report.as_json()})
+    output().print(render(report))
+    return report.passed
+
+
+VERIFIED = 12
+"""Prompts of the export's own that an engine is verified with."""
+
+
+def _show(manifest: Manifest, out: Path, console: Console, notes: Console) -> None:
+    expected = manifest.expected
+    if expected is not None:
+        table = table_of("position", "accepted", "95% interval", "tested", left=())
+        for one in expected.by_position:
+            share = "-" if one.value is None else f"{one.value:.0%}"
+            table.add_row(str(one.position), share, f"{one.low:.0%} to {one.high:.0%}", str(one.tested))
+        console.print(table)
+        whole = expected.tokens_per_forward
+        interval = "" if whole.low is None else f" ({whole.low:.2f} to {whole.high:.2f})"
+        console.print(f"{whole.value:.2f} tokens per forward{interval}, K={manifest.depth}", soft_wrap=True)
+    if manifest.off_from is not None:
+        console.print(f"by these costs no draft pays from {manifest.off_from} requests at once", soft_wrap=True)
+    for line in manifest.warnings:
+        notes.print(Text.assemble(("warning: ", "bold yellow"), harmless(line)), soft_wrap=True)
+    console.print(f"written  {out}", soft_wrap=True)
+    follow = f"headstart launch {out}" if manifest.engine == "vllm" else str(out / "serve-sglang.sh")
+    console.print(f"next     {follow}", soft_wrap=True)

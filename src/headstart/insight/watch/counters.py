@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-from headstart.errors import EndpointFailed
+from headstart.errors import EndpointFailed, InvalidOption
 from headstart.insight.watch.arithmetic import fell, since, together
 from headstart.insight.watch.exposition import engines
 from headstart.insight.watch.histograms import Histogram
@@ -74,40 +74,45 @@ class Counters:
         """Forwards of a request that gave it tokens: every one counted once, also those without a draft, and the last
         forward of its prompt, which gives the first token. Chunks of a prompt before that give none and are not in.
 
-        Counted where the server does so; else G - A, since such a forward gives its accepted tokens and one more.
+        headstart counts them. SGLang counts those that verify, to which the first tokens are added. Elsewhere it is
+        G - A, since a forward gives its accepted tokens and one more, or D and the first tokens if that is more:
+        accepted tokens behind the end of a text are in A and not in G (measured in vLLM 0.32: 12 requests of 96 tokens
+        had 288 drafts, but G - A was 277).
         """
-        return self.generated - self.accepted if self.counted_forwards is None else self.counted_forwards
+        if self.counted_forwards is None:
+            return max(self.generated - self.accepted, self.drafts + self.first_tokens)
+        return self.counted_forwards + (self.first_tokens if self.kind == "sglang" else 0)
+
+    @property
+    def first_tokens(self) -> int:
+        """Requests that had their first token, which no draft guesses; 0 where it is not counted."""
+        return 0 if self.first_token is None else self.first_token.total
 
     @property
     def tokens_per_forward(self) -> float | None:
-        """G/(G-A): generated tokens per forward of a request, the prompt's last forward counted too.
-
-        In vLLM accepted tokens behind a stop are in A but not in G, which makes it a little too high; see
-        `tokens_per_forward_low`. In SGLang the forwards of prompts are not counted, which does the same.
-        None if nothing was generated, or if the counters contradict each other.
+        """Generated tokens per forward of a request, the prompt's last forward counted too; G/(G-A) where no accepted
+        token lies behind a stop, see `forwards`. None if nothing was generated, or if counters contradict each other.
         """
         return self.generated / self.forwards if self.generated and self.forwards > 0 else None
 
     @property
     def tokens_per_forward_low(self) -> float | None:
-        """The least that tokens per forward can be: every request that ended may have ended before its last draft's
-        accepted tokens (vLLM), or has a forward of its prompt that was not counted (SGLang)."""
+        """The least that tokens per forward can be: in every request that ended, all tokens of its last draft may be
+        accepted ones that are in no text (vLLM)."""
         if self.tokens_per_forward is None:
             return None
-        return self.generated / (self.forwards + self._uncounted)
+        return self.generated / max(self.forwards, self.generated - self.accepted + self._unseen)
 
     @property
-    def _uncounted(self) -> int:
-        """The most forwards that may be missing from `forwards`."""
-        if self.kind == "sglang":
-            return self.ended or 0
+    def _unseen(self) -> int:
+        """The most accepted tokens that may be in no text."""
         if self.counted_forwards is not None or not self.drafts:
             return 0
         return (self.ended or 0) * len(self.accepted_per_position)
 
     @property
     def drafted_share(self) -> float | None:
-        """D/(G-A): share of forwards that verified a draft."""
+        """Share of forwards that verified a draft."""
         return self.drafts / self.forwards if self.counts_drafts and self.forwards > 0 else None
 
     @property
@@ -167,7 +172,8 @@ class Counters:
     def __add__(self, other: Counters) -> Counters:
         """Both together: two engines, two replicas, or two windows of one."""
         sums = {name: together(getattr(self, name), getattr(other, name)) for name in (*_COUNTED, *_MOMENT)}
-        if (self.counted_forwards is None) != (other.counted_forwards is None):
+        counted = [counters.counted_forwards is not None for counters in (self, other)]
+        if any(counted) and (not all(counted) or self.kind != other.kind):
             sums["counted_forwards"] = self.forwards + other.forwards
         for name in _KNOWN_OF_ALL:
             if any(counters.drafts and getattr(counters, name) is None for counters in (self, other)):
@@ -205,7 +211,14 @@ def read(text: str) -> list[Counters]:
         EndpointFailed: the page cannot be parsed, or nothing on it is of a server that is known.
         InvalidOption: prometheus-client is not installed.
     """
-    found = [Counters(**values) for values in engines(text)]
+    try:
+        found = [Counters(**values) for values in engines(text)]
+    except InvalidOption:
+        raise
+    except (ValueError, KeyError, OverflowError) as error:  # a position that is no number, a count that is NaN
+        raise EndpointFailed(
+            f"the page holds what no counter can be: {error}", hint="is it the page of the engine itself?"
+        ) from error
     if not found:
         raise EndpointFailed(
             "the page has no counters of headstart, vLLM, SGLang or llama.cpp",

@@ -26,13 +26,16 @@ def metrics_url(url: str) -> str:
     return str(parsed.copy_with(path=path))
 
 
-def scrape(url: str, *, timeout: float = 5.0, api_key: str | None = None) -> list[Counters]:
+def scrape(
+    url: str, *, timeout: float = 5.0, api_key: str | None = None, client: httpx2.Client | None = None
+) -> list[Counters]:
     """What each engine of the server has counted so far.
 
     Args:
         url: see `metrics_url`.
         timeout: in seconds, for the connection and for each part of the answer.
         api_key: sent as a bearer token, for servers that ask for one.
+        client: asks; whoever looks often keeps one, since making one takes longer than a look.
 
     Raises:
         EndpointFailed: nobody answers, the answer is no page of counters, or none of a known kind.
@@ -41,7 +44,8 @@ def scrape(url: str, *, timeout: float = 5.0, api_key: str | None = None) -> lis
     address = metrics_url(url)
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        response = httpx2.get(address, timeout=timeout, headers=headers, follow_redirects=True)
+        get = httpx2.get if client is None else client.get
+        response = get(address, timeout=timeout, headers=headers, follow_redirects=True)
     except httpx2.TimeoutException as error:
         raise EndpointFailed(
             f"{address} did not answer within {timeout:g} s", hint="is the server busy or stopped? See --timeout"

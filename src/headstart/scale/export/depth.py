@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ _ASSUMED: Mapping[DrafterKind, float] = {
     "suffix": 0.0,
 }
 """A drafted token in plain steps, where nothing was measured."""
+_ASSUMED_ROW = 0.03
+"""What one row more adds to a forward, in plain steps, where nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,16 @@ class Plan:
 
 
 def assumed(kind: DrafterKind) -> Costs:
-    """The textbook: a forward takes as long however many rows it has, and a drafted token a fixed share of it."""
+    """A drafted token takes a fixed share of a plain step, and a row of a forward more a small one."""
     c = _ASSUMED[kind]
-    words = f"a drafted token costs {c:g} plain steps, and guesses are checked for nothing"
-    return Costs(StepCosts.in_plain_steps(c), f"assumption: {words}")
+    words = f"drafting a token costs {c:g} plain steps, and checking it {_ASSUMED_ROW:g}"
+    return Costs(StepCosts.in_plain_steps(c, {1: 1.0, 2: 1.0 + _ASSUMED_ROW}), f"assumption: {words}")
 
 
-def read_costs(path: Path, kind: DrafterKind, drafter: str) -> Costs:
+def read_costs(path: Path, kind: DrafterKind, names: Sequence[str]) -> Costs:
     """Costs that were measured on another machine: what `headstart doctor --json` wrote there, or a profile.
 
-    drafter: its name, to find its own draft cost among those of a file.
+    names: what the drafter may be called there, to find its own cost among those of a file.
 
     Raises:
         InvalidFile: it is neither.
@@ -78,10 +80,11 @@ def read_costs(path: Path, kind: DrafterKind, drafter: str) -> Costs:
         raise InvalidFile(f"cannot read costs from {path}: {error}", hint=hint) from error
     try:
         if isinstance(found, dict) and found.get("headstart_doctor") == 1:
-            return Costs(_of_doctor(found, kind, drafter), f"file: {path.name}, of headstart doctor")
+            return Costs(_of_doctor(found, kind, names), f"file: {path.name}, of headstart doctor")
         costs = _COSTS.validate_python(found["costs"])
         own = next(iter(costs.drafts.values()), DraftCost(token=_ASSUMED[kind] * costs.forward(1)))
-        return Costs(_named(costs, costs.drafts.get(drafter, own)), f"file: {path.name}, a profile of headstart")
+        known = next((costs.drafts[name] for name in names if name in costs.drafts), own)
+        return Costs(replace(costs, drafts={DRAFT: known}), f"file: {path.name}, a profile of headstart")
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise InvalidFile(f"{path} holds no costs: {error!r}", hint=hint) from error
 
@@ -115,19 +118,13 @@ def _at(acceptance: Sequence[float], costs: StepCosts, batch: int, longest: int)
     return DepthAt(batch, int(ks[best]), float(gains[best])) if gains[best] > 1 else DepthAt(batch, 0, 1.0)
 
 
-def _of_doctor(found: Mapping[str, Any], kind: DrafterKind, drafter: str) -> StepCosts:
+def _of_doctor(found: Mapping[str, Any], kind: DrafterKind, names: Sequence[str]) -> StepCosts:
     """From the record of an examination: v(n) and the cost of a request, and c of this drafter if it was looked at."""
     costs = found["costs"]
     one = float(costs["seconds"])
     rows = tuple(sorted((int(n), one * float(v)) for n, v in costs["v"].items()))
     c = _ASSUMED[kind]
     for candidate in found["candidates"]:
-        if list(candidate["drafters"]) == [drafter] and "best" in candidate:
+        if len(candidate["drafters"]) == 1 and candidate["drafters"][0] in names and "best" in candidate:
             c = max((float(member["c"]) for member in candidate["best"]["sources"].values()), default=c)
     return StepCosts(rows, float(costs["request_seconds"]), {DRAFT: DraftCost(token=c * one)})
-
-
-def _named(costs: StepCosts, own: DraftCost) -> StepCosts:
-    return StepCosts(
-        costs.rows, costs.request, {DRAFT: own}, costs.overhead, costs.row_overhead, costs.sampled, costs.sampled_row
-    )

@@ -1,33 +1,31 @@
 """What an engine should accept of this drafter: measured with headstart's own engine, one prompt after the other.
 
-Engines draft chains of a fixed length, so chains of a fixed length are measured: of Medusa heads each head's likeliest
-token alone, and the drafter's weights are not quantised.
+Engines draft chains of a fixed length, so chains of a fixed length are measured, with the drafters of
+`headstart.scale.parity`: of Medusa heads each head's likeliest token alone, n-grams by vLLM's rule, and weights that
+are not quantised.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import headstart
-from headstart.drafters import Drafter as Runnable
-from headstart.drafters.medusa import MedusaDrafter
 from headstart.engine.engine import Engine
 from headstart.engine.prompts import templated
-from headstart.errors import ExportRefused
 from headstart.insight.measure import Run, run_once
 from headstart.insight.statistics import Interval, bootstrap, proportion
-from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.pacing import FixedPacing
 from headstart.prompt_sets import PromptItem
 from headstart.scale.export.manifest import DrafterKind, Expected, Figure, PositionRecord, PromptsRecord
+from headstart.scale.export.vllm_file import LOOKUP
+from headstart.scale.parity.drafters import drafter_of
+from headstart.scale.parity.plan import Plan
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Sampling
 
@@ -118,21 +116,20 @@ class _Prompt:
 class Bench:
     """The engine that measures. The weights are read once, however many draft lengths are tried.
 
-    drafter: the exported folder, a hub id, or "ngram" or "suffix".
+    kind, drafter: as in the manifest; drafter is the exported folder or a hub id, None where nothing is loaded.
+    longest: the greatest draft length that will be measured.
     """
 
-    def __init__(self, target: str, kind: DrafterKind, drafter: str, dtype: str, sampling: Sampling) -> None:
+    def __init__(
+        self, target: str, kind: DrafterKind, drafter: str | None, dtype: str, sampling: Sampling, *, longest: int
+    ) -> None:
         model = headstart.Target(target, dtype=dtype)
         self._sampling = sampling
-        self.longest = 16 if kind in ("ngram", "suffix") else 8
-        taken: Any = drafter
-        if kind == "medusa":
-            taken, self.longest = _chain_of_heads(Path(drafter), model.runner)
-        self._engine: Engine = model.engine(
-            taken, draft_tree="none", draft_quantize=None, pacing="fixed", max_batch_size=1
-        )
-        if kind == "draft_model" and "translated" in self._engine.drafter_name:
-            raise ExportRefused("the draft has another tokenizer", hint="train a draft for this target")
+        taken: Any = kind
+        if kind != "suffix":
+            plan = Plan(target=target, kind=kind, depth=longest, drafter=drafter, dtype=dtype, lookup=LOOKUP)
+            taken = drafter_of(plan, model)
+        self._engine: Engine = model.engine(taken, pacing="fixed", num_speculative_tokens=longest, max_batch_size=1)
 
     @property
     def dtype(self) -> str:
@@ -156,7 +153,7 @@ class Bench:
             HeadstartError: the drafter gave up.
         """
         runs = []
-        with self._paced(depth):
+        with self._engine.paced(FixedPacing(depth)):
             for number, ids in enumerate(prompts.ids):
                 tick(number, len(prompts.ids))
                 run = run_once("export", self._engine, list(ids), self._seeded(number))
@@ -166,11 +163,6 @@ class Bench:
                 runs.append(run)
         tick(len(prompts.ids), len(prompts.ids))
         return Measurement(runs)
-
-    @contextmanager
-    def _paced(self, depth: int) -> Iterator[None]:
-        with self._engine.paced(FixedPacing(depth)):
-            yield
 
     def _seeded(self, number: int) -> Sampling:
         return replace(self._sampling, seed=number)
@@ -188,13 +180,6 @@ def expected(prompts: Prompts, found: Measurement, sampling: Sampling) -> Expect
         tokens_per_forward=Figure(whole.value, ends[0], ends[1], LEVEL),
         by_position=tuple(found.by_position()),
     )
-
-
-def _chain_of_heads(folder: Path, runner: Any) -> tuple[Runnable, int]:
-    """Medusa heads that draft a chain of their likeliest tokens, and how many there are."""
-    weights = read_heads(folder)
-    heads = MedusaHeads(weights, dtype=runner.dtype, device=runner.device, quantize=None)
-    return MedusaDrafter(heads, layers=runner.layers, accuracies=[[1.0]] * heads.count), heads.count
 
 
 def _ratio(units: Any) -> float:

@@ -45,6 +45,7 @@ class ExportOptions:
 
     engine: EngineName = _engine("vllm", "Which engine is to run it.")
     dtype: str = _engine("auto", "Numbers that the target is served in: 'auto' is its checkpoint's.", kind=DTypeName)
+    cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
     max_model_len: int | None = _engine(None, "The longest context that the engine is to hold, in tokens.", low=2)
     name: str | None = _engine(None, "The model's name for clients. Default: the target's own.")
     settings: Mapping[str, Any] = field(
@@ -68,6 +69,10 @@ class ExportOptions:
         None, "What steps cost on the machine that will serve: 'headstart doctor --json FILE' run there."
     )
     batch: int = _draft(1, "Requests that an engine decodes at once, for which K is chosen.", low=1)
+    tpot_p99: float | None = _engine(
+        None, "Seconds per output token whose P99 is an alarm. Default: one and a half times that of the day before.",
+        metavar="S", above=0,
+    )  # fmt: skip
     dynamic: bool = _draft(
         False, "Experimental: let vLLM change K with the number of requests. Throughput can collapse at a threshold "
         "(vllm#49548).",

@@ -67,6 +67,11 @@ class Drafter:
     revision: str | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called in a record of `headstart doctor`."""
+        return (self.asked, self.source)
+
+    @property
     def local(self) -> Path | None:
         return Path(self.source) if self.source and Path(self.source).is_dir() else None
 

@@ -14,8 +14,9 @@ from headstart.scale.export.options import ExportOptions
 
 TESTED = "0.32.0"
 """The version of vLLM whose readers these files were tested with."""
-LOOKUP = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
-"""The lengths of a match that headstart's own n-gram drafter takes; vLLM's own default is 5 and 5."""
+LOOKUP = (3, 5)
+"""The least and the greatest length of a match of n-grams. An engine that drafts K tokens after every match cannot tell
+weak ones, so short ones are left out; vLLM's own default is 5 and 5."""
 BUCKETS = {
     "inter_token_latency": [
         0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5,
@@ -40,7 +41,7 @@ def speculative_config(
         found["revision"] = revision
     found["num_speculative_tokens"] = depth
     if kind == "ngram":
-        found |= LOOKUP
+        found["prompt_lookup_min"], found["prompt_lookup_max"] = LOOKUP
     if drawn and kind in ("eagle3", "draft_model"):
         found["draft_sample_method"] = "probabilistic"
     return found

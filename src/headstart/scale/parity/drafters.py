@@ -19,8 +19,9 @@ from headstart.errors import InvalidOption
 from headstart.loading.load import Target
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.loading import fetch
+from headstart.pacing import FixedPacing
 from headstart.scale.parity.plan import Plan
-from headstart.types import Draft
+from headstart.types import Budget, Draft
 
 
 class EarliestLookup(Drafter):
@@ -39,15 +40,26 @@ class EarliestLookup(Drafter):
         self._lengths = range(longest, shortest - 1, -1)
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        return [Draft.chain(self._after(row.tokens)[: row.budget.nodes]) for row in rows]
+        return [Draft.chain(self.after(row.tokens)[: row.budget.nodes]) for row in rows]
 
-    def _after(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    def after(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """All that follows the match; () where there is none."""
         for length in self._lengths:
             suffix = tokens[-length:]
             for start in range(len(tokens) - length):
                 if tokens[start : start + length] == suffix:
                     return tokens[start + length :]
         return ()
+
+
+class FixedDepth(FixedPacing):
+    """As many tokens in every step, but none in a prompt's own: vLLM begins to draft when the first token is known,
+    headstart would verify a draft together with the prompt already."""
+
+    def plan(self, rows: Sequence[Row]) -> list[Budget]:
+        prompt = Budget(0, "the prompt is read")
+        found = zip(rows, super().plan(rows), strict=True)
+        return [budget if len(row.tokens) > row.prompt_tokens else prompt for row, budget in found]
 
 
 def drafter_of(plan: Plan, target: Target) -> Drafter:

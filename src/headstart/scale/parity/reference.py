@@ -17,7 +17,7 @@ from headstart.loading.load import Target
 from headstart.row import Row
 from headstart.rule.laws import Laws
 from headstart.scale.parity.counts import Counts, counts_of
-from headstart.scale.parity.drafters import drafter_of
+from headstart.scale.parity.drafters import FixedDepth, drafter_of
 from headstart.scale.parity.plan import Plan
 from headstart.types import Draft, Sampling, Step, Verdict
 
@@ -49,7 +49,7 @@ class Reference:
             target.runner,
             target.tokenizer,
             drafter_of(plan, target),
-            num_speculative_tokens=plan.depth,
+            pacing=FixedDepth(plan.depth),
             judge=self._judge,
             max_batch_size=1,
             eos_token_ids=target.eos_token_ids,

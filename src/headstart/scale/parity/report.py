@@ -16,8 +16,7 @@ from headstart.scale.parity.reference import Predicted
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prompt: what headstart predicts, and what the server counted. `theirs.beyond` is headstart's figure, because
-    a server does not tell it."""
+    """One prompt: what headstart predicts, and what the server counted."""
 
     prompt_tokens: int
     predicted: Predicted

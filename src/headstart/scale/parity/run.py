@@ -64,8 +64,8 @@ def parity(
         reference.check_room(len(tokens), max_tokens)
         answered = subject.complete(tokens, max_tokens)
         predicted = reference.predict(tokens, answered.tokens)
-        theirs = _fitted(answered.counts, reference.plan.depth)
-        compared.append(Compared(len(tokens), predicted, replace(theirs, beyond=predicted.counts.beyond)))
+        theirs = _completed(answered.counts, predicted.counts, reference.plan)
+        compared.append(Compared(len(tokens), predicted, theirs))
     if progress is not None:
         progress(len(prompts), len(prompts))
     found = differences(compared, reference.plan.depth, level)
@@ -82,9 +82,16 @@ def parity(
     )
 
 
-def _fitted(counts: Counts, depth: int) -> Counts:
-    """With as many positions as the depth, or more where there is something: servers list as many as they may draft."""
-    found = counts.accepted_per_position
-    while len(found) > depth and not found[-1]:
+def _completed(theirs: Counts, ours: Counts, plan: Plan) -> Counts:
+    """The server's counts with what it does not tell: accepted tokens behind the text's end.
+
+    Where every step but the prompt's drafts, they follow from its own counters: there are 1 + D forwards, which gave
+    1 + D + A tokens. N-grams leave steps undrafted, which vLLM does not count; ours stand in for them.
+
+    Servers list as many positions as they may draft; those beyond the depth are left out where nothing is counted.
+    """
+    found = theirs.accepted_per_position
+    while len(found) > plan.depth and not found[-1]:
         found = found[:-1]
-    return replace(counts, accepted_per_position=(*found, *[0] * (depth - len(found))))
+    beyond = ours.beyond if plan.kind == "ngram" else 1 + theirs.drafts + theirs.accepted - theirs.generated
+    return replace(theirs, accepted_per_position=(*found, *[0] * (plan.depth - len(found))), beyond=beyond)

@@ -20,7 +20,7 @@ def render(report: ParityReport) -> RenderableType:
         f"{_DRAFTERS[plan.kind]}, K={plan.depth}, {plan.dtype}: {count} prompts, {tokens:,} greedy tokens, "
         "one request at a time"
     )
-    table = Table(title=title, title_justify="left", title_style="", expand=False)
+    table = Table()
     table.add_column("")
     for name in ("headstart", "vLLM"):
         table.add_column(name, justify="right")
@@ -33,7 +33,7 @@ def render(report: ParityReport) -> RenderableType:
         table.add_row(f"accepted at position {position.position}", *sides, _interval(report, difference.interval))
     last = report.differences[-1]
     table.add_row(last.name, f"{last.ours:.3f}", f"{last.theirs:.3f}", _interval(report, last.interval))
-    return Group(table, *_verdict(report))
+    return Group(Text(title), table, *_verdict(report))
 
 
 def _interval(report: ParityReport, interval: Interval) -> str:

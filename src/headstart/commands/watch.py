@@ -1,0 +1,216 @@
+"""`headstart watch`: what servers that speculate really do, whether it changed, and what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+
+from headstart.commands.loading import check_outputs
+from headstart.commands.options import command
+from headstart.commands.terminal import messages, output
+from headstart.commands.watch_view import view
+from headstart.errors import InvalidOption
+from headstart.insight.watch.look import Look
+from headstart.insight.watch.options import WatchOptions
+from headstart.options import check_number, option
+
+if TYPE_CHECKING:
+    from headstart.insight.watch.fleet import Watch
+
+_WHEN, _FROM, _OUT = "When", "Where from", "Output"
+_PAGE_SECONDS = 60.0
+"""How often the page is written while the watch goes on."""
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+@command
+def watch(
+    *,
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="URL", help="Servers: headstart, vLLM, SGLang, llama.cpp, in any mix."),
+    ] = None,
+    every: float = option(5.0, "Seconds between looks.", panel=_WHEN),
+    once: bool = option(False, "One look, for cron; with --state it goes on where the last one ended.", panel=_WHEN),
+    duration: str | None = option(
+        None, "End after this time: 90, 90s, 10m, 2h. Default: when interrupted.", "--for", metavar="TIME", panel=_WHEN
+    ),
+    ledger: list[Path] | None = option(
+        None, "Also watch what 'headstart serve --ledger FILE' has counted, by source and tag.", panel=_FROM
+    ),
+    baseline: Path | None = option(
+        None,
+        "What to expect: the folder of 'headstart export'. Without it watch learns what is normal.",
+        metavar="DIR",
+        panel=_FROM,
+    ),
+    state: Path | None = option(None, "Keep windows and evidence in this SQLite file, and go on from it.", panel=_FROM),
+    relearn: bool = option(
+        False, "Forget what --state says of drift: after a new drafter, what is normal is learnt anew.", panel=_FROM
+    ),
+    api_key_env: str | None = option(
+        None, "Environment variable that holds the servers' API key.", metavar="NAME", panel=_FROM
+    ),
+    options: WatchOptions,
+    as_json: bool = option(False, "Print one line of JSON for each look instead of the table.", "--json", panel=_OUT),
+    html: Path | None = option(None, "Write a page with charts.", panel=_OUT),
+    prometheus: str | None = option(
+        None,
+        "Show watch's own figures to Prometheus: on a port of the loopback, or in a file.",
+        metavar="PORT|FILE",
+        panel=_OUT,
+    ),
+    webhook: str | None = option(None, "POST JSON there when a server's level changes.", metavar="URL", panel=_OUT),
+) -> None:
+    """Watch servers that speculate: true tokens per forward, acceptance, latency, drift, one replica against the rest.
+
+    Counters are read from /metrics and compared from look to look. The exit code is for cron: 0 all is fine, 1 drift, a
+    replica unlike the others or counters that contradict each other, 2 a server does not answer (or bad usage).
+
+    **Examples**
+
+        headstart watch http://127.0.0.1:8000
+        headstart watch http://10.0.0.1:8000 http://10.0.0.2:8000 --baseline out/ --state watch.sqlite
+        headstart watch http://10.0.0.1:8000 --once --state watch.sqlite --webhook https://example.org/hook
+        headstart watch --ledger acceptance.sqlite --once
+    """
+    check_number("--every", every, above=0)
+    seconds = None if duration is None else seconds_of(duration)
+    if once and seconds is not None:
+        raise InvalidOption("--once and --for exclude each other", hint="--for looks again and again for that time")
+    from headstart.insight.watch.expected import read_expectation
+    from headstart.insight.watch.fleet import Watch
+    from headstart.insight.watch.store import Store
+
+    expectation = None if baseline is None else read_expectation(baseline)
+    key = _api_key(api_key_env)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(Store(state))
+        watched = stack.enter_context(
+            Watch(
+                urls or [], store, options,
+                ledgers=ledger or (), expectation=expectation, api_key=key, relearn=relearn,
+            )
+        )  # fmt: skip
+        outputs = stack.enter_context(
+            _Outputs(watched, as_json=as_json, html=html, prometheus=prometheus, webhook=webhook)
+        )
+        with contextlib.suppress(KeyboardInterrupt):  # how a watch without an end is ended
+            for look in _looks(watched, every, 0.0 if once else seconds):
+                outputs.take(look)
+    raise typer.Exit(outputs.code)
+
+
+def seconds_of(text: str) -> float:
+    """ "90", "90s", "10m", "2h" or "1d" in seconds.
+
+    Raises:
+        InvalidOption: it is none of these, or not above 0.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    if match is None or not float(match[1]):
+        raise InvalidOption(f"--for {text!r} is no time", hint="such as 90s, 10m or 2h")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _api_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    if not os.environ.get(name):
+        raise InvalidOption(f"the environment has no {name}", hint=f"export {name}=...")
+    return os.environ[name]
+
+
+def _looks(watched: Watch, every: float, seconds: float | None) -> Iterator[Look]:
+    """A look every so many seconds, for so many seconds (None: without end); one at least."""
+    began = time.monotonic()
+    for number in itertools.count(1):
+        yield watched.look()
+        now = time.monotonic()
+        following = max(now, began + number * every)
+        if seconds is not None and following > began + seconds:
+            return
+        time.sleep(following - now)
+
+
+class _Outputs:
+    """Everything that a look is shown to."""
+
+    def __init__(
+        self, watched: Watch, *, as_json: bool, html: Path | None, prometheus: str | None, webhook: str | None
+    ) -> None:
+        check_outputs(None, html)
+        if html is not None:
+            from headstart.insight.report.extra import require_report
+
+            require_report()
+        self.code = 0
+        """Of the last look, for the shell."""
+        self._watched, self._json, self._html = watched, as_json, html
+        self._written = 0.0
+        self._last: Look | None = None
+        self._hook = None
+        self._exporter = None
+        if webhook is not None:
+            from headstart.insight.watch.webhook import Webhook
+
+            self._hook = Webhook(webhook)
+        if prometheus is not None:
+            from headstart.insight.watch.exporter import Exporter
+
+            self._exporter = Exporter(prometheus)
+        self._console = output()
+        terminal = self._console.is_terminal and not as_json
+        self._live = Live(console=self._console, auto_refresh=False) if terminal else None
+
+    def __enter__(self) -> _Outputs:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if self._html is not None and self._last is not None:
+            self._write_page(self._html, self._last)
+        if self._exporter is not None:
+            self._exporter.close()
+        if self._hook is not None:
+            self._hook.close()
+            for failure in self._hook.failures():
+                messages().print(failure, soft_wrap=True, markup=False)
+
+    def take(self, look: Look) -> None:
+        """Show a look everywhere."""
+        changes = self._watched.changes(look)
+        if self._hook is not None:
+            self._hook.tell(look, changes)
+            look = replace(look, notes=self._hook.failures())
+        if self._exporter is not None:
+            self._exporter.show(look)
+        if self._json:
+            print(json.dumps(look.record(), allow_nan=False), flush=True)
+        elif self._live is not None:
+            self._live.update(view(look, width=self._console.width), refresh=True)
+        else:
+            self._console.print(view(look, width=self._console.width))
+        if self._html is not None and look.time - self._written >= _PAGE_SECONDS:
+            self._write_page(self._html, look)
+        self.code, self._last = look.exit_code, look
+
+    def _write_page(self, path: Path, look: Look) -> None:
+        from headstart.insight.report.watch_page import watch_page
+
+        watch_page(look, self._watched.history()).write(path)
+        self._written = look.time
