@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -49,8 +50,9 @@ def fake_export(folder: Path, *, kv_heads: int = 3, **values: Any) -> Path:
 
 
 def free_port() -> int:
-    """A port that is free now, below the range from which the system gives ports to clients."""
-    for port in range(21000, 32000, 100):
+    """A port that is free now, below the range from which the system gives ports to clients; the ones after it are free
+    for other servers of this process: processes that test at the same time begin at others."""
+    for port in range(12000 + os.getpid() % 190 * 100, 32000, 50):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

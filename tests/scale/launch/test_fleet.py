@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,15 @@ def test_a_dead_engine_is_started_again_if_asked(start: Callable[..., Fleet], mo
     os.kill(_pid(fleet, 0), signal.SIGKILL)
     with pytest.raises(ServerFailed, match=r"(?s)engine-0 ended with exit code 1.*planted"):
         tended(fleet, "never said")
+
+
+def test_another_server_at_the_port_is_no_engine(start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be taken for one that is ready, if it took the port while the engine was still loading."""
+    fleet = start(engines=1)
+    engine = fleet.engines[0]
+    assert engine.ready()
+    monkeypatch.setattr(engine, "served", replace(engine.served, name="another"))
+    assert not engine.ready()
 
 
 def test_a_dead_router_ends_the_fleet(start: Callable[..., Fleet]) -> None:

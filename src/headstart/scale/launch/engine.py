@@ -6,12 +6,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
+
 from headstart.errors import EndpointFailed
 from headstart.insight.watch.scrape import scrape
 from headstart.scale.children import Child, Children
 from headstart.scale.launch.places import LOOPBACK, gpus, processors, share
 from headstart.scale.launch.served import Served
-from headstart.scale.loopback import answers
+from headstart.scale.loopback import answers, ask
 from headstart.scale.vllm import Installation, environment, serve_command
 
 _SETTLE = 0.5
@@ -41,8 +43,8 @@ class Engine:
         return self.child.log
 
     def ready(self) -> bool:
-        """Whether it takes requests."""
-        return answers(self.url, "/health")
+        """Whether it takes requests; a server of something else that took the port meanwhile does not count."""
+        return answers(self.url, "/health") and self.served.name in _models(self.url)
 
     def idle(self) -> bool:
         """Whether no request runs or waits in it; an engine that does not say counts as busy."""
@@ -60,6 +62,15 @@ class Engine:
                 return False
             time.sleep(0.2)
         return True
+
+
+def _models(url: str) -> tuple[str, ...]:
+    """The models that a server lists; none if it is no server of models."""
+    try:
+        listed = ask("GET", f"{url}/v1/models", seconds=5.0).json()["data"]
+        return tuple(str(each["id"]) for each in listed)
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+        return ()
 
 
 def start_engine(

@@ -185,6 +185,7 @@ class Fleet:
             self.engines.append(self._engine(served, place, f"engine-{place}"))
         self._wait(self.engines)
         for engine in self.engines:
+            self._children.check()
             self._admit(engine)
         if program is not None:
             options = self.options
