@@ -1,4 +1,4 @@
-"""The command line: demo, generate, chat, serve, trace, simulate, learn, doctor, bench, audit, train, watch."""
+"""The command line, a file for each command: from demo, generate, chat and serve to export, launch, watch and adapt."""
 
 from __future__ import annotations
 

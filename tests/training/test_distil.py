@@ -15,7 +15,7 @@ from support.training_models import byte_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from headstart.errors import InvalidOption, ModelNotFound, TrainingFailed
-from headstart.training import DraftTraining, Report, TrainingProgress, train_draft
+from headstart.training import DraftTraining, Report, Shape, TrainingProgress, train_draft
 from headstart.training.sources import Document
 
 
@@ -183,3 +183,13 @@ def test_progress_in_plain_text(options: DraftTraining) -> None:
     text = console.export_text()
     assert "step 5 50.0% loss" in text
     assert "of draft tokens accepted" in text
+
+
+def test_a_draft_goes_on_from_another(options: DraftTraining, target: Path, tmp_path: Path) -> None:
+    first = train_draft(replace(options, steps=8))
+    begun = replace(options, steps=1, shape=Shape(), begin_with=first.path, output=tmp_path / "more")
+    more = train_draft(begun)
+    assert more.acceptance.kl < train_draft(replace(options, steps=1, output=tmp_path / "new")).acceptance.kl
+    assert json.loads((more.path / "provenance.json").read_text())["begun_with"]
+    with pytest.raises(InvalidOption, match="begin_with and a shape"):
+        replace(options, begin_with=first.path)

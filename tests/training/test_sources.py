@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headstart.errors import InvalidOption, TrainingFailed
+from headstart.traffic import Exchange, write
 from headstart.training.sources import Document, read
 
 
@@ -28,6 +29,13 @@ def test_jsonl_takes_text_prompt_and_turns(tmp_path: Path) -> None:
     records = [{"text": "plain"}, {"prompt": "ask"}, {"question_id": 1, "category": "x", "turns": ["a", "b"]}]
     file.write_text("\n".join(map(json.dumps, records)) + "\n\n")
     assert read([file]).documents == (Document("plain"), Document(turns=("ask",)), Document(turns=("a", "b")))
+
+
+def test_traffic_is_read_in_token_ids(tmp_path: Path) -> None:
+    file = tmp_path / "traffic.jsonl"
+    write(file, [Exchange((1, 2), (3,)), Exchange((4,), (5, 6))], "target")
+    assert read([file]).documents == (Document(tokens=(1, 2, 3)), Document(tokens=(4, 5, 6)))
+    assert read([file]).files[0].documents == 2
 
 
 @pytest.mark.parametrize("line", ["{", '"text"', '{"answer": "x"}', '{"turns": []}', '{"turns": [1]}'])

@@ -184,7 +184,8 @@ def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
 def _forget(traffic: Path, user: str) -> None:
     from headstart.traffic import forget
 
-    output().print(f"{forget(traffic, user)} exchanges removed from {traffic}", soft_wrap=True, markup=False)
+    count = forget(traffic, user)
+    output().print(f"{count} exchange{'s' * (count != 1)} removed from {traffic}", soft_wrap=True, markup=False)
 
 
 # -- what is printed --------------------------------------------------------------------------------------------------

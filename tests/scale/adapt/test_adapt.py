@@ -6,6 +6,8 @@ import json
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -146,4 +148,27 @@ def test_a_user_is_forgotten(tmp_path: Path) -> None:
     writer = TrafficWriter(path, "t", limit=10_000)
     writer.append([Exchange((1,), (2,), user=writer.pseudonym("ann"))])
     writer.close()
-    assert run(path, "--forget", "ann")[:2] == (0, f"1 exchanges removed from {path}\n")
+    assert run(path, "--forget", "ann")[:2] == (0, f"1 exchange removed from {path}\n")
+
+
+def test_what_passed_is_exported_as_the_old_one_was_and_handed_to_the_fleet(
+    models: dict[str, str], traffic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headstart.scale.export import manifest, write
+
+    launched, out = tmp_path / "launched", tmp_path / "out"
+    launched.mkdir()
+    old = SimpleNamespace(engine="vllm", depth=3, target=SimpleNamespace(dtype="float32"))
+    monkeypatch.setattr(manifest, "read_manifest", lambda folder: old)
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(write, "export", lambda *given, **more: asked.append(given))
+    common = ("-o", out, "--fleet", launched)
+    assert run(traffic, *usual(models, "good", "--gate-only", models["bad"], *common))[0] == 1
+    assert not asked, "what was refused goes nowhere"
+    code, said, _ = run(traffic, *usual(models, "bad", "--gate-only", models["good"], *common))
+    assert code == 0, said
+    ((target, drafter, folder, options),) = asked
+    assert (target, drafter, folder) == (models["target"], models["good"], out / "export")
+    assert (options.engine, options.dtype, options.num_speculative_tokens) == ("vllm", "float32", 3)
+    assert json.loads((launched / "rollout.json").read_text())["export"] == str(out / "export")
+    assert run(traffic, *usual(models, "bad", "--gate-only", models["good"], "--fleet", launched))[0] == 2

@@ -30,6 +30,7 @@ from headstart.serve.api.errors import Refused, failure_of
 from headstart.serve.api.pace import LONGEST, Pace
 from headstart.serve.api.reading.drafting import drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.sampling import Defaults, sampling_of, seed_of
+from headstart.serve.api.reading.work import Caller, Model, completion_work
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import read
@@ -57,6 +58,20 @@ def step(*, draft: tuple[int, ...] = (), path: tuple[int, ...] = (), tokens: tup
         finish_reason=None,
         speculation=Speculation(True, source),
     )
+
+
+def test_a_request_says_for_whom_it_is_and_whether_it_may_be_stored() -> None:
+    fields: dict[str, Any] = {"safety_identifier": "ann", "store": False}
+    for recorded in (False, True):
+        model = Model(None, lambda _: (5,), 64, 9, Defaults(), sources={}, recorded=recorded)
+        work = completion_work(completion(**fields), ["metadata"], model, Caller())
+        assert [(job.user, job.store) for job in work.jobs] == [("ann", False)]
+        warned = ["metadata"] if recorded else ["metadata", "safety_identifier", "store"]
+        assert [words.split()[0] for words in work.warnings] == warned
+        both = completion_work(completion(user="bob", **fields), (), model, Caller())
+        assert both.jobs[0].user == "bob"
+        plain = completion_work(completion(), (), model, Caller())
+        assert (plain.jobs[0].user, plain.jobs[0].store, plain.warnings) == ("", None, ())
 
 
 def test_defaults_of_a_generation_config() -> None:
