@@ -269,7 +269,7 @@ def run(stream: Sequence[Sequence[Cell]]) -> Detector:
 
 
 @given(streams, st.randoms())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_whatever_comes_evidence_is_a_number_and_the_order_of_cells_and_empty_windows_change_nothing(
     stream: list[list[Cell]], random: Any
 ) -> None:

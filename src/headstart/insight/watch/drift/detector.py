@@ -187,7 +187,7 @@ class Detector:
             "baseline": [[list(key), asdict(each)] for key, each in self.baseline.cells.items()],
             "windows": self.windows,
             "since": {level.text: window for level, window in self._since.items()},
-            "longest": [[*group, length] for group, length in self._longest.items()],
+            "longest": sorted([*group, length] for group, length in self._longest.items()),
             "too_long": sorted(list(group) for group in self._too_long),
             "pools": [pool.record() for pool in self._pools],
         }
