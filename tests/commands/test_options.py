@@ -30,11 +30,14 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "draft_quantize": (["none"], None),
     "dtype": (["float32"], "float32"),
     "ks": (["1,2"], (1, 2)),
+    "mount": (["/some/where"], "/some/where"),
     "logit_bias": (["7=-1.5", "9=2"], {7: -1.5, 9: 2.0}),
     "pacing": (["fixed"], "fixed"),
     "parameters": (["8M"], 8e6),
     "quantize": (["int8"], "int8"),
     "sequence_length": (["12"], 12),
+    "settings": (["max_num_seqs=4"], {"max-num-seqs": 4}),
+    "target_at": (["/some/where"], "/some/where"),
     "verify_cost": (["1:1,8:1.5"], {1: 1.0, 8: 1.5}),
 }
 """Fields whose values are written differently on the command line: the words, and the value."""
@@ -109,7 +112,12 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
         value = {int: (3, 4, 5), float: (0.25, 0.5, 0.75), str: ("one", "two", "three")}[first]
         words = [str(part) for part in value]
     elif isinstance(first, type):
-        value = {int: 3 if default != 3 else 4, float: 0.25, Path: Path("some/where")}.get(first, "some/where")
+        number = max(each.low, 3)  # an infinite bound is no bound
+        value = {
+            int: int(number) + (default == number),
+            float: 0.25 if each.low <= 0.25 else each.low + 0.25,
+            Path: Path("some/where"),
+        }.get(first, "some/where")
         words = [str(value)]
     else:  # an optional sequence
         value = (3, 4, 5)
@@ -117,8 +125,12 @@ def sample(cls: type[Any], field: str, default: Any) -> tuple[list[str], Any]:
     return (words, value) if each.positional else ([part for word in words for part in (name, word)], value)
 
 
+GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "launch": ["DIR"]}
+"""What other commands must be given."""
+
+
 def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
-    return [*RUN, budget, "9"] if path[0] == "train" else []
+    return [*RUN, budget, "9"] if path[0] == "train" else list(GIVEN.get(path[0], ()))
 
 
 @pytest.mark.parametrize(("path", "parameter", "field"), FIELDS, ids=lambda part: "".join(part))
@@ -149,7 +161,9 @@ def invoke(*words: str) -> Result:
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_an_unknown_option_is_refused_with_the_nearest_one(path: tuple[str, ...]) -> None:
-    flags = {"bench compare": "--fail-below", "train": "--batch-size", "generate": "--temperature"}
+    flags = {
+        "bench compare": "--fail-below", "train": "--batch-size", "generate": "--temperature", "launch": "--check-only",
+    }  # fmt: skip
     flag = flags.get(" ".join(path), "--traceback")
     result = invoke(*path, flag[:-2] + flag[-1])
     assert result.exit_code == 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.browser import until
 from support.chapters import Chapter, by_hand, lessons
 
 from headstart import theory
@@ -84,7 +85,7 @@ class TestTokens:
             six.page.keyboard.press("ArrowRight")
         assert "guesses 1 to 5 all pass" in figure.inner_text()
         assert "3.69 tokens on average" in figure.inner_text()
-        six.page.wait_for_function("document.querySelector('[aria-live]')?.textContent.includes('Rung 5')")
+        until(six.page, "document.querySelector('[aria-live]')?.textContent.includes('Rung 5')")
 
     def test_dice_are_counted_and_the_expected_shares_are_exact(self, six: Chapter) -> None:
         six.figure("Rounds by dice").get_by_role("button", name="Throw 100", exact=True).press("Enter")

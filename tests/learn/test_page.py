@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.browser import opened
+from support.browser import opened, until
 
 from headstart.learn import page as learn_page
 from headstart.learn.page import TITLE, lessons_page, styles
@@ -43,7 +43,7 @@ def test_it_opens_from_a_file_without_a_request_and_every_chapter_without_an_err
         page.on("request", lambda request: asked.append(request.url))
         page.goto(path.as_uri())
         assert page.title() == TITLE
-        page.wait_for_function("window.headstartLessons")  # the data of the page are unpacked first
+        until(page, "!!window.headstartLessons")  # the data of the page are unpacked first
         chapters = page.evaluate("window.headstartLessons.chapters")
         for chapter in chapters:
             page.goto(f"{path.as_uri()}#{chapter['id']}")
@@ -65,7 +65,7 @@ def test_what_the_page_was_built_with_arrives_in_it(path: Path) -> None:
     with opened() as browser:
         page = browser.new_context(offline=True).new_page()
         page.goto(path.as_uri())
-        page.wait_for_function("window.headstartLessons")
+        until(page, "!!window.headstartLessons")
         for name, value in wanted.items():
             assert page.evaluate(f"import('hs/base/dom').then(({{ data }}) => data('{name}'))") == json.loads(
                 json.dumps(value)

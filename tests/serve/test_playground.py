@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.browser import until
 from support.http_server import Running, chat_model, serving
 from support.pages import View, checked
 from support.playground import PATIENCE, WRITERS, Reader, reading
@@ -178,7 +179,7 @@ def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys.type("12")
     keys.press("Enter")
     reader.tab.locator(".answer[data-status=running]").or_(reader.tab.locator(".answer[data-status=done]")).wait_for()
-    reader.tab.wait_for_function("first => document.querySelector('.answer').innerText !== first", arg=first)
+    until(reader.tab, "first => document.querySelector('.answer').innerText !== first", first)
     reader.ended()
     for _ in range(40):
         keys.press("Tab")

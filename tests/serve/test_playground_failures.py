@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.browser import until
 from support.http_server import listening, serving
 from support.pages import View, checked
 from support.playground import PATIENCE, REFUSED, WRITERS, reading
@@ -97,9 +98,7 @@ def test_loading_is_shown_and_the_page_goes_on_by_itself(browser: Any, engine: h
         told = reader.tab.locator(".server-notice .soft")
         assert told.inner_text().endswith("s so far")
         before = told.inner_text()
-        reader.tab.wait_for_function(
-            "before => document.querySelector('.server-notice .soft').innerText !== before", arg=before
-        )
+        until(reader.tab, "before => document.querySelector('.server-notice .soft').innerText !== before", before)
         there.set()
         reader.ready()
         assert reader.tab.locator(".server-notice").inner_text() == ""

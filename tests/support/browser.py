@@ -7,6 +7,7 @@ them the test that calls it is skipped, and the reason is said.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -83,6 +84,15 @@ def opened() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def until(page: Any, expression: str, argument: Any = None, *, seconds: float = 20.0) -> None:
+    """Wait until a page's expression is true. Playwright's own way to wait would run a string as a script in the page,
+    which the pages' content policy forbids."""
+    late = time.monotonic() + seconds
+    while not page.evaluate(expression, argument):
+        assert time.monotonic() < late, f"{expression} did not become true within {seconds:g} s"
+        page.wait_for_timeout(20)
 
 
 @functools.cache

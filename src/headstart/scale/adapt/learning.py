@@ -29,5 +29,6 @@ class Learning:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        object.__setattr__(self, "data", tuple(str(path) for path in self.data))
         if self.minutes is not None and self.steps is not None:
             raise InvalidOption("both minutes and steps are given", hint="give one of them")

@@ -78,8 +78,7 @@ class Adapted:
             "traffic": {"file": str(self.material.file), **self.material.counts},
             "options": as_json(options),
             "training": None if training is None or learning is None else {
-                **{name: [str(path) for path in value] if name == "data" else value
-                   for name, value in values_of(learning).items()},
+                **values_of(learning),
                 "steps": training.steps, "tokens": training.tokens, "seconds": round(training.seconds, 1),
             },
             "gain": {**as_json(self.gain), "verdict": self.gain.verdict},

@@ -65,7 +65,7 @@ class LaunchOptions:
     restart: bool = _engine(False, "Start an engine that died again, a few times and each time after a longer pause.")
     repair: bool = _engine(
         True, "On a CPU, load the repair of sampled text under speculation (vllm#55005) into each engine. It acts only "
-        "on the known fault.",
+        "on the known fault.", "--repair/--no-repair",
     )  # fmt: skip
     logs: Path | None = _engine(None, "The folder of the logs. Default: logs/ in the export.", metavar="DIR")
     router: RouterName = _router(
