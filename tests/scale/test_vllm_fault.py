@@ -127,4 +127,5 @@ def test_with_the_repair_it_passes(vllm_python: Path, plugin: str, reference: hs
         assert certificate.verdict == "lossless", certificate.reasons
     repaired = [line for line in log.read_text().splitlines() if "headstart repaired vllm#55005" in line]
     assert any("(Worker" in line or "(EngineCore" in line for line in repaired), "in the process that samples"
-    assert all("WARNING" in line for line in repaired)
+    named = [line for line in repaired if line.startswith("(")]  # one process says it before it has set up its log
+    assert all("WARNING" in line for line in named)
