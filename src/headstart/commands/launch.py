@@ -78,7 +78,7 @@ def launch(
             print_error(error)
             raise typer.Exit(CHECK_FAILED) from None
         shown.close()
-        for line in asked.said:
+        for line in asked.lines:
             _say(console, line)
         if not check_only:
             _serve(fleet, Handover(fleet, export, rollout), console)

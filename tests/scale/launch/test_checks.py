@@ -29,7 +29,7 @@ def test_engines_must_write_the_same_text(fleet: Fleet, monkeypatch: pytest.Monk
     checks = Checks(NEITHER)
     checks.admit(fleet.engines[0])
     checks.through_router(fleet)
-    assert checks.said == ["answers: one greedy text, the same from engine-0, and through the router"]
+    assert checks.lines == ["answers: one greedy text, the same from engine-0, and through the router"]
     old = fleet.engines[0]
     monkeypatch.setenv("FAKE_VLLM", "text=other")
     with pytest.raises(CheckFailed, match="engine-0-2 writes other greedy text than the engine before it: ' other0"):

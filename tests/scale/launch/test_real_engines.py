@@ -93,7 +93,7 @@ def start(installation: Installation) -> Iterator[Start]:
         )
         print(f"\nready and admitted after {time.monotonic() - begun:.0f} s")
         asked.through_router(fleets[-1])
-        print(f"checked after {time.monotonic() - begun:.0f} s", *asked.said, sep="\n")
+        print(f"checked after {time.monotonic() - begun:.0f} s", *asked.lines, sep="\n")
         return fleets[-1], asked
 
     yield make
@@ -119,7 +119,7 @@ def generated(fleet: Fleet) -> list[int]:
 def test_two_engines_are_proved_and_one_is_replaced_under_load(start: Start, exported: Path) -> None:
     """The router shares requests, an engine is replaced without failing one, and the loss of an engine is survived."""
     fleet, checks = start(exported, engines=2)
-    assert sum("counters equal in 2 of 2 prompts" in line for line in checks.said) == 2
+    assert sum("counters equal in 2 of 2 prompts" in line for line in checks.lines) == 2
     before = generated(fleet)
     text = complete(fleet)
     assert all(complete(fleet) == text for _ in range(3))

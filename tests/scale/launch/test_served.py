@@ -87,13 +87,13 @@ def test_an_address_that_cannot_be_had_is_refused() -> None:
 
 
 def test_settings_are_read_as_yaml(tmp_path: Path) -> None:
-    from headstart.scale.launch.options import _parse_settings
+    from headstart.scale.settings import parse_settings
 
-    assert _parse_settings(["max_num_seqs=4", "--enforce-eager=true"]) == {"max-num-seqs": 4, "enforce-eager": True}
+    assert parse_settings(["max_num_seqs=4", "--enforce-eager=true"]) == {"max-num-seqs": 4, "enforce-eager": True}
     for wrong in (
         "enforce-eager",
         "=1",
         "a=[",
     ):
         with pytest.raises(InvalidOption):
-            _parse_settings([wrong])
+            parse_settings([wrong])

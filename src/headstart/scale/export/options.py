@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
-
 from headstart.errors import InvalidOption
 from headstart.loading.options import DTypeName
 from headstart.options import check_choice, check_fields, described, option, strict
 from headstart.scale.export.manifest import EngineName
+from headstart.scale.settings import parse_settings
 
 _OURS = ("model", "speculative-config", "revision", "dtype", "served-model-name", "max-model-len")
 
 _draft = partial(option, panel="Draft length")
 _engine = partial(option, panel="Engine")
 _measure = partial(option, panel="Measurement")
-
-
-def _parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """The command line's KEY=VALUE, ... as a mapping; values are read as YAML."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        name = name.strip().lstrip("-").replace("_", "-")
-        hint = "for example --set max-num-seqs=64"
-        if not equals or not name:
-            raise InvalidOption(f"--set {pair!r} is not KEY=VALUE", hint=hint)
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise InvalidOption(f"--set {pair!r}: the value cannot be read as YAML", hint=hint) from error
-    return found
 
 
 @strict
@@ -52,7 +35,7 @@ class ExportOptions:
         default_factory=dict,
         metadata=described(
             "Another option of the engine by its long name, for example tensor-parallel-size=2.",
-            "--set", metavar="KEY=VALUE", kind=list[str], parse=_parse_settings, panel="Engine",
+            "--set", metavar="KEY=VALUE", kind=list[str], parse=parse_settings, panel="Engine",
         ),
     )  # fmt: skip
     target_at: str | None = _engine(

@@ -61,12 +61,12 @@ class CheckOptions:
 class Checks:
     """The checks of one fleet. Give `admit` to `Fleet.start`, and call `through_router` once it has started.
 
-    said: what was found so far, a sentence for each check.
+    lines: what was found so far, a sentence for each check.
     """
 
     options: CheckOptions
     progress: Progress = lambda _what, _done, _count: None
-    said: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     _texts: dict[Path, str] = field(default_factory=dict)
     _references: dict[Path, Reference] = field(default_factory=dict)
 
@@ -98,12 +98,12 @@ class Checks:
             raise _differs("the router", "the engines", text, first, served.folder)
         names = ", ".join(engine.name for engine in fleet.engines)
         through = "" if fleet.router is None else ", and through the router"
-        self.said.insert(0, f"answers: one greedy text, the same from {names}{through}")
+        self.lines.insert(0, f"answers: one greedy text, the same from {names}{through}")
         if self.options.audit:
             certificate = self._audit(fleet.url, served)
             if certificate.verdict == "not lossless":
                 raise _not_lossless(certificate, fleet)
-            self.said.append(f"audit: {certificate.verdict}; {'; '.join(certificate.reasons[:2])}")
+            self.lines.append(f"audit: {certificate.verdict}; {'; '.join(certificate.reasons[:2])}")
 
     def _parity(self, engine: Engine) -> None:
         from headstart.scale.parity import parity
@@ -112,7 +112,7 @@ class Checks:
         try:
             reference = self._reference(engine.served)
         except UnsupportedModel as error:
-            self.said.append(f"parity: not shown; {error.message}")
+            self.lines.append(f"parity: not shown; {error.message}")
             return
         what = f"parity of {engine.name}"
         count = self.options.parity_prompts
@@ -127,7 +127,7 @@ class Checks:
                 hint="the text is still exact, but slower than it should be; write the export anew, or start the fleet "
                 "nevertheless with --no-parity",
             )
-        self.said.append(_parity_line(engine.name, report))
+        self.lines.append(_parity_line(engine.name, report))
 
     def _reference(self, served: Served) -> Reference:
         if served.folder not in self._references:

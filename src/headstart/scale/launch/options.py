@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from headstart.errors import InvalidOption
 from headstart.options import check_fields, described, option, strict
 from headstart.scale.launch.places import LOOPBACK
+from headstart.scale.settings import parse_settings
 
 RouterName = Literal["vllm-router", "none"]
 
@@ -20,22 +19,6 @@ _OURS = ("config", "host", "model", "port", "data-parallel-size", "tensor-parall
 
 _engine = partial(option, panel="Engines")
 _router = partial(option, panel="Router")
-
-
-def _parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE, ... as a mapping; values are read as YAML."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        name = name.strip().lstrip("-").replace("_", "-")
-        hint = "for example --set max-num-seqs=64"
-        if not equals or not name:
-            raise InvalidOption(f"--set {pair!r} is not KEY=VALUE", hint=hint)
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise InvalidOption(f"--set {pair!r}: the value cannot be read as YAML", hint=hint) from error
-    return found
 
 
 @strict
@@ -56,7 +39,7 @@ class LaunchOptions:
         default_factory=dict,
         metadata=described(
             "Another option of vLLM by its long name, for example max-num-seqs=64; it wins over the export's.",
-            "--set", metavar="KEY=VALUE", kind=list[str], parse=_parse_settings, panel="Engines",
+            "--set", metavar="KEY=VALUE", kind=list[str], parse=parse_settings, panel="Engines",
         ),
     )  # fmt: skip
     timeout: float = _engine(
