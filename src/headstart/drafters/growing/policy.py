@@ -182,14 +182,16 @@ class GrowingDrafter(Drafter):
         rooms: the most tokens that each may feed. memories: what the drafter keeps of each. chains_forward: see
         `grow_chains`. trees_forward: see `trees`.
         """
-        each = list(zip(rows, rooms, memories, strict=True))
+        found = [self._begun(*each) for each in zip(rows, rooms, memories, strict=True)]
         if isinstance(self._policy, ChainPolicy):
-            chains = [GrowingChain(row, min(row.budget.nodes, room), memory) for row, room, memory in each]
-            grow_chains(chains, chains_forward)
-            return chains
-        trees = []
-        for row, room, memory in each:
-            budget = min(row.budget.nodes, MOST) if room > 0 else 0
-            trees.append(GrowingTree(row, budget, self._policy.plan(row, budget), room, memory))
-        grow_trees(trees, trees_forward)
-        return trees
+            grow_chains(found, chains_forward)
+        else:
+            grow_trees(found, trees_forward)
+        return found
+
+    def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
+        """A draft for this row that is still to grow: a `GrowingChain` or a `GrowingTree`."""
+        if isinstance(self._policy, ChainPolicy):
+            return GrowingChain(row, min(row.budget.nodes, room), memory)
+        budget = min(row.budget.nodes, MOST) if room > 0 else 0
+        return GrowingTree(row, budget, self._policy.plan(row, budget), room, memory)
