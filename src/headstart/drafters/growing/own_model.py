@@ -145,12 +145,10 @@ class DraftedText(CachedText):
             del self.cached[length:]
             cache.rewind(self.slot, length)
 
-    def adopt(
-        self, tokens: Sequence[int], path: Sequence[int], nodes: Sequence[int], tree: Draft, cache: Slots
-    ) -> None:
-        """The committed text is `tokens` now, all of it read; `path` and `nodes` are the nodes of the last tree that
-        bear what is new of it, and what was drafted after it; these become the new tree."""
-        cache.keep(self.slot, 0, (*path, *nodes))
+    def adopt(self, tokens: Sequence[int], nodes: Sequence[int], tree: Draft, cache: Slots) -> None:
+        """The committed text is `tokens` now, all of it read. `nodes` are those of the last tree that bear what is new
+        of it and then what was drafted after it, which is the new tree."""
+        cache.keep(self.slot, 0, nodes)
         cache.rewind(self.slot, len(tokens))
         self.cached = list(tokens)
         self.feed, self.tree = [], tree
