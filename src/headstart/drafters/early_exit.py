@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.own_model import GrowingModel
+from headstart.drafters.growing.own_model import DraftedText, GrowingModel
 from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
 from headstart.drafters.growing.trees import GrowingTree
 from headstart.errors import UnsupportedModel
@@ -158,6 +158,10 @@ class EarlyExitAhead(GrowingModel):
             runner, self._early.policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
         )
         super().attach(target, cache)
+
+    def _room(self, row: Row, memory: DraftedText) -> int:
+        """As in turn: nothing is drafted in the step in which the target reads the prompt."""
+        return 0 if len(row.feed) > 1 else super()._room(row, memory)
 
     def weights(self) -> Iterable[Tensor]:
         return ()
