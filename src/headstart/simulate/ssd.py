@@ -105,7 +105,7 @@ class _Rounds:
         time = self.lanes.now - begun
         verified = self.lanes.busy["target"][VERIFY]
         target = {
-            "verify": self.alone, "sharing": verified - self.alone, "wait": self.waited,
+            "verify": self.alone, "sharing": max(0.0, verified - self.alone), "wait": self.waited,
             "hand over": self.handed, "draft now": self.late,
         }  # fmt: skip
         draft = dict(self.lanes.busy["draft"])
