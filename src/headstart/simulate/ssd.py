@@ -94,9 +94,8 @@ class _Rounds:
         self.alone = self.waited = self.late = self.handed = 0.0
 
     def run(self, rounds: int) -> SsdRun:
-        self._draft_now(
-            dict.fromkeys(range(self.plan.batch), self.plan.k)
-        )  # the first draft has nothing to hide behind
+        self.lanes.round = -1  # the first draft has nothing to hide behind
+        self._draft_now(dict.fromkeys(range(self.plan.batch), self.plan.k))
         begun, self.late = self.lanes.now, 0.0
         tokens, ends = np.empty(rounds), np.empty(rounds)
         for self.lanes.round in range(rounds):

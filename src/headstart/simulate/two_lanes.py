@@ -24,6 +24,7 @@ class Span:
     start: float
     end: float
     round: int
+    """From 0; -1 for what comes before the first."""
     rows: int = 0
     """Rows of the forward; 0 where it was none."""
 

@@ -198,7 +198,7 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
         split=ahead.split,
         jitter=ahead.jitter or 0.0,
     )
-    return Placement("your figures", plan, costs, "", "" if ahead.hits else "85% foreseen among three.")
+    return Placement("Your figures", plan, costs, "", "" if ahead.hits else "85% foreseen among three.")
 
 
 def _scaled(table: Mapping[int, float], by: float) -> dict[int, float]:
