@@ -3,11 +3,11 @@
     python benchmarks/ssd_hits.py                                        # the bundled pair, its twelve prompts
     python benchmarks/ssd_hits.py --target DIR --drafter DIR --prompts FILE
 
-The target writes texts, and both models read them: laws p and q at every position. From these follow in expectation,
-with no further noise: alpha, the mean of sum min(p, q); the hit rate after a rejection, where s drawn from q was rejected
-(the chance max(q - p, 0)) and the bonus token is drawn from max(p - q, 0), among the F likeliest of q other than s; and
-the hit rate after a draft that was accepted as a whole, p of the F likeliest of q. Positions count alike, whereas rounds
-begin more often where drafts are rejected; so figures of an engine at work may differ a little.
+The target writes texts, and both models read them: laws p and q at every position. What follows is in expectation,
+without further noise. Alpha is the mean of sum min(p, q). After a rejection, where s drawn from q was rejected (the
+chance max(q - p, 0)) and the bonus token is drawn from max(p - q, 0), the hit rate is the chance that it is among the F
+likeliest of q other than s; after a draft that was accepted as a whole, p of the F likeliest of q. Positions count
+alike, whereas rounds begin more often where drafts are rejected; so figures of an engine at work may differ a little.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def main() -> None:
     origin = Provenance.now("torch", "transformers")
     items = read_prompt_set(args.prompts) if args.prompts else sample_prompts()
     prompts: list[Any] = [item.prompt for item in items[: args.limit]]
-    engine: Any = hs.load(target=str(args.target), drafter=str(args.drafter))
+    engine: Any = hs.load(target=str(args.target), drafter="none")  # so that a seed gives one text
     models = [AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (args.target, args.drafter)]
     found: dict[str, Any] = {}
     table = Table("T", "positions", "alpha", "hit rate after", *(f"F={f}" for f in range(1, MOST + 1)), box=None)
