@@ -102,7 +102,6 @@ def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
         ("--slow 0.2", "--slow is a question about drafting ahead", "add --ssd"),
         ("--ssd -T 1", "--temperature has no part in --ssd", "it takes --alpha"),
         ("--ssd --scenarios", "--ssd has no part in a scenario", "own figures"),
-        ("--ssd --fan-out 2", "--fan-out 2 needs --hits", "--hits H1,H2"),
         ("--ssd --fan-out 2.5 --hits 0.5", "are not whole numbers", "for example 3"),
         ("--ssd --placement H200", "is part of several placements", "which of"),
         ("--ssd --placement moon", "there is no placement 'moon'", "the placements are"),

@@ -10,8 +10,14 @@ from typing import Any, Literal
 from headstart.errors import InvalidOption
 from headstart.insight.as_json import as_json
 from headstart.insight.what_if.options import DEFAULT_ALPHA, DEFAULT_C, Question
-from headstart.insight.what_if.ssd_options import DEFAULT_FAN_OUT, DEFAULT_HITS, DEFAULT_K, SsdQuestion
-from headstart.simulate.placements import Placement, placements
+from headstart.insight.what_if.ssd_options import (
+    DEFAULT_FAN_OUT,
+    DEFAULT_HITS,
+    DEFAULT_HITS_FULL,
+    DEFAULT_K,
+    SsdQuestion,
+)
+from headstart.simulate.placements import FORESEEN, Placement, placements
 from headstart.simulate.ssd import SsdRun
 from headstart.simulate.ssd_inputs import LaneCosts, SsdPlan, account
 
@@ -145,7 +151,7 @@ def ask_ssd(question: Question, ahead: SsdQuestion) -> SsdAnswer:
 def _single(placement: Placement, ahead: SsdQuestion, unit: str, *, own: bool) -> SsdAnswer:
     found = _prospect(placement, ahead, unit)
     hits = placement.plan.hits
-    known = [f for f in FAN_OUTS if isinstance(hits, Sequence) and f <= len(hits) and hits != DEFAULT_HITS]
+    known = [f for f in FAN_OUTS if isinstance(hits, Sequence) and f <= len(hits) and hits != FORESEEN]
     shown = known if len(known) > 1 else []
     return SsdAnswer((found,), tuple(_fan_out(placement, found, f, ahead) for f in shown), own)
 
@@ -171,22 +177,16 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
         raise InvalidOption(f"--ssd takes one {_flag(many)}", hint="ask once for each")
     if question.c is not None and ahead.draft_cost is not None:
         raise InvalidOption("--c and --draft-cost exclude each other", hint="--draft-cost gives the cost by rows")
-    hits = tuple(ahead.hits) or DEFAULT_HITS
     plan = SsdPlan(
         acceptance=tuple(question.by_position or question.alpha or (DEFAULT_ALPHA,)),
         k=DEFAULT_K if question.k is None else question.k,
         fan_out=tuple(ahead.fan_out) or (DEFAULT_FAN_OUT,),
-        hits=hits,
-        hits_full=tuple(ahead.hits_full) or None,
+        hits=tuple(ahead.hits) or DEFAULT_HITS,
+        hits_full=tuple(ahead.hits_full) or (None if ahead.hits else DEFAULT_HITS_FULL),
         batch=question.batch[0] if question.batch else 1,
         late=ahead.late,
         drafted=ahead.drafted,
     )
-    if not ahead.hits and min(plan.fan_out) < len(DEFAULT_HITS):
-        raise InvalidOption(
-            f"--fan-out {','.join(map(str, plan.fan_out))} needs --hits",
-            hint="the default hit rate is known for three and more foreseen tokens; give --hits H1,H2,...",
-        )
     c = DEFAULT_C if question.c is None else question.c
     slow = ahead.slow or 0.0
     costs = LaneCosts(
@@ -198,7 +198,7 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
         split=ahead.split,
         jitter=ahead.jitter or 0.0,
     )
-    return Placement("Your figures", plan, costs, "", "" if ahead.hits else "85% foreseen among three.")
+    return Placement("Your figures", plan, costs, "", "" if ahead.hits else "hit rates of the bundled pair, greedy.")
 
 
 def _scaled(table: Mapping[int, float], by: float) -> dict[int, float]:

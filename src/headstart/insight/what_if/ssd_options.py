@@ -12,8 +12,9 @@ from headstart.insight.what_if.options import parse_cost, parse_numbers
 from headstart.options import check_fields, option, strict
 
 DEFAULT_K, DEFAULT_FAN_OUT, DEFAULT_ROUNDS = 5, 3, 2000
-DEFAULT_HITS = (0.0, 0.0, 0.85)
-"""85% among three foreseen bonus tokens: the middle of what Saguaro reports. Of fewer nothing is known."""
+DEFAULT_HITS = (0.46, 0.68, 0.79, 0.82, 0.85)
+DEFAULT_HITS_FULL = (0.88, 0.94, 0.96, 0.98, 0.98)
+"""As measured on the bundled pair, greedy (benchmarks/ssd_hits.py): after a rejection, and after a whole draft."""
 
 _ahead = partial(option, panel="Drafting ahead (--ssd; times in steps of the target alone)")
 
@@ -43,7 +44,7 @@ class SsdQuestion:
     )  # fmt: skip
     hits: Sequence[float] = _ahead(
         (), "Hit rate by fan-out: the share of bonus tokens among the first 1, 2, 3, ... that the draft finds likely. "
-        "Default: 0.85 among 3.",
+        "Default: that of the bundled pair, greedy.",
         metavar="H1,H2,...", kind=str, parse=partial(parse_numbers, "--hits", example="0.5,0.7,0.8"),
     )  # fmt: skip
     hits_full: Sequence[float] = _ahead(
