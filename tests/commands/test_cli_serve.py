@@ -102,6 +102,7 @@ def test_it_answers_and_stops(model: Path, tmp_path: Path, number: signal.Signal
         assert connection.execute("select sum(requests) from requests").fetchone()[0] >= 3
 
 
+@pytest.mark.slow
 def test_a_stream_may_end_when_it_is_stopped(model: Path) -> None:
     options = ("--target", str(model), "--drafter", "none", "--stop-grace-seconds", "0", "--no-pages")
     with started(*options) as (process, lines):

@@ -302,8 +302,14 @@ def _typical(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Ru
         path.append(likely[0])
 
 
-@pytest.mark.parametrize("verify", [_resampling, _typical])
-@pytest.mark.parametrize("name", ["n-gram", "draft LM, chain", "EAGLE-2, dynamic tree", "draft LM, tree sampled"])
+WRONG = [
+    pytest.param(name, verify, marks=() if (row + column) % 2 == 0 else pytest.mark.slow)
+    for row, name in enumerate(["n-gram", "draft LM, chain", "EAGLE-2, dynamic tree", "draft LM, tree sampled"])
+    for column, verify in enumerate([_resampling, _typical])
+]
+
+
+@pytest.mark.parametrize(("name", "verify"), WRONG)
 def test_a_wrong_rule_is_found(name: str, verify: Any, shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "verify", verify)
     assert any("p = " in fault for fault in found(shop, name, "T=1", "min-p", "logit bias"))

@@ -117,7 +117,10 @@ RIGHT: dict[str, tuple[Any, dict[str, Any], tuple[Sampling, ...]]] = {
 }
 
 
-SLOW = ("plain", "draft LM", "draft LM, penalties", "draft LM, many settings", "early exit")
+SLOW = (
+    "plain", "draft LM", "draft LM, cool", "draft LM, penalties", "draft LM, many settings", "draft LM, top-k trees",
+    "early exit",
+)  # fmt: skip
 """What others show too: settings among many, a draft whose rule or shape is another, a drafter within a list."""
 
 
