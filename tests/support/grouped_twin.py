@@ -1,11 +1,11 @@
-"""The arithmetic of grouped products in NumPy, in the steps that grouped.h defines: its results are the kernels' bits."""
+"""The arithmetic of grouped products in NumPy, in the steps of grouped.h: its results are the kernels' bits."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.model.grouped import UNIT, GroupedWeights
+from headstart.model.grouped import GroupedWeights
 from headstart.model.native.grouping import STORED, form_of
 
 F32 = NDArray[np.float32]
@@ -26,17 +26,17 @@ def fused(a: F32, b: F32, c: F32) -> F32:
         return np.where(odd, bits + toward, bits).view(np.float64).astype(np.float32)
 
 
-def round_rows(x: F32) -> tuple[NDArray[np.int64], F32]:
-    """Rows [M, inputs] as int8 codes, and their scales [M, blocks]."""
+def round_rows(x: F32, together: int) -> tuple[NDArray[np.int64], F32]:
+    """Rows [M, inputs] as int8 codes, and their scales [M, blocks] of so many inputs together."""
     codes, scales = np.zeros(x.shape, np.int64), []
-    for begin in range(0, x.shape[1], UNIT):
-        block = x[:, begin : begin + UNIT]
+    for begin in range(0, x.shape[1], together):
+        block = x[:, begin : begin + together]
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             bad = ~np.isfinite(block).all(axis=1)
             peak = np.abs(block).max(axis=1)
             inverse = np.where(peak > np.float32(1e-30), np.float32(127) / peak, np.float32(0)).astype(np.float32)
             rounded = np.rint(block.astype(np.float64) * inverse[:, None])
-        codes[:, begin : begin + UNIT] = np.where(bad[:, None], 0, rounded)
+        codes[:, begin : begin + together] = np.where(bad[:, None], 0, rounded)
         scales.append(np.where(bad, np.float32("nan"), peak / np.float32(127)).astype(np.float32))
     return codes, np.stack(scales, axis=1)
 
@@ -44,19 +44,18 @@ def round_rows(x: F32) -> tuple[NDArray[np.int64], F32]:
 def product(weights: GroupedWeights, x: F32, bias: F32 | None = None) -> F32:
     """y [M, outputs] = x W^T + bias."""
     multiple = form_of(weights).minimum
-    rows, factors = round_rows(x)
     codes, group = weights.codes.astype(np.int64), weights.group
+    together = max(32, group)
+    rows, factors = round_rows(x, together)
     total = np.zeros((len(x), len(codes)), np.float32)
-    for block, begin in enumerate(range(0, x.shape[1], UNIT)):
-        part = np.zeros_like(total)
-        for at in range(begin, min(begin + UNIT, x.shape[1]), group):
-            mine, g = rows[:, at : at + group], at // group
-            sums = mine.sum(axis=1)
-            whole = mine @ codes[:, at : at + group].T
-            if multiple != STORED:
-                whole -= multiple * sums[:, None]
-            part = fused(whole.astype(np.float32), weights.scales[None, :, g], part)
-            if multiple == STORED:
-                part = fused(-sums[:, None].astype(np.float32), weights.minimums[None, :, g], part)
-        total = fused(part, factors[:, block, None], total)
+    for g, at in enumerate(range(0, x.shape[1], group)):
+        mine = rows[:, at : at + group]
+        sums = mine.sum(axis=1)[:, None]
+        whole = mine @ codes[:, at : at + group].T
+        if multiple != STORED:
+            whole -= multiple * sums
+        scaled = whole.astype(np.float32) * weights.scales[None, :, g]
+        if multiple == STORED:
+            scaled = fused(-sums.astype(np.float32), weights.minimums[None, :, g], scaled)
+        total = fused(scaled, factors[:, at // together, None], total)
     return total if bias is None else total + bias

@@ -14,7 +14,7 @@ GROUPS = (16, 32, 128)
 """Inputs that may share a scale."""
 
 UNIT = 256
-"""Inputs whose scales may share a unit; and inputs of a row that the row kernels round together."""
+"""Inputs whose scales may share a unit."""
 
 _ROWS = 256  # outputs that are turned into numbers at a time, so that little memory is needed
 

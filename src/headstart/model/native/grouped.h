@@ -1,9 +1,9 @@
 // Products of weights that are codes of 4 or 8 bits in groups of inputs, each group with a scale and a minimum
 // (weight = scale * code - minimum), with rows rounded to int8.
 //
-// Sums inside a group are whole numbers, which have no order. The groups of 256 inputs are then added one after the
-// other by fused multiply-adds, and so are the blocks of 256, each times its row's own scale. These steps are the same
-// in every instruction set and for every number of rows, so a row's result has the same bits everywhere.
+// Sums inside a group are whole numbers, which have no order. Each is then multiplied by its weights' scale and added,
+// times its row's own scale, to the groups before it by fused multiply-adds. These steps are the same in every
+// instruction set and for every number of rows, so a row's result has the same bits everywhere.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -19,11 +19,14 @@ enum Scales {
     SCALES_UNITS = 2,  // a float16 unit for each 256 inputs, and int8 multiples of it
 };
 
-constexpr int64_t UNIT = 256;  // inputs of a row that are rounded together, and of weights that lie together
+constexpr int64_t UNIT = 256;  // inputs whose weights lie together
 constexpr int64_t STORED = -1; // of `minimum`: minimums are stored. Otherwise a minimum is so many times its scale
 
 struct Grouping {
     int64_t bits, group, scales, minimum, inputs;
+
+    // Inputs of a row that are rounded together.
+    int64_t rounded() const { return group > 32 ? group : 32; }
 
     int64_t blocks() const { return (inputs + UNIT - 1) / UNIT; }
 
@@ -66,17 +69,14 @@ inline int64_t grouped_step(int64_t count) {
     return most <= 4 ? most : (most + 1) / 2 * 2;
 }
 
-// A row: int8 codes (zeros up to whole groups of any size), a scale for each 256, and for each group its sum, as the
-// product wants it: `minimum` times the negative sum as int32, or where minimums are stored the negative sum as float32.
+// A row: int8 codes (zeros up to whole groups of any size), a scale for each `rounded` inputs, and for each group its sum,
+// as the product wants it: `minimum` times the negative sum as int32, or where minimums are stored the negative sum as float32.
 // Interleaved rows have the first of these parts of all of them, then the second, then the third.
 inline int64_t grouped_padded(int64_t inputs) { return (inputs + 127) / 128 * 128; }
-inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs + UNIT - 1) / UNIT * 4; }
+inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs + 31) / 32 * 4; }
 inline int64_t grouped_row_bytes(int64_t inputs) {
     return (grouped_sums_at(inputs) + (inputs + 15) / 16 * 4 + 63) / 64 * 64;
 }
-
-// The compiler may not carry what lies there in registers, which are needed for other sums.
-#define HEADSTART_KEPT(pointer) asm volatile("" : "+r"(pointer) : : "memory")
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
@@ -89,14 +89,14 @@ inline Vec fused(Vec a, Vec b, Vec c) {
 #endif
 }
 
-// Row r of `count`: rounded to int8 by blocks of 256, the largest number of each becoming 127. A NaN or an infinity makes
+// Row r of `count`: rounded to int8 by blocks, the largest number of each becoming 127. A NaN or an infinity makes
 // its scale NaN. stride: bytes of a row.
 inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int64_t count, int64_t stride, uint8_t *rows) {
     const int64_t padded = grouped_padded(of.inputs), by = of.group / LANES, step = grouped_step(count);
     uint8_t *to = rows + r / step * step * stride + r % step * 4;
     uint8_t *scales = to + padded * step, *sums = to + grouped_sums_at(of.inputs) * step;
-    for (int64_t block = 0; block < of.blocks(); block++) {
-        const int64_t begin = block * UNIT, end = begin + UNIT < of.inputs ? begin + UNIT : of.inputs;
+    for (int64_t begin = 0, block = 0; begin < of.inputs; begin += of.rounded(), block++) {
+        const int64_t end = begin + of.rounded() < of.inputs ? begin + of.rounded() : of.inputs;
         Vec peak = {}, finite = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const Vec v = load(row + i);
@@ -351,16 +351,16 @@ inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole *sums) {
 template <int BITS, int UNITS, int N>
 void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t to, const uint8_t *x, float *totals) {
     const Grouping of = shape;
-    const int64_t parts = of.group / (LANES * UNITS);
-    const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * N * 4;
-    const uint8_t *starts = x + (grouped_sums_at(of.inputs) + from * (UNIT / of.group) * 4) * N;
+    const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
+    const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
+    const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
     x += from * UNIT * N;
-    for (int64_t block = from; block < to; block++, factors += N * 4) {
+    Real sums[N];
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) sums[r] = real_load(totals + r * LANES);
+    for (int64_t block = from; block < to; block++) {
         const int64_t groups = of.groups(block);
         const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
-        Real sums[N];
-        HEADSTART_UNROLL
-        for (int r = 0; r < N; r++) sums[r] = real_zero();
         for (int64_t g = 0; g < groups; g++, starts += N * 4) {
             Whole whole[N];
             if (of.minimum == STORED) {
@@ -376,21 +376,25 @@ void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t
                 x += LANES * UNITS * N;
             } while (--part > 0);
             const Real scale = scale_of(of, scales, g);
-            HEADSTART_UNROLL
-            for (int r = 0; r < N; r++) sums[r] = real_fused(real_of(whole[r]), scale, sums[r]);
-            if (of.minimum != STORED) continue;
-            const Real minimum = scale_of(of, minimums, g);
-            HEADSTART_UNROLL
-            for (int r = 0; r < N; r++) sums[r] = real_fused(real_spread(starts + r * 4), minimum, sums[r]);
-        }
-        HEADSTART_KEPT(totals);
-        HEADSTART_UNROLL
-        for (int r = 0; r < N; r++) {
-            float *total = totals + r * LANES;
-            real_store(total, real_fused(sums[r], real_spread(factors + r * 4), real_load(total)));
+            if (of.minimum == STORED) {
+                const Real minimum = scale_of(of, minimums, g);
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++) {
+                    const Real scaled = real_times(real_of(whole[r]), scale);
+                    const Real lowered = real_fused(real_spread(starts + r * 4), minimum, scaled);
+                    sums[r] = real_fused(lowered, real_spread(factors + r * 4), sums[r]);
+                }
+            } else {
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++)
+                    sums[r] = real_fused(real_times(real_of(whole[r]), scale), real_spread(factors + r * 4), sums[r]);
+            }
+            if (UNITS > 1 || g % 2) factors += N * 4;  // groups of 16 share the factors by two
         }
         w += of.record_bytes(groups) - of.code_bytes(groups);
     }
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) real_store(totals + r * LANES, sums[r]);
 }
 
 typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, const uint8_t *, float *);

@@ -24,7 +24,7 @@ enum Kind {
     BF16_WIDE = 1, // bf16 weights, float32 rows and sums: any processor
     BF16_PAIRS = 2, // bf16 weights and rows, float32 sums: AMX or AVX-512 BF16
     INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
-    GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 256 inputs (grouped.h): AVX-512 or AVX2
+    GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 32 inputs or a group (grouped.h): AVX-512 or AVX2
     GROUPED8 = 5,  // the same with 8-bit codes
 };
 
