@@ -10,7 +10,9 @@ import torch
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
+import headstart as hs
 from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.loading.checkpoint import check_quantize
 from headstart.model import int4, native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.loading import adopt
@@ -98,3 +100,25 @@ def test_other_forwards_leave_grouped_layers_to_the_modules(tiny: Callable[..., 
     int4.round_matrices(model)
     with pytest.raises(UnsupportedModel, match="lean decoder"):
         ModelRunner(model, decoder="lean")
+
+
+@needs_int4
+def test_greedy_text_is_the_plain_text_bit_for_bit(tiny: Callable[..., str]) -> None:
+    """Target and draft on 4 bits: a draft that is often right, in a batch; log-probabilities included."""
+    prompts = [[5, 6, 7, 8], [9, 3, 11], list(range(3, 24))]
+    sampling = hs.Sampling(max_tokens=16, ignore_eos=True, logprobs=0)
+    engine = hs.load(
+        tiny("llama"), tiny("llama", noise=0.02), quantize="int4", draft_quantize="int4", num_speculative_tokens=5
+    )
+    assert (engine.describe()["quantize"], engine.describe()["width_invariant"]) == ("int4", True)
+    drafted = engine.generate(prompts, sampling)
+    assert sum(out.stats.accepted for out in drafted) > 0
+    for out, prompt in zip(drafted, prompts, strict=True):
+        alone = engine.plain().generate(prompt, sampling)
+        assert out.tokens == alone.tokens
+        assert out.logprobs == alone.logprobs
+
+
+def test_another_device_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="int4"):
+        check_quantize("quantize", "int4", torch.device("meta"))

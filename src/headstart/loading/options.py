@@ -34,9 +34,9 @@ class TargetOptions:
     """How a target is loaded.
 
     With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
-    scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits in
-    the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution of
-    the quantised model.
+    scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
+    in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
+    of the quantised model.
     """
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
