@@ -16,8 +16,7 @@ from headstart.model.decoders.llama import is_llama_shaped
 from headstart.model.grouped import GroupedWeights
 
 GROUP = 32
-"""Inputs that share a scale and a minimum. Groups of 128 read 10% less memory and lose more of the model: see
-docs/concepts/same-bits.md."""
+"""Inputs that share a scale and a minimum. Other sizes were not compared."""
 
 BITS_OF_A_WEIGHT = 5.0
 """Memory of a weight: a 4-bit code, and 16 bits each of a scale and a minimum for 32 of them."""
