@@ -65,7 +65,7 @@ class Ahead(Drafter):
         branches: int = BRANCHES,
         threads: int | None = None,
         pin: bool = False,
-        partial: bool = False,
+        partial: bool = True,
         worker: MakeWorker = Worker,
     ) -> None:
         check_number("branches", branches, low=1, integer=True)
