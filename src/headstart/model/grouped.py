@@ -24,9 +24,13 @@ class GroupedWeights:
     """[outputs, inputs / group]."""
 
     def dequantise(self) -> NDArray[np.float32]:
-        """The weights [outputs, inputs]. The arithmetic is in float64, so that each weight is rounded once."""
+        """The weights [outputs, inputs], each rounded once: in float32 where its products are exact, else in
+        float64."""
         outputs, inputs = self.codes.shape
-        wide = self.codes.reshape(outputs, -1, self.group).astype(np.float64)
-        wide *= self.scales[:, :, None]
-        wide -= self.minimums[:, :, None]
-        return wide.astype(np.float32).reshape(outputs, inputs)
+        unused = np.uint32((1 << self.bits) - 1)  # bits that a product with a code can fill
+        exact = not (self.scales.view(np.uint32) & unused).any()
+        by_group = self.codes.reshape(outputs, -1, self.group)
+        wide: NDArray[np.floating] = by_group.astype(np.float32 if exact else np.float64)
+        np.multiply(wide, self.scales[:, :, None], out=wide)
+        np.subtract(wide, self.minimums[:, :, None], out=wide)
+        return wide.astype(np.float32, copy=False).reshape(outputs, inputs)
