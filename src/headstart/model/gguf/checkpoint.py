@@ -14,7 +14,7 @@ __all__ = ["SUFFIX", "generation_config", "is_gguf", "load_config", "load_model"
 
 SUFFIX = ".gguf"
 
-_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
+_SAMPLING = {"temp": "temperature", "top_p": "top_p", "min_p": "min_p"}
 
 
 def load_config(source: str) -> Any:
@@ -39,5 +39,5 @@ def generation_config(source: str) -> dict[str, Any]:
     """How the model's makers would sample, under transformers' names; {} where the file does not say."""
     metadata = open_gguf(source).metadata
     keys = {f"general.sampling.{key}": name for key, name in _SAMPLING.items()}
-    found: dict[str, Any] = {name: metadata.get(key) for key, name in keys.items() if key in metadata}
+    found: dict[str, Any] = {name: metadata.number(key) for key, name in keys.items() if key in metadata}
     return {"do_sample": True, **found} if found else {}

@@ -56,8 +56,10 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     least = f"blk.{config.num_hidden_layers - 1}.attn_norm.weight"
     if least not in file.tensors:
         raise _damaged(file, f"it claims {config.num_hidden_layers} layers, and {least} is missing")
-    with torch.device("meta"):
-        parameters = dict(_model_class(config)(config).named_parameters())
+    with torch.device("meta"), initialization.no_init_weights():
+        model = _model_class(config)(config)
+        model.tie_weights()
+        parameters = dict(model.named_parameters())
     wanted = {tensor_name(name): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
     for name, (parameter, shape) in wanted.items():
         if name in file.tensors and file.tensors[name].shape != shape:
@@ -76,11 +78,10 @@ def check_tensors(file: GgufFile, config: Any) -> None:
 
 
 def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
-    """The model on the CPU, its weights the file's own numbers rounded to `dtype`.
+    """The model on the CPU, its weights the file's own numbers rounded to `dtype`. config: see `check_tensors`.
 
     Beside the weights it takes a few megabytes: some rows at a time are made into floats and put where they will stay.
     """
-    check_tensors(file, config)
     with initialization.no_init_weights():
         model = _model_class(config)._from_config(config, dtype=dtype)
     model.tie_weights()
