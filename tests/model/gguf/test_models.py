@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from headstart.errors import DamagedModel, HeadstartError, UnsupportedModel
 from headstart.model.gguf import checkpoint
+from headstart.model.gguf.files import open_gguf
+from headstart.model.gguf.weights import grouped_matrix
 
 IDS = torch.arange(3, 40)[None]
 
@@ -119,6 +121,17 @@ def test_types_of_256_inputs_in_a_model(tmp_path: Path) -> None:
     keys = keys.reshape(2, 8, 2, 256).swapaxes(1, 2).reshape(32, 256)
     np.testing.assert_array_equal(attention.k_proj.weight.detach(), keys)
     np.testing.assert_array_equal(attention.v_proj.weight.detach(), values)
+
+
+def test_matrices_as_codes_have_the_rows_of_the_model(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", random_model("llama"), kind=Q.Q4_1)
+    model, file = loaded(path), open_gguf(path)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            codes = grouped_matrix(file, model.config, name)
+            assert codes is not None
+            np.testing.assert_array_equal(codes.dequantise(), parameter.detach())
+    assert grouped_matrix(file, model.config, "model.norm.weight") is None
 
 
 def test_large_matrices_are_filled_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

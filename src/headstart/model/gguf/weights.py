@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import initialization
@@ -12,8 +14,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf import header
-from headstart.model.gguf.blocks import floats
+from headstart.model.gguf.blocks import floats, grouped
 from headstart.model.gguf.files import GgufFile
+from headstart.model.grouped import GroupedWeights
 
 FREQUENCIES = "rope_freqs.weight"
 """What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
@@ -97,6 +100,17 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
             raise _damaged(file, f"{FREQUENCIES} holds numbers that are not positive")
         model.model.rotary_emb.inv_freq /= factors
     return model.eval()
+
+
+def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> GroupedWeights | None:
+    """A matrix as the file holds it, by the parameter's name in transformers, its rows in transformers' order: for
+    products that run on the codes themselves. None where the file holds floats."""
+    found = grouped(file.tensors[tensor_name(parameter)])
+    heads = _turned(file, config, parameter)
+    if found is None or not heads:
+        return found
+    order = np.arange(len(found.codes)).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+    return replace(found, codes=found.codes[order], scales=found.scales[order], minimums=found.minimums[order])
 
 
 def _model_class(config: Any) -> Any:
