@@ -57,16 +57,22 @@ class GroupedWeights:
             )
 
     def dequantise(self) -> NDArray[np.float32]:
-        """The weights [outputs, inputs]. The arithmetic is in float64, so that each weight is rounded once."""
+        """The weights [outputs, inputs], each rounded once: in float32 where its products are exact, else in
+        float64."""
         outputs, inputs = self.codes.shape
+        unused = np.uint32((1 << self.bits) - 1)  # bits that a product with a code can fill
+        exact = not (self.scales.view(np.uint32) & unused).any()
+        wide = np.float32 if exact else np.float64
         out = np.empty((outputs, inputs), np.float32)
         for begin in range(0, outputs, _ROWS):
             rows = slice(begin, begin + _ROWS)
             scales, minimums = (
-                np.repeat(each[rows].astype(np.float64), self.group, axis=1)[:, :inputs]
+                np.repeat(each[rows].astype(wide), self.group, axis=1)[:, :inputs]
                 for each in (self.scales, self.minimums)
             )
-            out[rows] = scales * self.codes[rows] - minimums
+            scales *= self.codes[rows]
+            scales -= minimums
+            out[rows] = scales
         return out
 
 
