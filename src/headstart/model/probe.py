@@ -75,8 +75,10 @@ class Probe:
 
     def _judge(self, error: float, quantize: str | None, *, reached: int) -> None:
         exact = quantize is None and self._model.dtype in (torch.float32, torch.float64)
+        # whole numbers round by up to 0.15 on a real model; a wrong position or mask is off by far more
+        most = 1e-3 if exact else 0.1 if quantize is None else 0.25
         # NaN weights are reported where they act, as NonFiniteLogits of the request
-        if reached == self._layers and not error > (1e-3 if exact else 0.1):
+        if reached == self._layers and not error > most:
             return
         raise UnsupportedModel(
             f"{self._model.config.model_type} does not give its own logits through this engine's cache "
