@@ -33,8 +33,9 @@ def test_text_of_a_file_is_that_of_its_numbers(tmp_path: Path) -> None:
     twin = quantised(model, Q.Q4_0).generate(
         torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0
     )
-    plain = hs.load(path, drafter="none", dtype="float32").generate(PROMPT, GREEDY)
-    guessed = hs.load(path, drafter=str(draft), dtype="float32", pacing="fixed").generate(PROMPT, GREEDY)
+    floats = {"dtype": "float32", "quantize": "none"}
+    plain = hs.load(path, drafter="none", **floats).generate(PROMPT, GREEDY)
+    guessed = hs.load(path, drafter=str(draft), pacing="fixed", **floats).generate(PROMPT, GREEDY)
     assert list(plain.tokens) == list(guessed.tokens) == twin[0, len(PROMPT) :].tolist()
     assert guessed.stats.tokens_per_forward > 1.2
 
@@ -74,7 +75,7 @@ def test_memory_is_counted_before_it_is_taken(tmp_path: Path, monkeypatch: pytes
     path = write(tmp_path / "m.gguf", random_model("llama"), kind=Q.Q4_0)
     monkeypatch.setattr("headstart.model.memory.free_bytes", lambda device: 50_000)
     numbers = sum(parameter.numel() for parameter in random_model("llama").parameters())
-    target = Target(path, dtype="float32")
+    target = Target(path, dtype="float32", quantize="none")
     assert target.checkpoint.weight_bytes == 4 * numbers
     with pytest.raises(hs.errors.NotEnoughMemory):
         target.engine("none")

@@ -331,6 +331,7 @@ class Engine:
             "pacing": self.pacing.name,
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "quantize": self.target.quantize,
+            "weights": self.target.weights_in_words,
             "decoder": self.target.decoder,
             "width_invariant": self.target.width_invariant,
             "device": str(self.target.device),

@@ -10,6 +10,7 @@ from headstart.errors import InvalidOption
 from headstart.model import int4, loading
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
+from headstart.model.gguf import checkpoint as gguf
 from headstart.model.memory import MemoryNeed
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
@@ -59,19 +60,49 @@ class Checkpoint:
         """Tells models apart: see `headstart.model.fingerprint`."""
         return fingerprint(self.source)
 
-    def need(self, slots: int) -> MemoryNeed:
+    def blocks(self, quantize: str | None) -> tuple[str, ...]:
+        """The types of the blocks that a GGUF file runs on, that of the most weights first; none for a model in
+        floats, or whose weights are rounded again. quantize: see `runner`."""
+        if quantize not in (None, "auto") or not gguf.is_gguf(self.source):
+            return ()
+        return gguf.blocks(self.source, self.config, self.dtype, self._device)
+
+    def precision(self, quantize: str | None) -> str | None:
+        """What tells weights of this quantisation from others of the same config: for costs and advice."""
+        return " ".join((str(quantize), *self.blocks(quantize))) if self.blocks(quantize) else quantize
+
+    def bytes_read(self, quantize: str | None) -> int | None:
+        """Bytes of weights that a forward of one row reads, of a model on its file's blocks; None for others."""
+        return gguf.packed_bytes(self.source, self.config, self.dtype, read=True) if self.blocks(quantize) else None
+
+    def need(self, slots: int, quantize: str | None) -> MemoryNeed:
         """Memory for a cache of so many slots, and for the weights where they are still to be read."""
-        weights = 0 if self._runners else self.weight_bytes
+        weights = 0
+        if not self._runners and self.blocks(quantize):
+            weights = gguf.packed_bytes(self.source, self.config, self.dtype)
+        elif not self._runners:
+            weights = self.weight_bytes
         cache = loading.cache_bytes(self.config, self.dtype, slots=slots, length=self.length)
         return MemoryNeed(self.label, weights, cache)
 
     def runner(self, quantize: str | None) -> ModelRunner:
-        """The model, ready to run. Its weights are read once."""
+        """The model, ready to run. Its weights are read once.
+
+        quantize: None for the weights as they are, a GGUF file's blocks where those can run; "none" for floats in
+        `dtype`; "int8", "int4"; "auto" for a file's blocks, or 8-bit integers where the row kernels run them.
+        """
         if quantize not in self._runners:
+            blocks = self.blocks(quantize)
             model = loading.load_weights(
-                self.source, self.config, self.dtype, self._device, trust_remote_code=self._trust
+                self.source,
+                self.config,
+                self.dtype,
+                self._device,
+                trust_remote_code=self._trust,
+                packed=bool(blocks),
             )
-            self._runners[quantize] = ModelRunner(model, max_length=self.length, quantize=quantize)
+            rounded = None if blocks or quantize == "none" else quantize
+            self._runners[quantize] = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
         return self._runners[quantize]
 
     def some_text(self) -> list[int]:
@@ -108,8 +139,8 @@ def check_sizes(target: Checkpoint, draft: Checkpoint) -> None:
 
 def check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
     """Refuse what cannot be computed with on this device."""
-    if quantize not in (None, "int8", "int4"):
-        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None, 'int8' or 'int4'")
+    if quantize not in (None, "none", "int8", "int4"):
+        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None, 'int8', 'int4' or 'none'")
     if quantize == "int4" and not int4.can_run(device):
         raise InvalidOption(
             f"{name}='int4' needs a C++ compiler and a CPU with AVX2 or AVX-512, and this is {device}",

@@ -52,7 +52,7 @@ def _build(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None,
     apart = context.apart or wanted.ahead is not None
     context = replace(context, name=wanted.name, source=wanted.source, last=last, apart=apart)
     if draft is not None:
-        model = draft.runner(context.quantize)
+        model = draft.runner(context.quantize or "none")
         context = replace(context, name=draft.label, draft=model, draft_tokenizer=draft.tokenizer)
         ours, theirs = context.target_tokenizer, draft.tokenizer
         if ours is not None and theirs is not None and differences(ours, theirs):

@@ -79,7 +79,7 @@ class Target:
         Raises:
             NotEnoughMemory: they do not fit.
         """
-        preflight([self.checkpoint.need(0)], self.device)
+        preflight([self.checkpoint.need(0, self.options.quantize)], self.device)
         return self.checkpoint.runner(self.options.quantize)
 
     def engine(self, drafter: AnyDrafter | Sequence[AnyDrafter] | None = "auto", **options: Any) -> Engine:
@@ -112,10 +112,11 @@ class Target:
             k = choice.k
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         # Weights that are still to be read and caches that are to be made must fit, all together
-        needs = {self.device: [self.checkpoint], place: []}
-        needs[place] += drafts.values()
-        for device, models in needs.items():
-            preflight([model.need(given.max_batch_size) for model in models], device)
+        slots = given.max_batch_size
+        needs = {self.device: [self.checkpoint.need(slots, self.options.quantize)], place: []}
+        needs[place] += [draft.need(slots, given.draft_quantize or "none") for draft in drafts.values()]
+        for device, wanted in needs.items():
+            preflight(wanted, device)
         runner = self.runner
         context = BuildContext(
             target=runner,
@@ -177,8 +178,8 @@ class Target:
     @property
     def advised_by(self) -> tuple[str, dict[str, Any], torch.dtype, torch.device, str | None]:
         """What advice is for: see `loading.advice.read`."""
-        mine = self.checkpoint
-        return mine.source, mine.config.to_dict(), mine.dtype, self.device, self.options.quantize
+        mine, quantize = self.checkpoint, self.options.quantize
+        return mine.source, mine.config.to_dict(), mine.dtype, self.device, mine.precision(quantize)
 
     @staticmethod
     def _store(given: EngineOptions) -> SuffixStore | None:
@@ -204,6 +205,10 @@ class Target:
             "ahead": [given.ahead, given.draft_threads, str(given.draft_device)],
             "tree": tree,
             "quantize": [self.options.quantize, given.draft_quantize],
+            "blocks": [
+                self.checkpoint.blocks(self.options.quantize),
+                *(draft.blocks(given.draft_quantize or "none") for draft in drafts.values()),
+            ],
             "decoder": self.runner.decoder,
             "headstart": version("headstart"),
         }

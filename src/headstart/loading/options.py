@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantize = Literal["int8", "int4"]
+Quantize = Literal["int8", "int4", "none"]
 
 _target = partial(option, panel="Model")
 _engine = partial(option, panel="Speculation")
@@ -37,6 +37,10 @@ class TargetOptions:
     scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
     in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
     of the quantised model.
+
+    A GGUF file runs on its own blocks by default, which rounds activations as "int4" does, where the row kernels take
+    the model; "none" makes floats of them, in `dtype`, as do processors without those kernels. Other models run in
+    floats unless they are quantised here, and "none" changes nothing.
     """
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
@@ -49,7 +53,8 @@ class TargetOptions:
     quantize: str | None = _target(
         None,
         "Run the target on 8-bit integers, which needs a processor with VNNI, or on 4-bit ones, which needs AVX2 and "
-        "a model of the Llama, Mistral or Qwen families.",
+        "a model of the Llama, Mistral or Qwen families. A GGUF file runs on its own blocks by default where it can; "
+        "'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | None = _target(
@@ -104,8 +109,8 @@ class EngineOptions:
         "--tree",
     )  # fmt: skip
     draft_quantize: str | None = _engine(
-        "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes 8 bits "
-        "where that is faster. Their rounding can only cost acceptance.",
+        "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes a GGUF "
+        "file's own blocks, and else 8 bits where that is faster. Their rounding can only cost acceptance.",
         kind=Literal["auto", "int8", "int4", "none"], parse=_parse_quantize,
     )  # fmt: skip
     draft_device: str | torch.device | None = _engine(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,24 @@ UNIT = 256
 """Inputs whose scales may share a unit."""
 
 _ROWS = 256  # outputs that are turned into numbers at a time, so that little memory is needed
+
+
+Rows = slice | NDArray[np.int64]
+"""Some outputs of a matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """Grouped weights in a file, which are read each time that they are asked for: they take no memory between."""
+
+    shape: tuple[int, int]
+    """Outputs, inputs."""
+    bits: int
+    read_rows: Callable[[Rows], GroupedWeights]
+
+    def read(self, rows: Rows = slice(None)) -> GroupedWeights:
+        """The weights of some outputs."""
+        return self.read_rows(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,17 @@ class GroupedWeights:
     as in K-quants: the kernels then keep a byte for a scale. The scales are the same numbers with and without."""
     minimum_units: NDArray[np.float32] | None = None
     """The same for minimums."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs, inputs."""
+        outputs, inputs = self.codes.shape
+        return outputs, inputs
+
+    def read(self, rows: Rows = slice(None)) -> GroupedWeights:
+        """The weights of some outputs."""
+        units = (None if each is None else each[rows] for each in (self.scale_units, self.minimum_units))
+        return GroupedWeights(self.codes[rows], self.bits, self.group, self.scales[rows], self.minimums[rows], *units)
 
     def __post_init__(self) -> None:
         outputs, inputs = self.codes.shape
@@ -76,24 +105,38 @@ class GroupedWeights:
         return out
 
 
+def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
+    """Matrices of the same inputs, group and bits as one, their outputs in order."""
+    if len(weights) == 1:
+        return weights[0]
+    return GroupedWeights(
+        codes=np.concatenate([each.codes for each in weights]),
+        bits=weights[0].bits,
+        group=weights[0].group,
+        scales=np.concatenate([each.scales for each in weights]),
+        minimums=np.concatenate([each.minimums for each in weights]),
+        scale_units=_all([each.scale_units for each in weights]),
+        minimum_units=_all([each.minimum_units for each in weights]),
+    )
+
+
 def side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
     """Matrices of the same inputs as one, their outputs in order: the same numbers, in the smallest of their groups and
     the most of their bits."""
-    group, inputs = min(each.group for each in weights), weights[0].codes.shape[1]
+    group, bits = min(each.group for each in weights), max(each.bits for each in weights)
+    return stacked([_split(each, group, bits) for each in weights])
 
-    def split(each: GroupedWeights, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.repeat(numbers, each.group // group, axis=1)[:, : -(-inputs // group)]
 
-    def units(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
-        found = [array for array in arrays if array is not None]
-        return np.concatenate(found) if len(found) == len(arrays) else None
+def _split(weights: GroupedWeights, group: int, bits: int) -> GroupedWeights:
+    """The same numbers in smaller groups and more bits."""
+    if weights.group == group:
+        return replace(weights, bits=bits)
+    times, groups = weights.group // group, -(-weights.codes.shape[1] // group)
+    scales, minimums = (np.repeat(each, times, axis=1)[:, :groups] for each in (weights.scales, weights.minimums))
+    return replace(weights, group=group, bits=bits, scales=scales, minimums=minimums)
 
-    return GroupedWeights(
-        codes=np.concatenate([each.codes for each in weights]),
-        bits=max(each.bits for each in weights),
-        group=group,
-        scales=np.concatenate([split(each, each.scales) for each in weights]),
-        minimums=np.concatenate([split(each, each.minimums) for each in weights]),
-        scale_units=units([each.scale_units for each in weights]),
-        minimum_units=units([each.minimum_units for each in weights]),
-    )
+
+def _all(arrays: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    """These below one another, if there are all of them."""
+    found = [array for array in arrays if array is not None]
+    return np.concatenate(found) if len(found) == len(arrays) else None

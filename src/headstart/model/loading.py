@@ -148,8 +148,19 @@ def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) ->
     return stored
 
 
-def load_weights(source: str, config: Any, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool) -> Any:
-    """The model in eval mode, on the device, its attention replaced by ours."""
+def load_weights(
+    source: str,
+    config: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    trust_remote_code: bool,
+    packed: bool = False,
+) -> Any:
+    """The model in eval mode, on the device, its attention replaced by ours. packed: on the blocks of its GGUF file,
+    which must be able to run (see `gguf.blocks`)."""
+    if packed:
+        return adopt(gguf.load_packed(source, config, dtype))
     with _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
         model = read_model(source, config, dtype, trust_remote_code=trust_remote_code)
     return adopt(model.to(device))

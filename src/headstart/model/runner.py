@@ -35,11 +35,13 @@ class ModelRunner:
         max_length: int | None = None,
         quantize: str | None = None,
         decoder: Literal["auto", "fused", "lean", "modules"] = "auto",
+        blocks: tuple[str, ...] = (),
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" (which only the row kernels run), or "auto" for
-        int8 where they run it."""
+        int8 where they run it. `blocks`: the types of the blocks of a GGUF file that the model's matrices are."""
         self.model = model
+        self.blocks = blocks
         self.config = model.config
         text = model.config.get_text_config()
         self.layers = int(text.num_hidden_layers)
@@ -75,6 +77,15 @@ class ModelRunner:
     def quantize(self) -> str | None:
         """ "int8" or "int4" where the weights are whole numbers of so many bits, or None."""
         return self._decoder.quantize
+
+    @property
+    def weights_in_words(self) -> str:
+        """What the weights are, for people."""
+        if self.blocks:
+            return f"GGUF blocks {', '.join(self.blocks)}; rows rounded to int8 by 32"
+        if self.quantize is not None:
+            return f"rounded to {self.quantize}"
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def width_invariant(self) -> bool:

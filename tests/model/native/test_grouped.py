@@ -68,6 +68,21 @@ def rows(count: int, inputs: int, seed: int = 1) -> F32:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("bits", [4, 8])
+def test_single_outputs_are_read_back_from_the_panels(bits: int, group: int, form: str, middle: bool) -> None:
+    """As an embedding is looked up: each number is that of the codes, rounded once."""
+    for shape in ((97, 16), (33, 48), (40, 592)):
+        weights, wanted = weights_of(shape, bits, group, form, middle=middle), np.array([0, 31, 32, 17, 0])
+        held = NativeWeights(native.GROUPED4)
+        found = np.full((len(wanted), shape[1]), np.nan, np.float32)
+        product = grouped_product(held, weights, None)
+        native.kernels().unpack_grouped(product, wanted.ctypes.data, len(wanted), found.ctypes.data)
+        np.testing.assert_array_equal(found, weights.dequantise()[wanted])
+
+
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("bits", [4, 8])
 def test_a_product_has_the_bits_of_the_twin(bits: int, group: int, form: str, middle: bool) -> None:
     for shape in ((97, 16), (33, 48), (40, 592)):
         weights, x = weights_of(shape, bits, group, form, middle=middle), rows(7, shape[1])

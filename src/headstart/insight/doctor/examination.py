@@ -148,6 +148,7 @@ class _Examiner:
         if question.check:
             self._check_default_pacing()
         verdict, ours = decide(self._ranked), target.checkpoint
+        quantize = question.setup.target_options.quantize
         if verdict.best is not None:
             self._engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
@@ -156,7 +157,7 @@ class _Examiner:
             described=described(self._plain, self._memory),
             memory=self._memory,
             costs=self._with_overhead(costs),
-            read=bytes_read(ours.config, ours.weight_bytes, ours.dtype, question.setup.target_options.quantize),
+            read=ours.bytes_read(quantize) or bytes_read(ours.config, ours.weight_bytes, ours.dtype, quantize),
             tokens=self._sampling.max_tokens,
             inspected=tuple(self._inspected),
             ranked=tuple(self._ranked),

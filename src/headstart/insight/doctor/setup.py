@@ -38,7 +38,9 @@ class Setup:
         """
         target = self._target(self.target_options.max_length)
         asked, slots = target.checkpoint, self.engine_options.max_batch_size
-        memory = Memory(free_bytes(target.device), (asked.need(slots),), slots, asked.length)
+        memory = Memory(
+            free_bytes(target.device), (asked.need(slots, self.target_options.quantize),), slots, asked.length
+        )
         if memory.fits:
             return target, memory
         if memory.most_length < min(LEAST, asked.length):
@@ -85,7 +87,7 @@ def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compa
         if wanted.kind == "draft":
             draft = target.draft(wanted.name)
             compatibility = compare(target.checkpoint, draft)
-            needs.append(draft.need(memory.slots))
+            needs.append(draft.need(memory.slots, "auto"))
         elif wanted.kind in HEADS:
             compatibility = _HEAD
             needs.append(_head(target, memory.slots, wanted))
@@ -107,5 +109,5 @@ def _head(target: Target, slots: int, wanted: DrafterSpec) -> MemoryNeed:
     """Its file; an EAGLE head also has the cache of one layer of the target's shape."""
     size = sum(file.stat().st_size for file in loading.fetch(str(wanted.source)).glob("*.safetensors"))
     layers = max(1, target.runner.layers)
-    cache = target.checkpoint.need(slots).cache // layers if wanted.kind == "eagle" else 0
+    cache = target.checkpoint.need(slots, None).cache // layers if wanted.kind == "eagle" else 0
     return MemoryNeed(wanted.name, size, cache)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from headstart.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
-from headstart.model.decoders.grouped import GroupedLinear, fewest_bits, joined_grouped
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits, joined_grouped
 from headstart.model.decoders.linears import joined
 from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
@@ -48,6 +48,11 @@ class FusedDecoder:
             release(layer)
         cos, sin = rotation(base.rotary_emb, length)
         self._length = length
+        head, embedding = weights.product(model.lm_head), base.embed_tokens
+        table = structs.Product()
+        if isinstance(embedding, GroupedEmbedding):
+            tied = isinstance(model.lm_head, GroupedLinear) and model.lm_head.held is embedding.held
+            table = head if tied else weights.product(GroupedLinear(embedding.held))
         self._model = structs.Model(
             layers=self._layers,
             layer_count=len(base.layers),
@@ -58,12 +63,13 @@ class FusedDecoder:
             final_gain=weights.gain(base.norm.weight),
             cosine=weights.pointer(cos),
             sine=weights.pointer(sin),
-            head=weights.product(model.lm_head),
-            embedding=weights.pointer(base.embed_tokens.weight),
+            head=head,
+            table=table,
+            embedding=None if table.weights else weights.pointer(embedding.weight),
             bf16=model.dtype == torch.bfloat16,
             eps=float(base.norm.variance_epsilon),
         )
-        self._vocabulary = len(base.embed_tokens.weight)
+        self._vocabulary = embedding.num_embeddings
         model.lm_head = nn.Identity()
 
     @classmethod

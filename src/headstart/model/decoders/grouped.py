@@ -1,4 +1,4 @@
-"""Linear layers of grouped weights inside a transformers model: what carries them until a decoder takes them."""
+"""Layers of grouped weights inside a transformers model: what carries them until a decoder takes them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,55 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.model.grouped import GroupedWeights, side_by_side
+from headstart.model.grouped import GroupedWeights, StoredWeights, side_by_side
+
+_AT_ONCE = 1 << 21
+"""Weights that are made into floats at a time."""
 
 
 class GroupedLinear(nn.Module):
-    """y = x W^T + b in floats, with W made from its codes at every call. It holds no parameter: nothing can train it.
+    """y = x W^T + b in floats, with some rows of W at a time made from their codes. It holds no parameter: nothing can
+    train it.
 
     The row kernels' grouped products compute the same but for rounding each row to 8-bit integers.
     """
 
-    def __init__(self, weights: GroupedWeights, bias: Tensor | None = None) -> None:
+    def __init__(self, weights: GroupedWeights | StoredWeights, bias: Tensor | None = None) -> None:
         super().__init__()
-        self.weights, self.bias = weights, bias
-        self.out_features, self.in_features = weights.codes.shape
+        self.held, self.bias = weights, bias
+        self.out_features, self.in_features = weights.shape
+
+    @property
+    def weights(self) -> GroupedWeights:
+        """All of them; read from their file now, if they lie in one."""
+        return self.held.read()
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = torch.from_numpy(self.weights.dequantise()).to(x.device, x.dtype)
-        return F.linear(x, weight, None if self.bias is None else self.bias.to(x.dtype))
+        step = max(1, _AT_ONCE // self.in_features)
+        parts = []
+        for first in range(0, self.out_features, step):
+            rows = self.held.read(slice(first, min(first + step, self.out_features)))
+            parts.append(F.linear(x, torch.from_numpy(rows.dequantise()).to(x.device, x.dtype)))
+        y = torch.cat(parts, -1)
+        return y if self.bias is None else y + self.bias.to(x.dtype)
+
+
+class GroupedEmbedding(nn.Module):
+    """Rows of numbers for tokens, made from their codes at every call. It holds no parameter."""
+
+    def __init__(self, weights: GroupedWeights | StoredWeights, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.held, self.dtype = weights, dtype
+        self.num_embeddings, self.embedding_dim = weights.shape
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole table in floats, for what cannot take codes: it is made at every call."""
+        return torch.from_numpy(self.held.read().dequantise()).to(self.dtype)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = self.held.read(ids.reshape(-1).numpy()).dequantise()
+        return torch.from_numpy(rows).to(self.dtype).reshape(*ids.shape, -1)
 
 
 def joined_grouped(linears: Sequence[GroupedLinear]) -> GroupedLinear:
@@ -40,4 +72,4 @@ def fewest_bits(model: nn.Module) -> int | None:
 
 
 def _bits(model: nn.Module) -> Iterable[int]:
-    return (module.weights.bits for module in model.modules() if isinstance(module, GroupedLinear))
+    return (module.held.bits for module in model.modules() if isinstance(module, GroupedLinear))

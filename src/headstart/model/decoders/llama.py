@@ -14,9 +14,13 @@ FIXED_ROPE = {"default", "linear", "llama3", "yarn"}
 
 def is_llama_shaped(model: Any) -> bool:
     """Whether the Llama forward computes this model: its family, SiLU, and rotation that depends on position alone."""
-    config = model.config
+    return is_llama_config(model.config, type(model).__name__)
+
+
+def is_llama_config(config: Any, name: str) -> bool:
+    """The same of a model still to be made. name: of its class."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return type(model).__name__ in _FAMILIES and config.hidden_act == "silu" and rope in FIXED_ROPE
+    return name in _FAMILIES and config.hidden_act == "silu" and rope in FIXED_ROPE
 
 
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:

@@ -15,20 +15,23 @@ from headstart.errors import DamagedModel
 from headstart.model.gguf.header import Tensor
 from headstart.model.gguf.superblocks import iq4_xs, q4_k, q5_k, q6_k
 from headstart.model.gguf.tables import IQ4
-from headstart.model.grouped import GroupedWeights
+from headstart.model.grouped import GroupedWeights, Rows
 
 Bytes = NDArray[np.uint8]
 
 
-def grouped(tensor: Tensor, rows: slice = slice(None)) -> GroupedWeights | None:
+def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
     """Some rows of a tensor as codes; None where it holds floats.
 
     Raises:
         DamagedModel: a scale is no finite number.
     """
-    decode = DECODERS.get(tensor.type.name)
-    if decode is None:
-        return None
+    return decoded(tensor, rows) if tensor.type.name in DECODERS else None
+
+
+def decoded(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights:
+    """The same of a tensor that is known to hold codes."""
+    decode = DECODERS[tensor.type.name]
     raw = tensor.data[rows]
     with np.errstate(invalid="ignore"):
         found = decode(raw.reshape(len(raw), -1, tensor.type.size))
@@ -40,7 +43,7 @@ def grouped(tensor: Tensor, rows: slice = slice(None)) -> GroupedWeights | None:
     return found
 
 
-def floats(tensor: Tensor, rows: slice = slice(None)) -> NDArray[np.float32]:
+def floats(tensor: Tensor, rows: Rows = slice(None)) -> NDArray[np.float32]:
     """Some rows of a tensor as float32 [rows, inputs], whatever its type."""
     codes = grouped(tensor, rows)
     if codes is not None:
@@ -111,3 +114,8 @@ DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "IQ4_XS": iq4_xs,
 }
 """By type: blocks [rows, blocks, bytes] to codes."""
+
+BITS = {
+    "Q4_0": 4, "Q4_1": 4, "Q5_0": 5, "Q5_1": 5, "Q8_0": 8, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6, "IQ4_NL": 8, "IQ4_XS": 8,
+}  # fmt: skip
+"""By type: of its codes, after a table has been looked up."""

@@ -6,11 +6,14 @@ from typing import Any
 
 import torch
 
-from headstart.model.gguf import tokenizer, weights
+from headstart.model.gguf import packed, tokenizer, weights
 from headstart.model.gguf.config import make_config
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
-__all__ = ["SUFFIX", "generation_config", "is_gguf", "load_config", "load_model", "load_tokenizer", "parts"]
+__all__ = [
+    "SUFFIX", "blocks", "generation_config", "is_gguf", "load_config", "load_model", "load_packed", "load_tokenizer",
+    "packed_bytes", "parts",
+]  # fmt: skip
 
 SUFFIX = ".gguf"
 
@@ -28,6 +31,23 @@ def load_config(source: str) -> Any:
 def load_model(source: str, config: Any, dtype: torch.dtype) -> Any:
     """See `weights.load`."""
     return weights.load(open_gguf(source), config, dtype)
+
+
+def load_packed(source: str, config: Any, dtype: torch.dtype) -> Any:
+    """See `packed.load`."""
+    return packed.load(open_gguf(source), config, dtype)
+
+
+def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = False) -> int:
+    """See `packed.memory`."""
+    return packed.memory(open_gguf(source), config, dtype, read=read)
+
+
+def blocks(source: str, config: Any, dtype: torch.dtype, device: torch.device) -> tuple[str, ...]:
+    """The types of the blocks that the model runs on here, that of the most weights first; none if it cannot run on
+    them."""
+    file = open_gguf(source)
+    return tuple(packed.types(file)) if packed.can_run(file, config, dtype, device) else ()
 
 
 def load_tokenizer(source: str) -> Any:

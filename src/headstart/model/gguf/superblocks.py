@@ -14,14 +14,14 @@ Bytes = NDArray[np.uint8]
 def q4_k(blocks: Bytes) -> GroupedWeights:
     """Two halves, 12 bytes of scales and minimums, 128 of nibbles."""
     scales, minimums = _scales_and_minimums(blocks)
-    return _made(_chunks(blocks[..., 16:144]), 4, scales, minimums)
+    return _made(_chunks(blocks[..., 16:144]), 4, scales, minimums, *_units(blocks))
 
 
 def q5_k(blocks: Bytes) -> GroupedWeights:
     """As Q4_K, with 32 bytes of fifth bits before the nibbles: bit i of byte j belongs to input 32 i + j."""
     scales, minimums = _scales_and_minimums(blocks)
     high = (blocks[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
-    return _made(_chunks(blocks[..., 48:176]) | high << np.uint8(4), 5, scales, minimums)
+    return _made(_chunks(blocks[..., 48:176]) | high << np.uint8(4), 5, scales, minimums, *_units(blocks))
 
 
 def q6_k(blocks: Bytes) -> GroupedWeights:
@@ -35,8 +35,9 @@ def q6_k(blocks: Bytes) -> GroupedWeights:
     pairs = blocks[..., 128:192].reshape(rows, count, 2, 1, 32)
     high = (pairs >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
     codes = (nibbles | high << np.uint8(4)).reshape(rows, count, 16, 16)
-    scales = _half(blocks, 208)[..., None] * blocks[..., 192:208].view(np.int8).astype(np.float32)
-    return _made(codes, 6, scales, 32 * scales)
+    unit = _half(blocks, 208)
+    scales = unit[..., None] * blocks[..., 192:208].view(np.int8).astype(np.float32)
+    return _made(codes, 6, scales, 32 * scales, unit, 32 * unit)
 
 
 def iq4_xs(blocks: Bytes) -> GroupedWeights:
@@ -45,8 +46,9 @@ def iq4_xs(blocks: Bytes) -> GroupedWeights:
     packed = np.ascontiguousarray(blocks[..., 2:4]).view("<u2")
     high = (packed >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
     whole = (low | high.astype(np.uint8) << 4).astype(np.float32) - 32
-    scales = _half(blocks, 0)[..., None] * whole
-    return _made(IQ4[_chunks(blocks[..., 8:136], 16)], 8, scales, 128 * scales)
+    unit = _half(blocks, 0)
+    scales = unit[..., None] * whole
+    return _made(IQ4[_chunks(blocks[..., 8:136], 16)], 8, scales, 128 * scales, unit, 128 * unit)
 
 
 def _scales_and_minimums(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -64,11 +66,30 @@ def _chunks(packed: Bytes, size: int = 32) -> Bytes:
     return np.concatenate((four & 15, four >> 4), axis=-2).reshape(*packed.shape[:2], 8, 32)
 
 
-def _made(codes: Bytes, bits: int, scales: NDArray[np.float32], minimums: NDArray[np.float32]) -> GroupedWeights:
-    """codes [rows, blocks, groups, inputs of a group]; scales and minimums [rows, blocks, groups]."""
+def _units(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What the scales and the minimums of a block are whole multiples of."""
+    return _half(blocks, 0), _half(blocks, 2)
+
+
+def _made(
+    codes: Bytes,
+    bits: int,
+    scales: NDArray[np.float32],
+    minimums: NDArray[np.float32],
+    scale_units: NDArray[np.float32],
+    minimum_units: NDArray[np.float32],
+) -> GroupedWeights:
+    """codes [rows, blocks, groups, inputs of a group]; scales and minimums [rows, blocks, groups]; units [rows,
+    blocks]."""
     rows = len(codes)
     return GroupedWeights(
-        codes.reshape(rows, -1), bits, codes.shape[-1], scales.reshape(rows, -1), minimums.reshape(rows, -1)
+        codes.reshape(rows, -1),
+        bits,
+        codes.shape[-1],
+        scales.reshape(rows, -1),
+        minimums.reshape(rows, -1),
+        scale_units,
+        minimum_units,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf import header
-from headstart.model.gguf.blocks import floats, grouped
+from headstart.model.gguf.blocks import BITS, decoded, floats
 from headstart.model.gguf.files import GgufFile
-from headstart.model.grouped import GroupedWeights
+from headstart.model.grouped import GroupedWeights, Rows, StoredWeights, stacked
 
 FREQUENCIES = "rope_freqs.weight"
 """What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
@@ -49,6 +48,12 @@ def tensor_name(parameter: str) -> str:
     return f"blk.{index}.{_INNER[inner]}.{kind}"
 
 
+def modules(config: Any) -> list[str]:
+    """The modules of a Llama-shaped transformers model that hold weights."""
+    inner = (f"model.layers.{index}.{name}" for index in range(config.num_hidden_layers) for name in _INNER)
+    return [*_OUTER, *inner]
+
+
 def check_tensors(file: GgufFile, config: Any) -> None:
     """Compare the file's tensors with what the model needs, before any memory is taken.
 
@@ -60,7 +65,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     if least not in file.tensors:
         raise _damaged(file, f"it claims {config.num_hidden_layers} layers, and {least} is missing")
     with torch.device("meta"), initialization.no_init_weights():
-        model = _model_class(config)(config)
+        model = model_class(config)(config)
         model.tie_weights()
         parameters = dict(model.named_parameters())
     wanted = {tensor_name(name): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
@@ -86,34 +91,51 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
     Beside the weights it takes a few megabytes: some rows at a time are made into floats and put where they will stay.
     """
     with initialization.no_init_weights():
-        model = _model_class(config)._from_config(config, dtype=dtype)
+        model = model_class(config)._from_config(config, dtype=dtype)
     model.tie_weights()
+    fill(model, file, config)
+    return model.eval()
+
+
+def fill(model: Any, file: GgufFile, config: Any) -> None:
+    """Read all parameters of a model on the CPU, and what its rotation is divided by."""
     for name, parameter in model.named_parameters():
-        tensor = file.tensors.get(tensor_name(name))
-        if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
-            parameter.data.zero_()
-        else:
-            _fill(parameter.data, tensor, _turned(file, config, name))
+        read(file, config, name, parameter.data)
     if FREQUENCIES in file.tensors:
         factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
             raise _damaged(file, f"{FREQUENCIES} holds numbers that are not positive")
         model.model.rotary_emb.inv_freq /= factors
-    return model.eval()
 
 
-def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> GroupedWeights | None:
-    """A matrix as the file holds it, by the parameter's name in transformers, its rows in transformers' order: for
-    products that run on the codes themselves. None where the file holds floats."""
-    found = grouped(file.tensors[tensor_name(parameter)])
+def read(file: GgufFile, config: Any, parameter: str, to: Tensor) -> None:
+    """Read a parameter, by its name in transformers, into a tensor of its shape."""
+    tensor = file.tensors.get(tensor_name(parameter))
+    if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
+        to.zero_()
+    else:
+        _fill(to, tensor, _turned(file, config, parameter))
+
+
+def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> StoredWeights:
+    """A matrix that the file holds as codes, by the parameter's name in transformers, its rows in transformers' order:
+    for products that run on the codes themselves."""
+    tensor = file.tensors[tensor_name(parameter)]
+    outputs, inputs = tensor.shape
     heads = _turned(file, config, parameter)
-    if found is None or not heads:
-        return found
-    order = np.arange(len(found.codes)).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
-    return replace(found, codes=found.codes[order], scales=found.scales[order], minimums=found.minimums[order])
+    order = np.arange(outputs)
+    if heads:
+        order = order.reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+
+    def rows_of(rows: Rows) -> GroupedWeights:
+        wanted = order[rows]
+        slices = [wanted[part] for part in _slices(len(wanted), inputs)]
+        return stacked([decoded(tensor, each) for each in slices])
+
+    return StoredWeights((outputs, inputs), BITS[tensor.type.name], rows_of)
 
 
-def _model_class(config: Any) -> Any:
+def model_class(config: Any) -> Any:
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 

@@ -29,10 +29,11 @@ struct Layer {
 struct Model {
     const Layer *layers;
     int64_t layer_count, width, heads, kv_heads, dim;
-    const void *embedding;           // [tokens, width]
+    const void *embedding;           // [tokens, width], or null: `table` holds it
     const float *final_gain;         // or null: no norm before the head
     const float *cosine, *sine;      // [positions, dim / 2]
     Product head;
+    Product table;                   // the embedding as codes: an output of inputs `width` for each token
     float eps;
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
@@ -217,12 +218,22 @@ void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
 }
 
 template <class W>
+void embed_row(const Model &model, int64_t token, float *to) {
+#if defined(HEADSTART_GROUPED)
+    if (!model.embedding) {
+        const Grouping of = grouping(model.table);
+        unpack_grouped(of, (const uint8_t *)model.table.weights + token / LANES * of.panel_bytes(), token % LANES, to);
+        return;
+    }
+#endif
+    const W *from = (const W *)model.embedding + token * model.width;
+    for (int64_t i = 0; i < model.width; i += LANES) store(to + i, load(from + i));
+}
+
+template <class W>
 void embed(const Model &model, const Batch &batch, float *x) {
-    const W *table = (const W *)model.embedding;
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++)
-        for (int64_t i = 0; i < model.width; i += LANES)
-            store(x + r * model.width + i, load(table + batch.ids[r] * model.width + i));
+    for (int64_t r = 0; r < batch.count; r++) embed_row<W>(model, batch.ids[r], x + r * model.width);
 }
 
 // The residual stream of a drafting head: see `DraftHead`.
@@ -380,7 +391,7 @@ std::string layout() {
     STRUCT(Model);
     FIELD(Model, layers), FIELD(Model, layer_count), FIELD(Model, width), FIELD(Model, heads), FIELD(Model, kv_heads);
     FIELD(Model, dim), FIELD(Model, embedding), FIELD(Model, final_gain), FIELD(Model, cosine), FIELD(Model, sine);
-    FIELD(Model, head), FIELD(Model, eps), FIELD(Model, bf16);
+    FIELD(Model, head), FIELD(Model, table), FIELD(Model, eps), FIELD(Model, bf16);
     STRUCT(Visible);
     FIELD(Visible, first), FIELD(Visible, last), FIELD(Visible, extra_begin), FIELD(Visible, extra);
     STRUCT(DraftHead);
@@ -434,6 +445,16 @@ void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float 
 #pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
     for (int64_t panel = 0; panel < panels; panel++)
         pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes());
+#endif
+}
+
+// The weights of some outputs of a product of a grouped kind as numbers [count, inputs].
+void headstart_unpack_grouped(const Product *p, const int64_t *outputs, int64_t count, float *to) {
+#if defined(HEADSTART_GROUPED)
+    const Grouping of = grouping(*p);
+    for (int64_t n = 0; n < count; n++)
+        unpack_grouped(of, (const uint8_t *)p->weights + outputs[n] / LANES * of.panel_bytes(), outputs[n] % LANES,
+                       to + n * p->inputs);
 #endif
 }
 

@@ -315,6 +315,43 @@ inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t 
     }
 }
 
+inline float half_at(const uint8_t *from) {
+    uint16_t half;
+    std::memcpy(&half, from, sizeof half);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half)));
+}
+
+// The scale or minimum of output n of sixteen in a group of a block, as it was before it was packed.
+inline float unpacked_scale(const Grouping &of, const uint8_t *from, int64_t group, int64_t n) {
+    const int64_t at = group * LANES + n;
+    if (of.scales == SCALES_UNITS) return half_at(from + 2 * n) * float(((const int8_t *)from)[2 * LANES + at]);
+    if (of.scales == SCALES_HALF) return half_at(from + 2 * at);
+    float value;
+    std::memcpy(&value, from + 4 * at, sizeof value);
+    return value;
+}
+
+// The weights of output n of a panel's sixteen as numbers, each rounded once: what `pack_grouped` has packed.
+inline void unpack_grouped(const Grouping &of, const uint8_t *panel, int64_t n, float *to) {
+    for (int64_t block = 0; block < of.blocks(); block++) {
+        const int64_t groups = of.groups(block), begin = block * UNIT;
+        const int64_t end = begin + UNIT < of.inputs ? begin + UNIT : of.inputs;
+        const uint8_t *scales = panel + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
+        for (int64_t first = begin; first < end; first += of.group) {
+            const int64_t group = (first - begin) / of.group, last = first + of.group < end ? first + of.group : end;
+            const float scale = unpacked_scale(of, scales, group, n);
+            const float minimum = of.minimum == STORED ? unpacked_scale(of, minimums, group, n) : 0.0f;
+            for (int64_t i = first; i < last; i++) {
+                const int64_t in = i - begin, step = in / 4, place = n * 4 + in % 4;
+                const uint8_t byte = panel[(of.bits == 4 ? step / 4 * 2 + step % 2 : step) * 64 + place];
+                const int64_t code = of.bits != 4 ? byte : step % 4 < 2 ? byte & 15 : byte >> 4;
+                to[i] = of.minimum == STORED ? std::fma(scale, float(code), -minimum) : scale * float(code - of.minimum);
+            }
+        }
+        panel += of.record_bytes(groups);
+    }
+}
+
 // -- products ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t AHEAD = 8192;  // bytes of weights that are fetched before they are needed

@@ -39,6 +39,7 @@ class Model(ctypes.Structure):
         *((name, _number) for name in ("layer_count", "width", "heads", "kv_heads", "dim")),
         *((name, _pointer) for name in ("embedding", "final_gain", "cosine", "sine")),
         ("head", Product),
+        ("table", Product),
         ("eps", _real),
         ("bf16", _flag),
     )
