@@ -21,7 +21,7 @@ from headstart.insight.watch.feeding import Drift, cells_of
 from headstart.insight.watch.ledgers import LedgerReader
 from headstart.insight.watch.look import Finding, Look, Row
 from headstart.insight.watch.options import WatchOptions
-from headstart.insight.watch.replicas import Comparison
+from headstart.insight.watch.replicas import Comparison, tests_of
 from headstart.insight.watch.scrape import scrape
 from headstart.insight.watch.server import Piece, Server
 from headstart.insight.watch.store import Store, Window
@@ -203,7 +203,7 @@ class Watch:
             if piece is None:
                 missing.add(group)
                 continue
-            groups.setdefault(group, {})[url] = _known(piece.counters)
+            groups.setdefault(group, {})[url] = tests_of(piece.counters)
         for group, window in groups.items():
             if anew & set(window):
                 self._comparisons.pop(group, None)
@@ -257,14 +257,3 @@ class Watch:
 
 def _engine(counters: Counters) -> str:
     return f"engine {counters.engine}: " if counters.engine else ""
-
-
-def _known(window: Counters) -> list[tuple[int, int]]:
-    """(tested, accepted) by position, as far as the tests are known."""
-    found = []
-    for place, accepted in enumerate(window.accepted_per_position):
-        tested = window.tested(place)
-        if tested is None:
-            break
-        found.append((tested, min(accepted, tested)))
-    return found

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from headstart.insight.statistics import student
+from headstart.insight.watch.counters import Counters
 
 BATCHES = 32
 ERROR = 0.01
@@ -30,6 +31,17 @@ RELEVANT = 0.01
 
 Counts = Sequence[tuple[int, int]]
 """(tested, accepted) by position."""
+
+
+def tests_of(window: Counters) -> list[tuple[int, int]]:
+    """(tested, accepted) by position, as far as the tests are known."""
+    found = []
+    for place, accepted in enumerate(window.accepted_per_position):
+        tested = window.tested(place)
+        if tested is None:
+            break
+        found.append((tested, min(accepted, tested)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

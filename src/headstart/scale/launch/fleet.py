@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headstart.errors import InvalidOption
+from headstart.errors import HeadstartError, InvalidOption
 from headstart.scale.children import Child, Children
 from headstart.scale.launch.engine import Engine, start_engine
 from headstart.scale.launch.options import LaunchOptions
@@ -88,8 +88,8 @@ class Fleet:
             export: the folder that `headstart export` wrote.
             installation: the vLLM that runs it, see `scale.vllm.find`.
             progress: told what is waited for.
-            admit: told of each engine before it gets requests, of those of `replace` too (not of one that is started
-                again after it died).
+            admit: checks each engine before it gets requests, those of `replace` and those that are started again after
+                they died, too.
             options: the fields of `LaunchOptions`.
 
         Raises:
@@ -167,7 +167,7 @@ class Fleet:
         """Look after the fleet, once: what has happened since the last look, as sentences.
 
         An engine that died leaves the router, and is started again if `restart` says so. To be called every second or
-        so; it does not wait for anything.
+        so; it waits for nothing but the check of an engine that was started again.
 
         Raises:
             ServerFailed: the router died, or the last engine did and will not be started again.
@@ -224,15 +224,23 @@ class Fleet:
         if place in self._due and now >= self._due[place]:
             return self._again(engine)
         if starting and engine.ready():
-            self._starting.remove(place)
-            if self.router is not None:
-                self.router.add(engine.url)
-            return [f"{engine.name} is ready again"]
+            return self._rejoin(engine, now)
         return []
 
-    def _died(self, engine: Engine, now: float) -> list[str]:
-        """Take it out of the router, say how it ended, and plan its restart."""
-        said = [engine.child.failure().message]
+    def _rejoin(self, engine: Engine, now: float) -> list[str]:
+        """Check an engine that was started again as any new one is, and let it have requests if it passes."""
+        try:
+            self._admit(engine)
+        except HeadstartError as error:
+            return self._died(engine, now, f"{engine.name} failed its check: {error.message}")
+        self._starting.remove(engine.place)
+        if self.router is not None:
+            self.router.add(engine.url)
+        return [f"{engine.name} is ready again"]
+
+    def _died(self, engine: Engine, now: float, why: str = "") -> list[str]:
+        """Take it out of the router, say why, or how it ended, and plan its restart."""
+        said = [why or engine.child.failure().message]
         engine.child.stop()
         self._starting.discard(engine.place)
         if self.router is not None and engine.url in self.router.engines():
