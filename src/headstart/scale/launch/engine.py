@@ -12,9 +12,9 @@ import httpx2
 from headstart.errors import EndpointFailed
 from headstart.insight.watch.scrape import scrape
 from headstart.scale.children import Child, Children
-from headstart.scale.launch.places import LOOPBACK, gpus, processors, share
+from headstart.scale.launch.places import gpus, processors, share
 from headstart.scale.launch.served import Served
-from headstart.scale.loopback import answers, ask
+from headstart.scale.loopback import LOOPBACK, answers, ask
 from headstart.scale.vllm import Installation, environment, serve_command
 
 _SETTLE = 0.5

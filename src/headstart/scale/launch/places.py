@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from headstart.errors import InvalidOption
+from headstart.scale.loopback import LOOPBACK
 
 T = TypeVar("T")
-
-LOOPBACK = "127.0.0.1"
 
 
 def check_free(host: str, port: int) -> None:
