@@ -67,18 +67,18 @@ def launch(
     _say(console, f"vLLM {installation.version} in {installation.python}")
     with _ended_by_sigterm(), contextlib.ExitStack() as stack:
         shown = stack.enter_context(_Shown(console))
-        asked = Checks(checks, progress=shown.check)
+        checking = Checks(checks, progress=shown.check)
         try:
             fleet = stack.enter_context(
-                Fleet.start(export, installation, progress=shown.start, admit=asked.admit, **values_of(options))
+                Fleet.start(export, installation, progress=shown.start, admit=checking.admit, **values_of(options))
             )
-            asked.through_router(fleet)
+            checking.through_router(fleet)
         except CheckFailed as error:
             shown.close()
             print_error(error)
             raise typer.Exit(CHECK_FAILED) from None
         shown.close()
-        for line in asked.lines:
+        for line in checking.lines:
             _say(console, line)
         if not check_only:
             _serve(fleet, Handover(fleet, export, rollout), console)

@@ -1,6 +1,6 @@
-"""Writing down what is asked and answered, in tokens, so that a drafter can be adapted to it: `headstart adapt`.
+"""Recording prompts and outputs, in tokens, so that a drafter can be adapted to it: `headstart adapt`.
 
-Nothing is written unless the operator asks for it (`--traffic FILE`), and never of a request that says `store: false`.
+Nothing is written unless the operator asks for it (`--traffic FILE`), and never of a request with `store: false`.
 A file that cannot be written ends the recording, never a request.
 """
 

@@ -26,7 +26,7 @@ Encode = Callable[[str, Tokens | None], Tokens]
 class Exchange:
     """A prompt and what the target wrote after it.
 
-    temperature: that it was sampled at; 0 is greedy, and stands where a file does not say.
+    temperature: that it was sampled at; 0 is greedy, and stands where a file has none.
     hour: since 1970, by the clock of the server; 0 where unknown. The minute is not kept.
     tag: the kind of work, as the client named it.
     user: the salted hash of the user's name; "" where there was none.
@@ -50,7 +50,7 @@ class Exchange:
 class Traffic:
     """What a file holds.
 
-    target: the fingerprint of the model that wrote the outputs; "" in a plain file, which does not say.
+    target: the fingerprint of the model that wrote the outputs; "" in a plain file, which has none.
     damaged: whether the last line was broken off and left out, as it is when a server is killed.
     """
 

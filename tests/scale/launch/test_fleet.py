@@ -165,7 +165,7 @@ def test_another_server_at_the_port_is_no_engine(start: Callable[..., Fleet], mo
 def test_a_dead_router_ends_the_fleet(start: Callable[..., Fleet]) -> None:
     fleet = start(engines=1)
     assert fleet.router is not None
-    fleet.router.child.ask()
+    fleet.router.child.request_stop()
     with pytest.raises(ServerFailed, match="router"):
         tended(fleet, "never said")
 

@@ -1,4 +1,4 @@
-"""A fleet under watch: each look scrapes every server, and says of each what it does and what is wrong with it."""
+"""A fleet under watch: each look scrapes every server, and holds the figures of each and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Watch:
         return row if below is None else Row(url, engines, seconds, server.restarts, (*findings, below), drift.facts())
 
     def _drifted(self, drift: Drift, kind: str, depth: int = 0) -> list[Finding]:
-        """What the detector says; depth: the draft length, where it is fixed."""
+        """What the detector found; depth: the draft length, where it is fixed."""
         cost = self.options.draft_cost
         if cost is None and self._expectation is not None:
             cost = self._expectation.draft_cost

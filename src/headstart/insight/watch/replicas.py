@@ -170,10 +170,10 @@ def unlike(batches: Sequence[Mapping[str, Counts]], error: float) -> list[Unlike
     names = sorted(batches[0])
     depth = _depth(batches[0])
     counts = np.array([[batch[name] for name in names] for batch in batches], dtype=float)  # [batches, names, depth, 2]
-    asked = names if len(names) > 2 else names[:1]  # of two, one comparison says all
-    t = student(len(batches) - 1, 1 - error / (2 * depth * len(asked)))
+    judged = names if len(names) > 2 else names[:1]  # of two, one comparison is enough
+    t = student(len(batches) - 1, 1 - error / (2 * depth * len(judged)))
     found = []
-    for index, name in enumerate(asked):
+    for index, name in enumerate(judged):
         own, rest = counts[:, index], counts.sum(1) - counts[:, index]
         for position in range(depth):
             (value, variance), (other, other_variance) = _share(own[:, position]), _share(rest[:, position])
@@ -198,7 +198,7 @@ def _share(counts: Any) -> tuple[float, float]:
 
 
 def _turned(each: Unlike, other: str) -> Unlike:
-    """Of two replicas, the same said of the one that accepts less."""
+    """Of two replicas, the same finding about the one that accepts less."""
     return Unlike(other, each.position, each.rest, each.value, -each.high, -each.low)
 
 

@@ -47,7 +47,7 @@ def same_options(folder: Path) -> ExportOptions:
 
 
 def _target_at(manifest: Manifest) -> str | None:
-    """Where the target lies for the engine, if that was said."""
+    """Where the target lies for the engine, if it was given."""
     target = manifest.target
     return None if target.path in (None, target.name) else target.name
 

@@ -1,5 +1,5 @@
-"""What a fleet is asked before it serves: whether it answers, accepts what its drafter deserves, and writes what the
-model would write."""
+"""The checks of a fleet before it serves: that it answers, accepts as many drafts as its drafter deserves, and writes
+what the model would write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headstart.scale.parity.reference import Reference
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being checked, and how much of it is done, of how much."""
+"""Called with what is being checked, and with how much of it is done, of how much."""
 
 SMOKE_PROMPT = "def add(a, b):"
 SMOKE_TOKENS = 24
@@ -72,7 +72,7 @@ class Checks:
     """The reference of the last parity, and what it is of: the same folder may hold another export by now."""
 
     def admit(self, engine: Engine) -> None:
-        """Ask one engine, before anybody else does.
+        """Check one engine, before it gets other requests.
 
         Raises:
             CheckFailed: it writes other text than the engine before it, or accepts other drafts than it should.
@@ -86,7 +86,7 @@ class Checks:
             self._parity(engine)
 
     def through_router(self, fleet: Fleet) -> None:
-        """Ask the whole fleet at its front door.
+        """Check the whole fleet, through its router.
 
         Raises:
             CheckFailed: it writes other text than its engines, or text that the model would not write.

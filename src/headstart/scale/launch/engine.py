@@ -48,7 +48,7 @@ class Engine:
         return answers(self.url, "/health") and self.served.name in _models(self.url)
 
     def idle(self) -> bool:
-        """Whether no request runs or waits in it; an engine that does not say counts as busy."""
+        """Whether no request runs or waits in it; an engine without counters counts as busy."""
         try:
             return all(not each.running and not each.waiting for each in scrape(self.url))
         except EndpointFailed:

@@ -1,4 +1,4 @@
-"""vllm-router before the engines: found, started, and told which engines there are.
+"""vllm-router before the engines: found, started, and given its engines.
 
 It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of
 requests that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with

@@ -28,7 +28,7 @@ START_SECONDS = 900.0
 CONFIG, MANIFEST = "vllm.yaml", "manifest.json"
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and which share of it is done (0 while that is not known)."""
+"""Called with what is being done, and with the share of it that is done (0 while that is not known)."""
 
 
 def verify_export(
