@@ -90,8 +90,9 @@ def _serve(fleet: Fleet, handover: Handover, console: Console) -> None:
         _introduce(fleet)
         _say(console, "Ctrl-C ends it")
         while True:
-            for line in (*fleet.tend(), *handover.tend()):
-                _say(console, line)
+            for tend in (fleet.tend, handover.tend):  # a replacement takes minutes: what came before is shown first
+                for line in tend():
+                    _say(console, line)
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         _say(console, "ending: engines get a few seconds to finish")
