@@ -161,6 +161,43 @@ def _bias(bias: object) -> dict[int, float]:
     return dict(bias)
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """How a draft came about where drafts are made ahead, while the target judges the round before.
+
+    hit: whether the draft was ready, in part or whole.
+    node: the node of the draft before after which nothing was accepted, -1 for x0; None where no round was foreseen.
+    depth: how many tokens were accepted there.
+    rank: the place of the bonus token among the drafter's likeliest ones there, from 0; None if it was not among them.
+    branches: outcomes for which drafts were being made.
+    forwards: the drafter's forwards that made them.
+    begin, end: when the drafter was at it, in seconds of `time.perf_counter`, begin of the first and end of the last
+        forward; equal where there was none.
+    asked, answered: when this draft was asked for, and when the engine had it; what lies between is waiting.
+    """
+
+    hit: bool
+    node: int | None = None
+    depth: int = 0
+    rank: int | None = None
+    branches: int = 0
+    forwards: int = 0
+    begin: float = 0.0
+    end: float = 0.0
+    asked: float = 0.0
+    answered: float = 0.0
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether there was a round to foresee: not before the first draft of a request."""
+        return self.branches > 0
+
+    @property
+    def waited(self) -> float:
+        """Seconds that the engine waited for the draft."""
+        return self.answered - self.asked
+
+
 @dataclass(frozen=True, eq=False)
 class Draft:
     """A tree of draft tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
@@ -173,6 +210,7 @@ class Draft:
     source: the name of the drafter it comes from. The engine fills it in where a drafter leaves it empty.
     expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
     passed_over: what other sources would have drafted instead, to learn from what was then accepted.
+    prepared: how it came about, where drafts are made ahead.
     """
 
     tokens: tuple[int, ...] = ()
@@ -181,6 +219,7 @@ class Draft:
     source: str = ""
     expected: float | None = None
     passed_over: tuple[Draft, ...] = ()
+    prepared: Preparation | None = None
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:

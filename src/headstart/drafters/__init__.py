@@ -15,13 +15,27 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
+from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.row import Row
 from headstart.rule.laws import Laws
 from headstart.types import Draft, Step
 
-__all__ = ["KINDS", "BuildContext", "Drafter", "NoDrafter", "Observation", "Row", "Weights", "may_draft", "module_of"]
+__all__ = [
+    "KINDS",
+    "BuildContext",
+    "Drafter",
+    "FanOut",
+    "Foreseen",
+    "Foresight",
+    "NoDrafter",
+    "Observation",
+    "Row",
+    "Weights",
+    "may_draft",
+    "module_of",
+]
 
 KINDS = {
     "prediction": "prediction",
@@ -65,6 +79,49 @@ class Observation:
     """The target's laws after x0 and after every node of the draft, accepted or not; None where nothing was judged."""
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What became of foreseeing one request's round."""
+
+    draft: Draft | None = None
+    """The draft that was ready for what came; None for a miss."""
+    last: Draft | None = None
+    """The draft that was judged in the round; None where nothing was foreseen."""
+    node: int | None = None
+    """Its node after which nothing was accepted, -1 for x0; None where the text went on in another way."""
+    rank: int | None = None
+    """The place of the bonus token among the likeliest ones after that node, from 0; None if it was not among them."""
+    branches: int = 0
+    """Outcomes for which drafts were being made."""
+
+
+class FanOut(Protocol):
+    """Says for how many outcomes drafts are to be made ahead."""
+
+    def fan_outs(self, draft: Draft) -> Sequence[int]:
+        """[N + 1]: how many bonus tokens to foresee after x0, and after each node."""
+        ...
+
+
+class Foresight(Protocol):
+    """Drafts in the making for what a round may come to."""
+
+    def advance(self) -> bool:
+        """Run one forward; returns whether there is more to do."""
+        ...
+
+    def take(self, rows: Sequence[Row], *, partial: bool) -> Sequence[Foreseen]:
+        """What was foreseen of these rows, the next of their requests. A draft found is the one that the drafter would
+        make now, to the token and, where its forward is width-invariant, to the bit of its laws. Where it has been
+        drawn in part, the rest is drawn now; with `partial` it is a shorter draft instead, but never of a reproducible
+        row, whose text must not depend on a clock. To be called once, and last."""
+        ...
+
+    def forget(self, request: int) -> None:
+        """A request has ended."""
+        ...
+
+
 class Drafter(Protocol):
     """What the engine asks of a drafter. Subclass it to inherit all but `name`, `default_budget` and `propose`."""
 
@@ -78,6 +135,9 @@ class Drafter(Protocol):
     number."""
     copies: bool = False
     """Whether its drafts are copied from text: asking for one costs next to nothing and changes nothing."""
+
+    can_foresee: bool = False
+    """Whether it can draft ahead: see `foresee`."""
 
     @property
     def limit(self) -> int:
@@ -97,6 +157,11 @@ class Drafter(Protocol):
         """The drafters this one is made of, in the order in which it asks them; each can be paced by itself."""
         return (self,)
 
+    @property
+    def in_turn(self) -> Drafter:
+        """The drafter that makes the same drafts while the target waits: what drafting costs is measured on it."""
+        return self
+
     def weights(self) -> Iterable[Tensor]:
         """The tensors of its weights; some may be the target's."""
         return ()
@@ -114,6 +179,11 @@ class Drafter(Protocol):
     def propose(self, rows: Sequence[Row]) -> Sequence[Draft]:
         """One draft for each row, at most `row.budget.nodes` nodes each; `Draft()` where there is nothing to guess."""
         ...
+
+    def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
+        """Begin to draft for what the round may come to in which `drafts`, just proposed for `rows`, are judged. Only
+        where `can_foresee`; nothing else may be asked of the drafter until the foresight has been taken or dropped."""
+        raise InvalidOption(f"{self.name} cannot draft ahead", hint="draft models and early exit can")
 
     def observe(self, observation: Observation) -> None:
         """Learn what a step made of a request."""
@@ -140,12 +210,16 @@ class BuildContext:
     """How the user named it."""
     source: str | Path = ""
     """The directory or hub id of its weights; empty where it has none."""
+    apart: bool = False
+    """Whether it is to run beside the target, so that it may not touch the target's cache."""
     last: bool = True
     """Whether no other drafter stands behind it in a list."""
     budget: int | None = None
     """Nodes of a draft where nobody chooses; None is the drafter's own default."""
     tree: Any = None
     """The kind of tree that the user asked for; None is the drafter's own default."""
+    residual: Any = None
+    """What drawn tokens are to leave to the target (see `growing.residual`), if anything."""
     quantize: str | None = None
     """For its weights: None, "int8", or "auto" where that is faster."""
     store: Any = None

@@ -9,18 +9,26 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import Row
+from headstart.drafters.growing.residual import Residual
 from headstart.rule.law import LawRow, greedy, law
+from headstart.rule.noise import Purpose
 from headstart.types import Draft
 
 
 class GrowingChain:
-    """One request's chain while it grows, to `budget` tokens. memory: what the drafter keeps of the request."""
+    """One request's chain while it grows, to `budget` tokens.
 
-    def __init__(self, row: Row, budget: int, memory: Any = None) -> None:
+    memory: what the drafter keeps of the request. residual: what drawn tokens leave to the target, if anything.
+    """
+
+    def __init__(self, row: Row, budget: int, memory: Any = None, residual: Residual | None = None) -> None:
+        self._residual = None if row.sampling.greedy or row.purpose is not Purpose.DRAFT else residual
         self.row = row
         self.budget = budget
         self.memory = memory
         self.tokens: list[int] = []
+        self.logits: list[Tensor] = []
+        """[i]: the drafter's logits [1, V] after x0 and i tokens."""
         self._laws: list[Tensor] = []
 
     def extend(self, q: Tensor | int) -> None:
@@ -28,9 +36,29 @@ class GrowingChain:
         if isinstance(q, int):
             token = max(q, 0)  # broken logits (-1): any guess will do
         else:
+            if self._residual is not None:
+                q = self._residual.lower(q)
             token = self.row.draw(q.cpu().numpy(), len(self.tokens))
             self._laws.append(q)
         self.tokens.append(token)
+
+    @property
+    def done(self) -> bool:
+        return len(self.tokens) >= self.budget
+
+    @property
+    def growing(self) -> tuple[tuple[int, int], ...]:
+        """(token, index of its parent) of the tokens whose children come next: the last, or none at first."""
+        return ((self.tokens[-1], len(self.tokens) - 2),) if self.tokens else ()
+
+    def resize(self, budget: int) -> None:
+        """Make it the chain of another budget, which begins alike: no draw looks ahead."""
+        self.budget = budget
+        del self.tokens[budget:], self._laws[budget:], self.logits[budget:]
+
+    def fed(self) -> list[int]:
+        """Of each token, its index: a chain is fed as it is drafted."""
+        return list(range(len(self.tokens)))
 
     def draft(self) -> Draft:
         if self.row.sampling.greedy or not self.tokens:
@@ -47,12 +75,17 @@ def grow_chains(chains: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -
     forward: feeds each chain's last token (at first, whatever its request has not fed yet) and returns the logits
     [B, V] after them.
     """
-    live = [chain for chain in chains if chain.budget > 0]
+    live = [chain for chain in chains if not chain.done]
     while live:
-        logits = forward(live)
-        rows = [LawRow(chain.row.law, tuple(chain.tokens)) for chain in live]
-        all_greedy = all(chain.row.sampling.greedy for chain in live)
-        laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
-        for chain, q in zip(live, laws, strict=True):
-            chain.extend(q)
-        live = [chain for chain in live if len(chain.tokens) < chain.budget]
+        extend_chains(live, forward(live))
+        live = [chain for chain in live if not chain.done]
+
+
+def extend_chains(chains: Sequence[GrowingChain], logits: Tensor) -> None:
+    """Extend every chain by one token, drawn from the law of its row of the logits [B, V]."""
+    rows = [LawRow(chain.row.law, tuple(chain.tokens)) for chain in chains]
+    all_greedy = all(chain.row.sampling.greedy for chain in chains)
+    laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
+    for index, (chain, q) in enumerate(zip(chains, laws, strict=True)):
+        chain.logits.append(logits[index : index + 1])
+        chain.extend(q)

@@ -85,7 +85,9 @@ class GrowingTree:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.fresh: tuple[int, ...] = (-1,) if budget > 0 else ()
-        self._plan = plan
+        self.logits: list[Tensor] = []
+        """By level, the drafter's logits [R, V] after what was fresh then: after x0, then after `tokens` in order."""
+        self.plan = plan
         self._room = sys.maxsize if room is None else max(0, room)
         self._nodes: list[_Node] = []
         self._best: list[_Node] = []  # of `TopK`: the likeliest so far, at most `budget`
@@ -102,9 +104,22 @@ class GrowingTree:
         return len(self.tokens) - (len(self.fresh) if self.tokens else 0)
 
     @property
+    def done(self) -> bool:
+        return not self.fresh
+
+    @property
+    def growing(self) -> tuple[tuple[int, int], ...]:
+        """(token, index of its parent) of the tokens whose children come next; none at first."""
+        return tuple((self.tokens[node], self.parents[node]) for node in self.fresh if node >= 0)
+
+    @property
     def draws(self) -> bool:
         """Whether children are drawn from the drafter's law; else they are its likeliest tokens."""
-        return isinstance(self._plan, Shape) and not self.row.sampling.greedy
+        return isinstance(self.plan, Shape) and not self.row.sampling.greedy
+
+    def is_like(self, other: GrowingTree) -> bool:
+        """Whether it grows as another does: trees of two sizes need not begin alike."""
+        return (self.budget, self.plan) == (other.budget, other.plan)
 
     def segment(self, slot: int) -> Segment:
         """The fresh nodes as rows of a forward, on a slot that holds the text up to x0 (so not for the first level)."""
@@ -113,7 +128,7 @@ class GrowingTree:
 
     def draft(self) -> Draft:
         """The tree as it is proposed."""
-        nodes = self._best if isinstance(self._plan, TopK) else self._nodes
+        nodes = self._drafted
         places = {-1: -1, **{node.number: place for place, node in enumerate(nodes)}}
         tokens = tuple(node.token for node in nodes)
         parents = tuple(places[node.parent] for node in nodes)
@@ -121,6 +136,15 @@ class GrowingTree:
         if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())))
+
+    @property
+    def _drafted(self) -> list[_Node]:
+        """The nodes of the draft, in its order."""
+        return self._best if isinstance(self.plan, TopK) else self._nodes
+
+    def fed(self) -> list[int]:
+        """Of each node of the draft, its index in `tokens`; -1 for one that gets no children there."""
+        return [node.fed for node in self._drafted]
 
     def laws(self) -> list[NDArray[Any]]:
         """Of drawn nodes, the law [V] that each was drawn from given its elder siblings, in the order of the draft."""
@@ -143,9 +167,9 @@ class GrowingTree:
 
     def _places(self, parent: _Node | None) -> Sequence[int]:
         """Of a node's children, in the shape; the likeliest nodes have none there."""
-        if isinstance(self._plan, TopK):
-            return (-1,) * min(self._plan.width, self.budget)
-        return self._plan.children[0 if parent is None else parent.place + 1]
+        if isinstance(self.plan, TopK):
+            return (-1,) * min(self.plan.width, self.budget)
+        return self.plan.children[0 if parent is None else parent.place + 1]
 
     def rank(self, tokens: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
         """The likeliest tokens after each fresh node, and their log-probabilities, likeliest first."""
@@ -180,10 +204,10 @@ class GrowingTree:
                 rank = (-score, self._depth, len(self._nodes))
                 self._nodes.append(_Node(len(self._nodes), number, token, score, rank, place, (*above, token), q))
         new = self._nodes[begin:]
-        if isinstance(self._plan, TopK):
-            chosen = self._expandable(self._plan, new)
+        if isinstance(self.plan, TopK):
+            chosen = self._expandable(self.plan, new)
         else:
-            chosen = [node for node in new if self._plan.children[node.place + 1]]
+            chosen = [node for node in new if self.plan.children[node.place + 1]]
         chosen = chosen[: max(0, self._room - len(self.tokens))]
         self._open = list(chosen)
         first = len(self.tokens)
@@ -236,16 +260,23 @@ def grow_trees(trees: Sequence[G], forward: Callable[[Sequence[G]], Tensor], tok
     token_ids: the tokens [V'] of logits [R, V'] over a part of the vocabulary; only for greedy requests whose law no
         processor edits. None for logits over all of it.
     """
-    live = [tree for tree in trees if tree.fresh]
+    live = [tree for tree in trees if not tree.done]
     while live:
-        logits = forward(live)
-        drawn = [(tree, span) for tree, span in _spans(live) if tree.draws]
-        ranked = [(tree, span) for tree, span in _spans(live) if not tree.draws]
-        if ranked:
-            _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked], token_ids)
-        if drawn:
-            _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
-        live = [tree for tree in live if tree.fresh]
+        extend_trees(live, forward(live), token_ids)
+        live = [tree for tree in live if not tree.done]
+
+
+def extend_trees(trees: Sequence[GrowingTree], logits: Tensor, token_ids: Tensor | None = None) -> None:
+    """Grow every tree by one level, from the logits [R, V] after its fresh nodes, tree by tree. See `grow_trees`."""
+    spans = list(_spans(trees))
+    drawn = [(tree, span) for tree, span in spans if tree.draws]
+    ranked = [(tree, span) for tree, span in spans if not tree.draws]
+    for tree, span in spans:
+        tree.logits.append(logits[span])
+    if ranked:
+        _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked], token_ids)
+    if drawn:
+        _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
 
 
 def _spans(trees: Sequence[G]) -> Iterator[tuple[G, slice]]:

@@ -18,6 +18,7 @@ from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.native import structs
 from headstart.model.packed import Packed
+from headstart.model.threads import threads
 
 _HINT = "a drafter that runs forwards of its own must stay within its slots; otherwise this is a bug of headstart's"
 
@@ -125,7 +126,7 @@ class TiledBatch:
             judged=at[4],
             judged_count=len(self.logits),
             logits=self.logits.data_ptr(),
-            threads=torch.get_num_threads(),
+            threads=threads(),
         )
 
 
