@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.drafters import KINDS, Drafter, module_of
+from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
 from headstart.model import loading
@@ -41,6 +42,13 @@ class DrafterSpec:
     """Where a head's weights are."""
     drafter: Drafter | None = None
     """The drafter itself, where the user has made it."""
+    ahead: Ahead | None = None
+    """What it is to be put into, where it is to draft ahead of the target."""
+
+    @property
+    def label(self) -> str:
+        """The name, with how it drafts."""
+        return self.name if self.ahead is None else PREFIX + self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +130,13 @@ def _recommended(note: Path) -> list[str]:
 
 
 def _wanted(asked: Any, target: str) -> DrafterSpec:
+    if isinstance(asked, Ahead) and not asked.made:
+        return replace(_wanted(asked.source, target), ahead=asked)
     if not isinstance(asked, (str, Path)):
         return _own(asked)
     name = str(asked)
+    if name.startswith(PREFIX):
+        return replace(_wanted(name.removeprefix(PREFIX), target), ahead=Ahead(name.removeprefix(PREFIX)))
     if name in ("auto", "none"):
         raise InvalidOption(
             f"{name!r} cannot stand there in a list of drafters",
