@@ -18,6 +18,8 @@ class Rates:
 
     step: float = 0.05
     """Share of the way to what the last draft showed."""
+    forward_step: float = 0.15
+    """Share of the way to what the last forward showed, as far as it shows anything: most do so seldom."""
     first_step: float = 0.5
     """The same of the very first one; in between it falls as one over their number."""
     max_log_slowing: float = 1.5
@@ -45,7 +47,8 @@ class Beside:
 
     def observe_draft(self, waited: float) -> None:
         """A draft that could have been made ahead was waited for, this share of its seconds in turn."""
-        self.hidden += self._step(self._drafts) * (1 - min(1.0, max(0.0, waited)) - self.hidden)
+        step = max(RATES.step, RATES.first_step / (1 + self._drafts))
+        self.hidden += step * (1 - min(1.0, max(0.0, waited)) - self.hidden)
         self._drafts += 1
 
     def observe_forward(self, beside: bool, error: float, level_step: float) -> None:
@@ -53,11 +56,7 @@ class Beside:
         level of all costs has taken that up, and nothing is learnt about this source."""
         self._recent *= 1 - level_step
         if beside:
-            change = self._step(self._forwards) * (1 - self._recent) * error
+            change = max(RATES.forward_step, RATES.first_step / (1 + self._forwards)) * (1 - self._recent) * error
             self.log_slowing = min(RATES.max_log_slowing, max(0.0, self.log_slowing + change))
             self._forwards += 1
             self._recent += level_step
-
-    @staticmethod
-    def _step(times: int) -> float:
-        return max(RATES.step, RATES.first_step / (1 + times))

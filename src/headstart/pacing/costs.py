@@ -232,13 +232,13 @@ class CurrentCosts:
             clipped = _clipped(error, LEARNING.max_first_log_error)
             for place, each in enumerate(self._beside):
                 each.observe_forward(place == beside, clipped, LEARNING.level_step)
-        if beside is not None:
-            return  # the shape is that of forwards without a drafter beside them
         below = max(0, bisect_right(self._numbers, rows) - 1)
         beyond = self._between(below, rows)
-        self._correct(below, error, 1 - beyond)
-        if beyond:
-            self._correct(below + 1, error, beyond)
+        for place, share in ((below, 1 - beyond), (below + 1, beyond)):
+            if share:
+                if beside is None:  # the shape is that of forwards with nothing beside them
+                    self._correct(place, error, share)
+                self._recent[place] += LEARNING.level_step * share
         if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
             self._tabulate()
 
@@ -255,7 +255,6 @@ class CurrentCosts:
                 if 0 <= beside < len(self._met) and self._met[beside] < self._met[place]:
                     self._log_shape[beside] += change / 2
         self._met[place] += share
-        self._recent[place] += LEARNING.level_step * share
 
     def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False) -> None:
         """Drafts took this long together, in turn. asked: depth and number of requests by source."""
