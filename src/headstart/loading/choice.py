@@ -131,12 +131,12 @@ def _recommended(note: Path) -> list[str]:
 
 def _wanted(asked: Any, target: str) -> DrafterSpec:
     if isinstance(asked, Ahead) and not asked.made:
-        return replace(_wanted(asked.source, target), ahead=asked)
+        return _ahead(asked, target)
     if not isinstance(asked, (str, Path)):
         return _own(asked)
     name = str(asked)
     if name.startswith(PREFIX):
-        return replace(_wanted(name.removeprefix(PREFIX), target), ahead=Ahead(name.removeprefix(PREFIX)))
+        return _ahead(Ahead(name.removeprefix(PREFIX)), target)
     if name in ("auto", "none"):
         raise InvalidOption(
             f"{name!r} cannot stand there in a list of drafters",
@@ -156,6 +156,14 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def _ahead(asked: Ahead, target: str) -> DrafterSpec:
+    """The drafter that is named there, to draft ahead."""
+    found = _wanted(asked.source, target)
+    if found.ahead is not None:
+        raise InvalidOption(f"{asked.source} drafts ahead already", hint=f"say {PREFIX!r} once")
+    return replace(found, ahead=asked)
 
 
 def head_kind(folder: Path) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from headstart.drafters import BuildContext, Drafter
+from headstart.drafters.growing.residual import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption
@@ -124,6 +125,7 @@ class Target:
             slots=given.max_batch_size,
             budget=k,
             tree=None if tree == "auto" else tree,
+            residual=None if given.draft_residual is None else Residual(given.draft_residual),
             quantize=given.draft_quantize,
             store=store,
         )

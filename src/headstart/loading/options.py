@@ -115,6 +115,11 @@ class EngineOptions:
         None, "Cores for a drafter that drafts ahead on the target's processor; the target has the others meanwhile. "
         "Default: 1.", low=1,
     )  # fmt: skip
+    draft_residual: float | None = _engine(
+        None, "What a draft model keeps of the probability of its likeliest tokens when it draws, below 1: it is right "
+        "a little less often, and what follows is foreseen more often. For --ahead above temperature 0.",
+        above=0, high=1,
+    )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"
     """Past outputs that the drafter "suffix" searches, and adds to. "auto" begins with an empty one; None keeps each
     request to its own text; a `SuffixStore` can be loaded, shared by engines of one tokenizer, and saved. Requests with
