@@ -75,10 +75,13 @@ def test_seconds_of_a_draft_are_the_quicker_way_s() -> None:
 
 
 def test_the_hidden_share_and_the_slowing_are_learnt() -> None:
-    """Steps with the drafter beside them and steps without, as a drafter that tries both has them."""
+    """Steps with the drafter beside them, steps without, and plain ones."""
     found, rng = costs(hidden=0.6), np.random.default_rng(1)
-    alone = found.step(1, 6)
+    plain, alone = found.step(1, 1), found.step(1, 6)
     for step in range(600):
+        if step % 8 == 0:
+            found.observe(1, 1, 0, plain * float(np.exp(0.03 * rng.standard_normal())))
+            continue
         beside = step % 64 < 52
         seconds = alone * (1.4 if beside else 1.0)
         found.observe(1, 6, 0, seconds * float(np.exp(0.03 * rng.standard_normal())), beside=0 if beside else None)
@@ -86,7 +89,7 @@ def test_the_hidden_share_and_the_slowing_are_learnt() -> None:
         found.observe_ahead(0, 5, 1, 0 if hit else 1, 0.02 * 5 * TOKEN if hit else 5 * TOKEN)
     assert found.hidden(0) == pytest.approx(0.8 * 0.98, abs=0.2)
     assert found.slowing(0) == pytest.approx(0.4, abs=0.08)
-    assert found.step(1, 6) == pytest.approx(alone, rel=0.05), "the slowing is no shape of the forward"
+    assert found.step(1, 6) / found.step(1, 1) == pytest.approx(alone / plain, rel=0.1), "it is no shape of forwards"
 
 
 def test_drafts_that_are_waited_for_are_not_hidden() -> None:
