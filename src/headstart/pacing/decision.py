@@ -221,8 +221,9 @@ def _together(costs: CurrentCosts, source: int, level: float, levels: NDArray[An
     drafting, growth = (levels > 0).sum(1), costs.growth(source)
     any_late = 1 - hidden**drafting
     first = costs.start(source) * ((1 - growth) * any_late + growth * (1 - hidden) * drafting)
-    found: NDArray[Any] = level * ((1 - growth) * any_late * levels.max(1) + growth * (1 - hidden) * levels.sum(1))
-    return first + found
+    found: NDArray[Any] = first
+    found += level * ((1 - growth) * any_late * levels.max(1) + growth * (1 - hidden) * levels.sum(1))
+    return found
 
 
 def _turns(

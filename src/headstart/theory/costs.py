@@ -182,7 +182,8 @@ class StepCosts:
 def late_share(hidden: float, growth: float, requests: float) -> float:
     """What so many requests wait for drafts of which a share is hidden, in seconds of one draft in turn: as many drafts
     as are not hidden are made together, where there is any. See `DraftCost.growth`."""
-    return (1 - growth) * (1 - hidden**requests) + growth * (1 - hidden) * requests
+    any_late = 1 - math.pow(hidden, requests)
+    return (1 - growth) * any_late + growth * (1 - hidden) * requests
 
 
 def rising(seconds: list[float]) -> list[float]:

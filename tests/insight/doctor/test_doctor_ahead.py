@@ -51,7 +51,7 @@ def test_it_pays_where_the_target_has_its_own_hardware() -> None:
     assert found.account.gain == pytest.approx(1.5 / (1 + 0.1 * 0.5))
     assert found.by_fan_out == {1: 0.0, 2: 0.9, 4: 0.9, 8: 0.9, 16: 0.9}
     assert found.sentence == (
-        "ahead:d: drafting ahead is 1.30 of drafting in turn: 90% of its drafts were ready, and a draft in turn takes "
+        "ahead:d: drafting ahead is 1.30 times as fast as drafting in turn: 90% of its drafts were ready, and a draft in turn takes "
         "0.50 of a verification."
     )
     assert "2: 90%" in ahead_words(found)
@@ -60,9 +60,9 @@ def test_it_pays_where_the_target_has_its_own_hardware() -> None:
 @pytest.mark.parametrize(
     ("steps", "gain", "why"),
     [
-        (rounds(9, 1, verify=1.9), 0.8, "is 0.80 of drafting in turn: beside a drafter that works, the target takes "
+        (rounds(9, 1, verify=1.9), 0.8, "is 0.80 times as fast as drafting in turn: beside a drafter that works, the target takes "
          "1.90 times as long, and all there is to hide is 0.50 of a verification."),
-        (rounds(2, 8), 1.02, "is 1.02 of drafting in turn, too little to count on: only 20% of its drafts were ready"),
+        (rounds(2, 8), 1.02, "is 1.02 times as fast as drafting in turn, too little to count on: only 20% of its drafts were ready"),
         (rounds(10, 0, busy=1.7), 0.9, "takes 1.70 of a verification, and the target waits for it"),
     ],
 )  # fmt: skip
@@ -76,9 +76,16 @@ def test_too_little_to_hide_is_not_tried() -> None:
     found = hopeless(NAME, 3, 0.03)
     assert found is not None
     assert not found.pays
-    assert "at most 1.03 of drafting in turn" in found.sentence
+    assert "at most 1.03 times as fast as drafting in turn" in found.sentence
     assert ahead_words(found) == ""
     assert hopeless(NAME, 3, 0.2) is None
+
+
+def test_a_gain_that_cannot_be_is_not_believed() -> None:
+    """On a busy machine one way may have been held up and the other not."""
+    found = outlook(NAME, 3, Interval(50.0, 0.9, 90.0), TURN, rounds(9, 1))
+    assert found.gain == Interval(1.5, 0.9, 1.5)
+    assert not outlook(NAME, 3, Interval(50.0), TURN, rounds(9, 1, verify=1.9)).pays, "its own rounds say otherwise"
 
 
 def test_few_rounds_say_nothing() -> None:
@@ -127,6 +134,7 @@ def test_an_examination_says_whether(tiny: Callable[..., str], monkeypatch: pyte
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(examination, "HOPELESS", 0.0)
     monkeypatch.setattr(subject, "PAYS", 0.0)
+    monkeypatch.setattr(subject, "ENOUGH_ROUNDS", 1)
     draft = tiny("llama", noise=0.02)
     items = tuple(PromptItem([5 + i, 6, 7, 5 + i, 6, 7], "kind", f"prompt {i}") for i in range(2))
     setup = Setup(tiny("llama"), TargetOptions(dtype="float32", max_length=96), EngineOptions(max_batch_size=1))

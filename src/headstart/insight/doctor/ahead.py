@@ -45,7 +45,9 @@ class Outlook:
 
     @property
     def pays(self) -> bool:
-        return self.gain is not None and self.rounds >= ENOUGH_ROUNDS and self.gain.value >= PAYS
+        if self.gain is None or self.account is None:
+            return False
+        return min(self.gain.value, self.account.gain) >= PAYS
 
     @property
     def sentence(self) -> str:
@@ -53,15 +55,15 @@ class Outlook:
         name = self.candidate.name
         if self.gain is None:
             return (
-                f"{name}: drafting ahead could bring at most {self.most:.2f} of drafting in turn, since a draft takes "
-                f"{self.most - 1:.2f} of a verification: not tried."
+                f"{name}: drafting ahead can be at most {self.most:.2f} times as fast as drafting in turn, since a draft "
+                f"takes {self._hidden}: not tried."
             )
         if self.account is None:
             return f"{name}: too few rounds to judge drafting ahead."
-        head = f"{name}: drafting ahead is {self.gain.value:.2f} of drafting in turn"
+        head = f"{name}: drafting ahead is {self.gain.value:.2f} times as fast as drafting in turn"
         if self.pays:
             return f"{head}: {self.hit:.0%} of its drafts were ready, and a draft in turn takes {self._hidden}."
-        if self.gain.value >= 1:
+        if min(self.gain.value, self.account.gain) >= 1:
             return f"{head}, too little to count on: {self._why}."
         return f"{head}: {self._why}."
 
@@ -94,7 +96,8 @@ def hopeless(candidate: Candidate, k: int, drafting: float) -> Outlook | None:
 
 
 def outlook(candidate: Candidate, k: int, gain: Interval, turn: Sequence[Step], ahead: Sequence[Step]) -> Outlook:
-    """From steps of the same prompts in turn and ahead, all with a draft of the drafter in question."""
+    """From steps of the same prompts in turn and ahead, all with a draft of the drafter in question. gain: as it was
+    measured, which on a busy machine may be more than can be."""
     seen = [(step, each) for step in ahead if (each := step.draft.prepared) is not None and each.foreseen]
     if len(seen) < ENOUGH_ROUNDS or not turn:
         return Outlook(candidate, k, 1.0, gain, len(seen))
@@ -112,7 +115,9 @@ def outlook(candidate: Candidate, k: int, gain: Interval, turn: Sequence[Step], 
     account = ssd_account(
         hit, in_turn, max(working, 1 + slow + waited), median(misses) / verify if misses else None, slow
     )
-    return Outlook(candidate, k, 1 + in_turn, gain, len(seen), hit, ranks, working, account)
+    most = 1 + in_turn
+    gain = Interval(min(gain.value, most), min(gain.low, most), min(gain.high, most))
+    return Outlook(candidate, k, most, gain, len(seen), hit, ranks, working, account)
 
 
 def ranked_ahead(base: Ranked, found: Outlook) -> Ranked:
