@@ -51,8 +51,8 @@ def test_it_pays_where_the_target_has_its_own_hardware() -> None:
     assert found.account.gain == pytest.approx(1.5 / (1 + 0.1 * 0.5))
     assert found.by_fan_out == {1: 0.0, 2: 0.9, 4: 0.9, 8: 0.9, 16: 0.9}
     assert found.sentence == (
-        "ahead:d: drafting ahead is 1.30 times as fast as drafting in turn: 90% of its drafts were ready, and a draft in turn takes "
-        "0.50 of a verification."
+        "ahead:d: drafting ahead is 1.30 times as fast as drafting in turn: 90% of its drafts were ready, "
+        "and a draft in turn takes 0.50 of a verification."
     )
     assert "2: 90%" in ahead_words(found)
 
@@ -60,9 +60,10 @@ def test_it_pays_where_the_target_has_its_own_hardware() -> None:
 @pytest.mark.parametrize(
     ("steps", "gain", "why"),
     [
-        (rounds(9, 1, verify=1.9), 0.8, "is 0.80 times as fast as drafting in turn: beside a drafter that works, the target takes "
-         "1.90 times as long, and all there is to hide is 0.50 of a verification."),
-        (rounds(2, 8), 1.02, "is 1.02 times as fast as drafting in turn, too little to count on: only 20% of its drafts were ready"),
+        (rounds(9, 1, verify=1.9), 0.8, "is 0.80 times as fast as drafting in turn: beside a drafter that works, the "
+         "target takes 1.90 times as long, and all there is to hide is 0.50 of a verification."),
+        (rounds(2, 8), 1.02, "is 1.02 times as fast as drafting in turn, too little to count on: only 20% of its "
+         "drafts were ready"),
         (rounds(10, 0, busy=1.7), 0.9, "takes 1.70 of a verification, and the target waits for it"),
     ],
 )  # fmt: skip

@@ -55,8 +55,8 @@ class Outlook:
         name = self.candidate.name
         if self.gain is None:
             return (
-                f"{name}: drafting ahead can be at most {self.most:.2f} times as fast as drafting in turn, since a draft "
-                f"takes {self._hidden}: not tried."
+                f"{name}: drafting ahead can be at most {self.most:.2f} times as fast as drafting in turn, since a "
+                f"draft takes {self._hidden}: not tried."
             )
         if self.account is None:
             return f"{name}: too few rounds to judge drafting ahead."
