@@ -18,7 +18,7 @@ from headstart.insight.what_if.ssd_options import SsdQuestion
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)
-QUICK = "--rounds 60"
+QUICK = "--rounds 40"
 
 
 def run(words: str) -> Result:
@@ -73,7 +73,7 @@ def test_json_has_all_numbers() -> None:
     assert found["headstart_simulate_ssd"] == 1
     assert one["costs"]["verify"] == {"1": 1.0, "8": pytest.approx(1.2)}, "in plain steps"
     assert one["over_in_turn"] == pytest.approx(one["over_plain"] / one["in_turn_over_plain"])
-    assert sum(one["ahead"]["target"].values()) == pytest.approx(one["ahead"]["round_time"] * 60)
+    assert sum(one["ahead"]["target"].values()) == pytest.approx(one["ahead"]["round_time"] * 40)
     assert one["in_turn_over_plain"] == pytest.approx(theory.speedup(0.8, 4, 0.1, {1: 2, 8: 2.4}), rel=0.15)
     assert one["by_formula"] > 1
 
@@ -89,7 +89,7 @@ def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="needs plotly: pip install 'headstart[report]'")
     for name, words in (("own", "--hits 0.5,0.7,0.8"), ("all", "")):
         file = tmp_path / f"{name}.html"
-        assert run(f"--ssd {words} --rounds 30 --html {file}").exit_code == 0
+        assert run(f"--ssd {words} --rounds 10 --html {file}").exit_code == 0
         page = file.read_text(encoding="utf-8")
         assert "Would drafting ahead pay?" in page
         assert "drafter" in page
@@ -122,8 +122,8 @@ def test_what_cannot_be_asked_is_refused_with_a_hint(words: str, says: str, hint
 
 def test_a_batch_draws_its_rows_apart() -> None:
     alone, many = (
-        ask_ssd(Question(alpha=[0.8], batch=[size]), SsdQuestion(rounds=300)).prospects[0] for size in (1, 8)
+        ask_ssd(Question(alpha=[0.8], batch=[size]), SsdQuestion(rounds=120)).prospects[0] for size in (1, 8)
     )
-    assert many.ahead.hit_rate == pytest.approx(alone.ahead.hit_rate, abs=0.06), "of a row"
+    assert many.ahead.hit_rate == pytest.approx(alone.ahead.hit_rate, abs=0.08), "of a row"
     assert many.costs["draft now"] > alone.costs["draft now"], "some row misses in most rounds"
     assert many.over_in_turn < alone.over_in_turn

@@ -7,7 +7,7 @@ import pytest
 from headstart import theory
 from headstart.simulate.placements import Placement, acceptance_of, llama_70b, placements, predictions, qwen_32b
 
-ROUNDS = 800
+ROUNDS = 500
 
 
 def gain(placement: Placement, rounds: int = ROUNDS) -> float:

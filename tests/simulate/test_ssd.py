@@ -15,7 +15,7 @@ from headstart.errors import InvalidOption
 from headstart.simulate.ssd import SsdRun, simulate_ssd
 from headstart.simulate.ssd_inputs import LaneCosts, SsdPlan, account
 
-ROUNDS = 800
+ROUNDS = 500
 PLAN = SsdPlan((0.8,), k=4, fan_out=(3,), hits=(0.4, 0.6, 0.75))
 FREE = LaneCosts({1: 10.0}, {1: 1.0})
 """Hardware of its own: the glue and four levels take half of a verification."""
