@@ -210,12 +210,16 @@ class BuildContext:
     """How the user named it."""
     source: str | Path = ""
     """The directory or hub id of its weights; empty where it has none."""
+    apart: bool = False
+    """Whether it is to run beside the target, so that it may not touch the target's cache."""
     last: bool = True
     """Whether no other drafter stands behind it in a list."""
     budget: int | None = None
     """Nodes of a draft where nobody chooses; None is the drafter's own default."""
     tree: Any = None
     """The kind of tree that the user asked for; None is the drafter's own default."""
+    residual: Any = None
+    """What drawn tokens are to leave to the target (see `growing.residual`), if anything."""
     quantize: str | None = None
     """For its weights: None, "int8", or "auto" where that is faster."""
     store: Any = None

@@ -49,7 +49,7 @@ class Ahead(Drafter):
             the target, and all where the target runs on another device.
         pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux).
         partial: serve a draft that the worker has not finished as it is, where no seed promises the text. Without it
-            the rest is drafted then.
+            the rest is drafted then: what a further token costs and brings is the same as in turn.
         worker: makes the worker, for tests.
 
     Raises:
@@ -65,7 +65,7 @@ class Ahead(Drafter):
         branches: int = BRANCHES,
         threads: int | None = None,
         pin: bool = False,
-        partial: bool = True,
+        partial: bool = False,
         worker: MakeWorker = Worker,
     ) -> None:
         check_number("branches", branches, low=1, integer=True)
@@ -78,6 +78,11 @@ class Ahead(Drafter):
         self._worker: Works | None = None
         if not isinstance(inner, (str, Path)):
             self._take(inner)
+
+    @property
+    def made(self) -> bool:
+        """Whether it has its inner drafter, and not only the name of one."""
+        return hasattr(self, "inner")
 
     def around(self, inner: Drafter) -> Ahead:
         """The same around a drafter that has been made from the name."""
@@ -124,7 +129,7 @@ class Ahead(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         self.inner.attach(target, cache)
-        device = next((tensor.device for tensor in self.inner.weights()), target.device)
+        device = next((tensor.device for tensor in self.inner.weights()), target.device)  # none: those of the target
         shared = device.type == target.device.type == "cpu"
         cores = torch.get_num_threads()
         mine = self.threads or (1 if shared else cores)
