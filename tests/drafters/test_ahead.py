@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -197,7 +198,7 @@ def test_what_was_foreseen_is_told_with_the_draft() -> None:
     case = Case(asked=RAGGED[:1], slots=1, budgets=(3,))
     steps = case.run(case.ahead(scripted(ALL), branches=4 * VOCAB))
     drafted = [step for step in steps if len(step.draft)]
-    for before, step in zip(drafted, drafted[1:], strict=False):
+    for before, step in pairwise(drafted):
         prepared = step.draft.prepared
         assert prepared is not None
         assert prepared.foreseen

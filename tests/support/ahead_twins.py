@@ -1,4 +1,4 @@
-"""`Ahead(inner)` beside `inner`: the same requests, cancelled and joined at the same steps, and all they were drafted."""
+"""`Ahead(inner)` beside `inner`: the same requests, cancelled at the same steps, and all that was drafted."""
 
 from __future__ import annotations
 
