@@ -188,6 +188,7 @@ class Ahead(Drafter):
             self._worker.close()
             self._worker = None
             self._finalizer.detach()
+            self._work.forget()
 
     def _start(self) -> Works:
         self._worker = self._make_worker(self._work.idle, self._place.enter, "headstart-ahead")
@@ -207,7 +208,7 @@ class _Work:
         self._drafted: tuple[Sequence[Row], Sequence[Draft]] | None = None
         self._foresight: Foresight | None = None
         self._judged = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._forwards, self._begin, self._end = 0, 0.0, 0.0
 
     def draft(self, rows: Sequence[Row], ahead: bool) -> list[tuple[Draft, Preparation]]:
@@ -260,7 +261,7 @@ class _Work:
             more = self._foresight.advance()
             self._forwards += 1
             self._end = time.perf_counter()
-        except Exception as error:  # raised again where the next draft is asked for
+        except BaseException as error:  # raised again where the next draft is asked for; the thread must live for that
             self._error, self._foresight = error, None
             return False
         return more
@@ -277,10 +278,14 @@ class _Work:
             self._drafted = ([row for row, _ in kept], [draft for _, draft in kept])
         self._guarded(lambda: self._inner.release(request))
 
+    def forget(self) -> None:
+        """No request is left: what went wrong in foreseeing for them is no concern of those that come."""
+        self._error = self._drafted = self._foresight = None
+
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # raised again where the next draft is asked for
+        except BaseException as error:  # raised again where the next draft is asked for
             self._error = error
 
     def _raise(self) -> None:
