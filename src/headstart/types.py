@@ -174,6 +174,7 @@ class Preparation:
     begin, end: when the drafter was at it, in seconds of `time.perf_counter`, begin of the first and end of the last
         forward; equal where there was none.
     asked, answered: when this draft was asked for, and when the engine had it; what lies between is waiting.
+    beside: whether drafts are made ahead while the target judges this one.
     """
 
     hit: bool
@@ -186,6 +187,7 @@ class Preparation:
     end: float = 0.0
     asked: float = 0.0
     answered: float = 0.0
+    beside: bool = False
 
     @property
     def foreseen(self) -> bool:

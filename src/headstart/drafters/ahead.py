@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import Drafter, Foreseen, Foresight, Observation, Row
+from headstart.drafters.ahead_or_in_turn import AheadOrInTurn
 from headstart.drafters.outcomes import Outcomes
 from headstart.drafters.worker import Worker, Works
 from headstart.errors import InvalidOption
@@ -50,6 +51,7 @@ class Ahead(Drafter):
         pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux).
         partial: serve a draft that the worker has not finished as it is, where no seed promises the text. Without it
             the rest is drafted then: what a further token costs and brings is the same as in turn.
+        always: draft ahead also where that is found to be slower than drafting in turn.
         worker: makes the worker, for tests.
 
     Raises:
@@ -66,13 +68,15 @@ class Ahead(Drafter):
         threads: int | None = None,
         pin: bool = False,
         partial: bool = True,
+        always: bool = False,
         worker: MakeWorker = Worker,
     ) -> None:
         check_number("branches", branches, low=1, integer=True)
         if threads is not None:
             check_number("threads", threads, low=1, integer=True)
         self.source = inner if isinstance(inner, (str, Path)) else inner.name
-        self.branches, self.threads, self.pin, self.partial = branches, threads, pin, partial
+        self.branches, self.threads, self.pin = branches, threads, pin
+        self.partial, self.always = partial, always
         self._make_worker = worker
         self._open: set[int] = set()
         self._worker: Works | None = None
@@ -92,6 +96,7 @@ class Ahead(Drafter):
             threads=self.threads,
             pin=self.pin,
             partial=self.partial,
+            always=self.always,
             worker=self._make_worker,
         )
 
@@ -106,6 +111,7 @@ class Ahead(Drafter):
         self.default_budget = inner.default_budget
         self.taps, self.draws = inner.taps, inner.draws
         self._work = _Work(inner, self.branches, self.partial)
+        self._quicker = AheadOrInTurn()
 
     # -- what it is, as the inner drafter says ------------------------------------------------------------------------
 
@@ -135,6 +141,7 @@ class Ahead(Drafter):
         mine = self.threads or (1 if shared else cores)
         self._place = _Place(device, mine, self.pin)
         self._targets_share = max(1, cores - mine) if shared else None
+        self._work.threads = mine
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
@@ -143,16 +150,19 @@ class Ahead(Drafter):
         asked = time.perf_counter()
         self._open.update(row.request for row in rows)
         worker = self._worker or self._start()
-        drafts: list[tuple[Draft, Preparation]] = worker.call(self._work.draft, rows)
-        use_threads(self._targets_share)
+        ahead = self.always or self._quicker.ahead
+        drafts: list[tuple[Draft, Preparation]] = worker.call(self._work.draft, rows, ahead)
+        beside = ahead and any(len(draft) for draft, _ in drafts)
+        use_threads(self._targets_share if beside else None)
         answered = time.perf_counter()
         return [
-            replace(draft, source=self.name, prepared=replace(prepared, asked=asked, answered=answered))
+            replace(draft, source=self.name, prepared=replace(prepared, asked=asked, answered=answered, beside=beside))
             for draft, prepared in drafts
         ]
 
     def observe(self, observation: Observation) -> None:
         use_threads(None)
+        self._quicker.observe(observation.step, self.name)
         draft = observation.step.draft
         if draft.source == self.name:  # the inner drafter knows it by its own name
             step = replace(observation.step, draft=replace(draft, source=self.inner.name))
@@ -178,6 +188,7 @@ class Ahead(Drafter):
             self._worker.close()
             self._worker = None
             self._finalizer.detach()
+            self._work.forget()
 
     def _start(self) -> Works:
         self._worker = self._make_worker(self._work.idle, self._place.enter, "headstart-ahead")
@@ -191,15 +202,25 @@ class _Work:
 
     def __init__(self, inner: Drafter, branches: int, partial: bool) -> None:
         self._inner, self._partial = inner, partial
+        self.threads: int | None = None
+        """Its share of the cores while the target judges."""
         self._outcomes = Outcomes(branches)
         self._drafted: tuple[Sequence[Row], Sequence[Draft]] | None = None
         self._foresight: Foresight | None = None
         self._judged = False
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._forwards, self._begin, self._end = 0, 0.0, 0.0
 
-    def draft(self, rows: Sequence[Row]) -> list[tuple[Draft, Preparation]]:
-        """The drafts of these rows, ready or made now."""
+    def draft(self, rows: Sequence[Row], ahead: bool) -> list[tuple[Draft, Preparation]]:
+        """The drafts of these rows, ready or made now, on all cores, since the target waits. ahead: whether to draft on
+        for what may come of them."""
+        use_threads(None)
+        try:
+            return self._draft(rows, ahead)
+        finally:
+            use_threads(self.threads)
+
+    def _draft(self, rows: Sequence[Row], ahead: bool) -> list[tuple[Draft, Preparation]]:
         foresight, self._foresight, self._drafted = self._foresight, None, None
         self._raise()
         found = [Foreseen()] * len(rows) if foresight is None else foresight.take(rows, partial=self._partial)
@@ -207,7 +228,7 @@ class _Work:
         made = iter(self._inner.propose(missed) if missed else ())
         drafts = [next(made) if each.draft is None else each.draft for each in found]
         answer = [(draft, self._prepared(each)) for draft, each in zip(drafts, found, strict=True)]
-        self._drafted, self._judged = (rows, drafts), False
+        self._drafted, self._judged = (rows, drafts) if ahead else None, False
         self._forwards, self._begin, self._end = 0, 0.0, 0.0
         return answer
 
@@ -240,7 +261,7 @@ class _Work:
             more = self._foresight.advance()
             self._forwards += 1
             self._end = time.perf_counter()
-        except Exception as error:  # raised again where the next draft is asked for
+        except BaseException as error:  # raised again where the next draft is asked for; the thread must live for that
             self._error, self._foresight = error, None
             return False
         return more
@@ -257,10 +278,14 @@ class _Work:
             self._drafted = ([row for row, _ in kept], [draft for _, draft in kept])
         self._guarded(lambda: self._inner.release(request))
 
+    def forget(self) -> None:
+        """No request is left: what went wrong in foreseeing for them is no concern of those that come."""
+        self._error = self._drafted = self._foresight = None
+
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # raised again where the next draft is asked for
+        except BaseException as error:  # raised again where the next draft is asked for
             self._error = error
 
     def _raise(self) -> None:
