@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import PurePath
 
+from headstart.drafters.ahead import PREFIX
+
 _AND = " + "
 """Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
 
@@ -28,5 +30,7 @@ def public_words(words: str, drafter: str) -> str:
 
 
 def _public(name: str) -> str:
+    if name.startswith(PREFIX):
+        return PREFIX + _public(name.removeprefix(PREFIX))
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     return PurePath(name).name or "model" if is_path else name
