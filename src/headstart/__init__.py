@@ -18,6 +18,7 @@ from headstart.types import (
     Draft,
     Drafting,
     Output,
+    Preparation,
     Sampling,
     Seconds,
     Speculation,
@@ -28,6 +29,7 @@ from headstart.types import (
 )
 
 if TYPE_CHECKING:
+    from headstart.drafters.ahead import Ahead
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.engine.engine import Engine
     from headstart.loading.load import Target, load
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 __version__ = version("headstart")
 
 __all__ = [
+    "Ahead",
     "Chunk",
     "Draft",
     "Drafting",
     "Engine",
     "HeadstartError",
     "Output",
+    "Preparation",
     "Sampling",
     "Seconds",
     "Speculation",
@@ -58,6 +62,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     **{
+        "drafters.ahead": "Ahead",
         "engine.engine": "Engine",
         "drafters.matching.suffix_store": "SuffixStore",
         "loading.load": "Target load",

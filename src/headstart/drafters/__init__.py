@@ -210,6 +210,8 @@ class BuildContext:
     """How the user named it."""
     source: str | Path = ""
     """The directory or hub id of its weights; empty where it has none."""
+    apart: bool = False
+    """Whether it is to run beside the target, so that it may not touch the target's cache."""
     last: bool = True
     """Whether no other drafter stands behind it in a list."""
     budget: int | None = None

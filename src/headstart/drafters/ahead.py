@@ -79,6 +79,11 @@ class Ahead(Drafter):
         if not isinstance(inner, (str, Path)):
             self._take(inner)
 
+    @property
+    def made(self) -> bool:
+        """Whether it has its inner drafter, and not only the name of one."""
+        return hasattr(self, "inner")
+
     def around(self, inner: Drafter) -> Ahead:
         """The same around a drafter that has been made from the name."""
         return Ahead(
@@ -124,7 +129,7 @@ class Ahead(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         self.inner.attach(target, cache)
-        device = next((tensor.device for tensor in self.inner.weights()), target.device)
+        device = next((tensor.device for tensor in self.inner.weights()), target.device)  # none: those of the target
         shared = device.type == target.device.type == "cpu"
         cores = torch.get_num_threads()
         mine = self.threads or (1 if shared else cores)

@@ -10,17 +10,19 @@ Sources: Draft & Verify (arXiv:2309.08168), LayerSkip (arXiv:2404.16710).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.own_model import DraftedText, GrowingModel
 from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
 from headstart.drafters.growing.trees import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
+from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import Draft, TreeKind
@@ -61,7 +63,8 @@ class EarlyExitDrafter(GrowingDrafter):
             check_number("layer", layer, low=1, integer=True)
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
-        super().__init__(policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth), budget)
+        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth)
+        super().__init__(self.policy, budget)
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -121,8 +124,66 @@ class EarlyExitDrafter(GrowingDrafter):
         return self._target.forward(segments, self._cache, layers=self.layer).logits
 
 
-def build(context: BuildContext) -> EarlyExitDrafter:
-    return EarlyExitDrafter(text=context.sample, **context.given("budget", "tree"))
+class EarlyExitAhead(GrowingModel):
+    """Early exit that can draft ahead: while the target runs, its cache must be left alone, so this has a cache of its
+    own, for which the first layers read every text a second time. Its drafts are those of `EarlyExitDrafter`.
+
+    Args: see `EarlyExitDrafter`. slots: requests that run at once.
+    """
+
+    name = "early-exit"
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        layer: int | None = None,
+        text: Sequence[int] = (1,),
+        budget: int | None = None,
+        tree: TreeKind = "none",
+    ) -> None:
+        self._early = EarlyExitDrafter(layer=layer, text=text, budget=budget, tree=tree)
+        self._slots = slots
+        GrowingDrafter.__init__(self, self._early.policy, budget)
+
+    @property
+    def layer(self) -> int | None:
+        return self._early.layer
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:
+        self._early.attach(target, cache)
+        assert self.layer is not None, "attaching finds one"
+        runner: Any = _FirstLayers(target, self.layer)
+        super().__init__(
+            runner, self._early.policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
+        )
+        super().attach(target, cache)
+
+    def _room(self, row: Row, memory: DraftedText) -> int:
+        """As in turn: nothing is drafted in the step in which the target reads the prompt."""
+        return 0 if len(row.feed) > 1 else super()._room(row, memory)
+
+    def weights(self) -> Iterable[Tensor]:
+        return ()
+
+
+class _FirstLayers:
+    """A target's first layers and its head, as a model."""
+
+    def __init__(self, target: ModelRunner, layers: int) -> None:
+        self._target, self._layers = target, layers
+        self.vocab_size, self.max_length = target.vocab_size, target.max_length
+        self.new_cache = target.new_cache
+
+    def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
+        return self._target.forward(segments, cache, layers=self._layers)
+
+
+def build(context: BuildContext) -> EarlyExitDrafter | EarlyExitAhead:
+    given = context.given("budget", "tree")
+    if context.apart:
+        return EarlyExitAhead(slots=context.slots, text=context.sample, **given)
+    return EarlyExitDrafter(text=context.sample, **given)
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.drafters import KINDS, Drafter, module_of
+from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
 from headstart.model import loading
@@ -41,6 +42,13 @@ class DrafterSpec:
     """Where a head's weights are."""
     drafter: Drafter | None = None
     """The drafter itself, where the user has made it."""
+    ahead: Ahead | None = None
+    """What it is to be put into, where it is to draft ahead of the target."""
+
+    @property
+    def label(self) -> str:
+        """The name, with how it drafts."""
+        return self.name if self.ahead is None else PREFIX + self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +130,13 @@ def _recommended(note: Path) -> list[str]:
 
 
 def _wanted(asked: Any, target: str) -> DrafterSpec:
+    if isinstance(asked, Ahead) and not asked.made:
+        return _ahead(asked, target)
     if not isinstance(asked, (str, Path)):
         return _own(asked)
     name = str(asked)
+    if name.startswith(PREFIX):
+        return _ahead(Ahead(name.removeprefix(PREFIX)), target)
     if name in ("auto", "none"):
         raise InvalidOption(
             f"{name!r} cannot stand there in a list of drafters",
@@ -144,6 +156,14 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def _ahead(asked: Ahead, target: str) -> DrafterSpec:
+    """The drafter that is named there, to draft ahead."""
+    found = _wanted(asked.source, target)
+    if found.ahead is not None:
+        raise InvalidOption(f"{asked.source} drafts ahead already", hint=f"say {PREFIX!r} once")
+    return replace(found, ahead=asked)
 
 
 def head_kind(folder: Path) -> str | None:

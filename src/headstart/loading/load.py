@@ -51,7 +51,7 @@ class Target:
         self.device = find_device(self.options.device)
         check_quantize("quantize", self.options.quantize, self.device)
         self.checkpoint = self._checkpoint(source, "target")
-        self._drafts: dict[str, Checkpoint] = {}
+        self._drafts: dict[tuple[str, torch.device], Checkpoint] = {}
 
     @property
     def name(self) -> str:
@@ -88,7 +88,8 @@ class Target:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
                 target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
-                directory or hub id of a causal LM or of Medusa or EAGLE heads, a `Drafter` of your own, or a list of
+                directory or hub id of a causal LM or of Medusa or EAGLE heads, "ahead:" before the name of a draft
+                model or of early exit (it then drafts while the target verifies), a `Drafter` of your own, or a list of
                 these: per step, the first that has a draft drafts, unless a later one should do better; its last may be
                 "auto". With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
@@ -99,17 +100,21 @@ class Target:
         """
         given = EngineOptions(**options)
         store = self._store(given)
+        place = self.device if given.draft_device is None else find_device(given.draft_device)
         if given.draft_quantize != "auto":
-            check_quantize("draft_quantize", given.draft_quantize, self.device)
+            check_quantize("draft_quantize", given.draft_quantize, place)
         last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
         choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
         tree = choice.tree if given.draft_tree == "auto" else given.draft_tree
         k = given.num_speculative_tokens
         if given.pacing == "fixed" and k is None and choice.drafters:
             k = choice.k
-        drafts = {each.name: self.draft(each.name) for each in choice.drafters if each.kind == "draft"}
+        drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         # Weights that are still to be read and caches that are to be made must fit, all together
-        preflight([model.need(given.max_batch_size) for model in (self.checkpoint, *drafts.values())], self.device)
+        needs = {self.device: [self.checkpoint], place: []}
+        needs[place] += drafts.values()
+        for device, models in needs.items():
+            preflight([model.need(given.max_batch_size) for model in models], device)
         runner = self.runner
         context = BuildContext(
             target=runner,
@@ -122,7 +127,7 @@ class Target:
             quantize=given.draft_quantize,
             store=store,
         )
-        made = build(choice.drafters, context, drafts)
+        made = build(choice.drafters, context, drafts, ahead=given.ahead, threads=given.draft_threads)
         cache = runner.new_cache(given.max_batch_size)
         made.attach(runner, cache)
         facts = self._facts(choice, drafts, tree, given)
@@ -142,26 +147,27 @@ class Target:
             reason=choice.reason,
         )
 
-    def draft(self, name: str | Path) -> Checkpoint:
-        """A draft model for this target, read once however many engines use it.
+    def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
+        """A draft model for this target, read once for a device however many engines use it. device: None is the
+        target's.
 
         Raises:
             IncompatibleTokenizer: its tokens cannot be compared with the target's.
         """
-        key = str(name)
+        key = str(name), self.device if device is None else device
         if key not in self._drafts:
-            found = self._checkpoint(name, "draft")
+            found = self._checkpoint(name, "draft", key[1])
             check_sizes(self.checkpoint, found)
             self._drafts[key] = found
         return self._drafts[key]
 
-    def _checkpoint(self, source: str | Path, role: str) -> Checkpoint:
+    def _checkpoint(self, source: str | Path, role: str, device: torch.device | None = None) -> Checkpoint:
         given = self.options
         return Checkpoint(
             source,
             role,
             dtype=given.dtype,
-            device=self.device,
+            device=self.device if device is None else device,
             max_length=given.max_length,
             trust_remote_code=given.trust_remote_code,
         )
@@ -192,7 +198,8 @@ class Target:
             return None
         return {
             "models": {name: model.config.to_dict() for name, model in {"": self.checkpoint, **drafts}.items()},
-            "drafters": [each.name for each in choice.drafters],
+            "drafters": [each.label for each in choice.drafters],
+            "ahead": [given.ahead, given.draft_threads, str(given.draft_device)],
             "tree": tree,
             "quantize": [self.options.quantize, given.draft_quantize],
             "decoder": self.runner.decoder,

@@ -103,6 +103,18 @@ class EngineOptions:
         "cost acceptance.",
         kind=Literal["auto", "int8", "none"], parse=_parse_quantize,
     )  # fmt: skip
+    draft_device: str | torch.device | None = _engine(
+        None, "Where draft models run: 'cpu' beside a GPU, or another GPU ('cuda:1'). Default: where the target runs.",
+        kind=str,
+    )  # fmt: skip
+    ahead: bool = _engine(
+        False, "Draft ahead: while the target verifies a draft, the drafter drafts for its likely outcomes. No text "
+        "changes. It pays where the two do not share what limits them; 'headstart doctor' says whether.",
+    )  # fmt: skip
+    draft_threads: int | None = _engine(
+        None, "Cores for a drafter that drafts ahead on the target's processor; the target has the others meanwhile. "
+        "Default: 1.", low=1,
+    )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"
     """Past outputs that the drafter "suffix" searches, and adds to. "auto" begins with an empty one; None keeps each
     request to its own text; a `SuffixStore` can be loaded, shared by engines of one tokenizer, and saved. Requests with
