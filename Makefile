@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 demo: setup
 	$(BIN)/headstart demo
 
+# Bytecode is kept even where the environment says otherwise: tests start many processes, and each would compile it all.
+test slow: export PYTHONDONTWRITEBYTECODE :=
+
 test: setup
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # commands that tests start are as frugal as the tests: see _one_thread
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

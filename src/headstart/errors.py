@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "CheckFailed",
     "ContextExceeded",
+    "DamagedModel",
     "DamagedStore",
     "DrafterFailed",
     "EndpointFailed",
@@ -82,6 +83,10 @@ class ModelNotFound(HeadstartError, FileNotFoundError):
 
 class UnsupportedModel(HeadstartError):
     """The model cannot be run exactly by this engine; the message gives the reason."""
+
+
+class DamagedModel(HeadstartError, ValueError):
+    """A file of weights that is cut short, or contradicts itself."""
 
 
 class PickleCheckpoint(UnsupportedModel):

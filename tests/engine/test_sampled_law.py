@@ -1,6 +1,8 @@
 """The claim at temperature: sampled text follows the target's law, tested against transformers' own forward.
 
-A model with 8 tokens, so that the joint law of three tokens can be written down; many seeds; chi-square.
+A model with 8 tokens, so that the joint law of three tokens can be written down; many seeds; chi-square. The fast suite
+has every drafter under rule "coupled", and under "exact" another model's draft: the exactness matrix has the others in
+its fast part.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ KINDS = ("none", "prediction", "ngram", "suffix", "early-exit", "lookahead", "ot
 FILTERS = ((0.7, 0.9), (1.0, 1.0), (1.3, 0.95), (1.0, 0.8))
 
 
-@pytest.mark.parametrize(("rule", "kind", "temperature", "top_p"), rotated([("exact", "coupled"), KINDS], FILTERS))
+def in_the_matrix(rule: str, kind: str) -> bool:
+    return rule == "exact" and kind != "other model"
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "temperature", "top_p"), rotated([("exact", "coupled"), KINDS], FILTERS, in_the_matrix)
+)
 def test_chi_square(
     rule: Any, kind: str, temperature: float, top_p: float, root: Path, load: Callable[..., hs.Engine]
 ) -> None:
@@ -46,7 +54,7 @@ def test_the_test_can_fail(root: Path, load: Callable[..., hs.Engine]) -> None:
     engine = load(path, max_batch_size=50, max_length=32)
     samplings = [hs.Sampling(max_tokens=TOKENS, temperature=1.0, seed=seed) for seed in range(SAMPLES)]
     outs = engine.generate([PROMPT] * SAMPLES, samplings)
-    assert p_value(Counter(out.tokens for out in outs), joint(path, 1.3, 1.0)) < 1e-6
+    assert p_value(Counter(out.tokens for out in outs), joint(path, 1.3, 1.0)) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
-"""Every chapter of the lessons is a sound page: see `support.pages` for all that is looked at."""
+"""Every chapter of the lessons is a sound page: see `support.pages` for all that is looked at.
+
+The fast suite has every fifth chapter as it opens; the slow one has every chapter, in
+every view too, with everything shown.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +24,17 @@ def view_of(chapter: str) -> View:
     return VIEWS[CHAPTERS.index(chapter) % len(VIEWS)]
 
 
-def test_the_contents_are_sound(browser: Any, lessons: str) -> None:
-    checked(browser, lessons, prepare=show_everything)
+@pytest.mark.parametrize(
+    "views", [pytest.param(VIEWS[:1], id="narrow"), pytest.param(VIEWS[1:], id="rest", marks=pytest.mark.slow)]
+)
+def test_the_contents_are_sound(browser: Any, lessons: str, views: Sequence[View]) -> None:
+    checked(browser, lessons, prepare=show_everything, views=views)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+@pytest.mark.parametrize(
+    "chapter",
+    [pytest.param(each, marks=() if place % 5 == 0 else pytest.mark.slow) for place, each in enumerate(CHAPTERS)],
+)
 def test_a_chapter_is_sound_as_it_opens(browser: Any, lessons: str, chapter: str) -> None:
     checked(browser, f"{lessons}#{chapter}", views=[view_of(chapter)])
 

@@ -1,14 +1,14 @@
 """Pages looked at in a real browser: nothing fetched, nothing reported as an error, nothing wider than the window.
 
-`check_page(path)` is for every page that the library writes. It needs playwright and /usr/bin/chromium; without
-them the test that calls it is skipped, and the reason is said.
+`check_page(browser, path)` is for every page that the library writes. The fixture `browser`, which a module's tests
+share, needs playwright and /usr/bin/chromium; without them a test that asks for it is skipped, and the reason is said.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ import pytest
 CHROMIUM = Path("/usr/bin/chromium")
 SIZES = {"desktop": (1400, 900), "phone": (360, 740)}
 SCHEMES = ("light", "dark")
+LOOKS = tuple((size, scheme) for size in SIZES for scheme in SCHEMES)
+EITHER = (("desktop", "dark"), ("phone", "light"))
+"""Each size and each scheme once: for the fast suite, where a slow test has all."""
 
 MEASURE = """() => ({
   inner: window.innerWidth,
@@ -55,18 +58,24 @@ class Seen:
     measured: dict[str, Any]
 
 
-def check_page(path: Path, *, plots: int | None = None, shots: Path | None = None) -> list[Seen]:
+def check_page(
+    browser: Any,
+    path: Path,
+    *,
+    plots: int | None = None,
+    looks: Sequence[tuple[str, str]] = LOOKS,
+    shots: Path | None = None,
+) -> list[Seen]:
     """Assert that a page works at both sizes and in both schemes; returns what was seen.
 
-    plots: how many it must show. shots: a folder for pictures of the whole page, one per size and scheme.
+    plots: how many it must show. looks: the pairs of size and scheme. shots: a folder for pictures of the whole page,
+    one per look.
     """
     seen = []
-    with opened() as browser:
-        for size in SIZES:
-            for scheme in SCHEMES:
-                look = _look(browser, path, size, scheme, shots)
-                _assert_sound(look, plots)
-                seen.append(look)
+    for size, scheme in looks:
+        look = _look(browser, path, size, scheme, shots)
+        _assert_sound(look, plots)
+        seen.append(look)
     return seen
 
 

@@ -278,7 +278,8 @@ def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
 class Entry:
     """A row. make: builds the drafter; None is plain decoding. nodes: of its drafts. longer: tokens by which its
     sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
-    `share`. predicted: its requests bring a prediction. fast: whether it is in the fast suite, under rule "exact"."""
+    `share`. predicted: its requests bring a prediction. fast: requests of a cell for each prompt in the fast suite,
+    which has rule "exact"; more where few of them end within a block; 0 where the entry is not in it."""
 
     name: str
     make: Callable[[Workshop], Drafter] | None
@@ -286,7 +287,7 @@ class Entry:
     longer: int = 0
     share: float = 1.0
     predicted: bool = False
-    fast: bool = True
+    fast: int = 16
 
     def drafting(self, prompt: Text) -> Drafting:
         """A prediction that is right at times: what follows in the prompt's own manner."""
@@ -300,25 +301,25 @@ class Entry:
 ENTRIES = (
     Entry("none", None),
     Entry("n-gram", lambda _: NgramDrafter()),
-    Entry("predicted output", lambda _: PredictionDrafter(), predicted=True),
+    Entry("predicted output", lambda _: PredictionDrafter(), predicted=True, fast=32),
     Entry("suffix, chain", lambda _: SuffixDrafter()),
-    Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore()), fast=False),
+    Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore()), fast=0),
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
-    Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=False),
-    Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=False),
+    Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=0),
+    Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=0),
     Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
     Entry("draft LM, chain", lambda shop: shop.draft()),
-    Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=False),
+    Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
-    Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=False),
+    Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=0),
     Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
     Entry("Medusa", lambda shop: shop.medusa(), nodes=8),
     Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none")),
-    Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8, fast=False),
-    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, fast=False),
-    Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none")),
+    Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8, fast=0),
+    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, fast=0),
+    Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), fast=0),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
-    Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8),
+    Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, fast=0),
     Entry("list, best of", lambda shop: shop.listed()),
 )
 

@@ -14,7 +14,9 @@ from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM, LogitsProcessorList
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopPLogitsWarper
 
-VOCAB, TOKENS, SAMPLES = 8, 3, 1500
+VOCAB, TOKENS, SAMPLES = 8, 3, 1000
+"""With 800 samples, rules wrong in the four ways of `support.planted_bugs` that are wrong at temperature 1 are found
+at p < 1e-6, where tests alarm at 1e-3."""
 PROMPT = [1, 3, 2, 3, 2, 1, 3]  # it repeats itself, so that the n-gram drafter has something to say
 
 

@@ -61,6 +61,8 @@ def main(sources: Path, directory: Path) -> None:
             run(runner_of(dtype, None, window))
     if native.kernels().supported(native.INT8):
         run(runner_of(torch.float32, "int8", None))
+    if native.kernels().supported(native.GROUPED4):
+        run(runner_of(torch.bfloat16, "int4", None))
     print("ran to the end")
 
 

@@ -24,7 +24,8 @@ _SPECULATION = "Speculation"
 
 TARGET = option(
     "bundled",
-    "The model that writes: a path, a Hugging Face hub id, or 'bundled' (a tiny model that writes Python).",
+    "The model that writes: a directory, a .gguf file, a Hugging Face hub id, or 'bundled' (a tiny model that writes "
+    "Python).",
     "-t",
     metavar="MODEL",
     panel="Model",
@@ -32,8 +33,8 @@ TARGET = option(
 DRAFTER = option(
     ["auto"],
     "What proposes the next tokens: 'auto', 'none' (plain decoding), 'ngram', 'suffix', 'early-exit', 'lookahead', the "
-    "path or hub id of a small model or of Medusa or EAGLE heads; with the bundled target also 'medusa' and 'eagle3'; "
-    "'ahead:' before a small model or 'early-exit' drafts while the target verifies. "
+    "path (also of a .gguf file) or hub id of a small model, or of Medusa or EAGLE heads; with the bundled target also "
+    "'medusa' and 'eagle3'; 'ahead:' before a small model or 'early-exit' drafts while the target verifies. "
     "Of several, in each step the first with a proposal drafts, unless a later one should do better.",
     "-d",
     panel=_SPECULATION,

@@ -10,18 +10,27 @@ from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output
 from headstart.errors import InvalidOption
 from headstart.insight.what_if.options import Question
+from headstart.insight.what_if.ssd_options import SsdQuestion
 from headstart.options import option
 
 if TYPE_CHECKING:
     from headstart.insight.report.page import Page
 
 _OUT, _SCENARIOS = "Output", "Scenarios (simulated, with figures of their own)"
+_AHEAD = "Drafting ahead (--ssd; times in steps of the target alone)"
 
 
 @command
 def simulate(
     *,
     question: Question,
+    ssd: bool = option(
+        False,
+        "Drafting ahead, while the target verifies: would it pay? Without figures: at some placements.",
+        "--ssd",
+        panel=_AHEAD,
+    ),
+    ahead: SsdQuestion,
     all_scenarios: bool = option(False, "Compare typical situations side by side.", "--scenarios", panel=_SCENARIOS),
     scenario: list[str] | None = option(None, "Simulate this one, by its name or a part of it.", panel=_SCENARIOS),
     html: Path | None = option(None, "Also write a page with plots.", panel=_OUT),
@@ -39,13 +48,19 @@ def simulate(
         headstart simulate --alpha 0.8 -T 0 -T 0.7 -T 1.5
         headstart simulate --scenarios
         headstart simulate --bandwidth 3350 --flops 800 --parameters 70B --draft-parameters 1B -b 1 -b 32 -b 256
+        headstart simulate --ssd
+        headstart simulate --ssd --alpha 0.8 -k 5 --draft-cost 1:0.19,18:0.21 --hits 0.6,0.75,0.85 --plain-ms 4.2
     """
     if scenario or all_scenarios:
-        for name in question.given:
-            flag = f"--{name.replace('_', '-')}"
-            raise InvalidOption(f"{flag} has no part in a scenario", hint="a scenario brings its own figures")
+        for name in (*question.given, *ahead.given, *(["ssd"] if ssd else [])):
+            raise InvalidOption(f"{_flag(name)} has no part in a scenario", hint="a scenario brings its own figures")
         _scenarios(scenario or [], html, as_json=as_json)
         return
+    if ssd:
+        _drafting_ahead(question, ahead, html, as_json=as_json)
+        return
+    for name in ahead.given:
+        raise InvalidOption(f"{_flag(name)} is a question about drafting ahead", hint="add --ssd")
     from headstart.commands.simulate_view import view
     from headstart.insight.what_if.question import ask, record
 
@@ -58,6 +73,23 @@ def simulate(
         print(json.dumps(record(found)))
     else:
         view(output(), found)
+
+
+def _drafting_ahead(question: Question, ahead: SsdQuestion, html: Path | None, *, as_json: bool) -> None:
+    """Simulate rounds on two lanes, for the figures asked about or for all placements."""
+    from headstart.commands.simulate_ssd_view import view_ssd
+    from headstart.insight.what_if.ssd import ask_ssd, record_ssd
+
+    with note(messages(), "simulating …"):
+        found = ask_ssd(question, ahead)
+    if html is not None:
+        from headstart.insight.report.ssd_page import ssd_page
+
+        _write(ssd_page(found), html)
+    if as_json:
+        print(json.dumps(record_ssd(found)))
+    else:
+        view_ssd(output(), found)
 
 
 def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
@@ -81,3 +113,7 @@ def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
 def _write(page: Page, file: Path) -> None:
     page.write(file)
     messages().print(f"wrote {file}", soft_wrap=True)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

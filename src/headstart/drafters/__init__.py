@@ -218,6 +218,8 @@ class BuildContext:
     """Nodes of a draft where nobody chooses; None is the drafter's own default."""
     tree: Any = None
     """The kind of tree that the user asked for; None is the drafter's own default."""
+    residual: Any = None
+    """What drawn tokens are to leave to the target (see `growing.residual`), if anything."""
     quantize: str | None = None
     """For its weights: None, "int8", or "auto" where that is faster."""
     store: Any = None

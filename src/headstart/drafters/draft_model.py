@@ -9,6 +9,7 @@ from __future__ import annotations
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.own_model import GrowingModel
 from headstart.drafters.growing.policy import MOST, policy_of
+from headstart.drafters.growing.residual import Residual
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -30,6 +31,7 @@ class DraftModel(GrowingModel):
         tree: "none" for chains, "top-k" for dynamic trees of the likeliest nodes (point masses, at any temperature),
             "sampled" for static trees whose shape is learnt, "mixed" for what suits a request.
         width, depth: of trees, see `TreePolicy`.
+        residual: what drawn tokens leave to the target, if anything; for chains.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class DraftModel(GrowingModel):
         tree: TreeKind = "none",
         width: int = 8,
         depth: int | None = None,
+        residual: Residual | None = None,
     ) -> None:
-        policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth)
+        policy = policy_of(tree, chain=(5, LONGEST), trees=(32, MOST), width=width, depth=depth, residual=residual)
         super().__init__(runner, policy, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk)
         self.name = name
 
@@ -57,5 +60,5 @@ def build(context: BuildContext) -> DraftModel:
         name=context.name,
         vocab_size=context.target.vocab_size,
         slots=context.slots,
-        **context.given("budget", "tree"),
+        **context.given("budget", "tree", "residual"),
     )

@@ -19,6 +19,7 @@ from headstart.drafters import BuildContext, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.own_model import DraftedText, GrowingModel
 from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
+from headstart.drafters.growing.residual import Residual
 from headstart.drafters.growing.trees import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
@@ -44,7 +45,7 @@ class EarlyExitDrafter(GrowingDrafter):
         layer: how many layers draft; None lets `choose_layer` find it out.
         text: a prompt in token ids, which `choose_layer` continues.
         budget: nodes where nobody chooses; None is a chain of 4, or a tree of 16.
-        tree, width, depth: see `DraftModel`.
+        tree, width, depth, residual: see `DraftModel`.
     """
 
     name = "early-exit"
@@ -58,12 +59,13 @@ class EarlyExitDrafter(GrowingDrafter):
         tree: TreeKind = "none",
         width: int = 8,
         depth: int | None = None,
+        residual: Residual | None = None,
     ) -> None:
         if layer is not None:
             check_number("layer", layer, low=1, integer=True)
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
-        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth)
+        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
         super().__init__(self.policy, budget)
         self.layer = layer
         self._text = text
@@ -141,8 +143,9 @@ class EarlyExitAhead(GrowingModel):
         text: Sequence[int] = (1,),
         budget: int | None = None,
         tree: TreeKind = "none",
+        residual: Residual | None = None,
     ) -> None:
-        self._early = EarlyExitDrafter(layer=layer, text=text, budget=budget, tree=tree)
+        self._early = EarlyExitDrafter(layer=layer, text=text, budget=budget, tree=tree, residual=residual)
         self._slots = slots
         GrowingDrafter.__init__(self, self._early.policy, budget)
 
@@ -180,7 +183,7 @@ class _FirstLayers:
 
 
 def build(context: BuildContext) -> EarlyExitDrafter | EarlyExitAhead:
-    given = context.given("budget", "tree")
+    given = context.given("budget", "tree", "residual")
     if context.apart:
         return EarlyExitAhead(slots=context.slots, text=context.sample, **given)
     return EarlyExitDrafter(text=context.sample, **given)

@@ -49,7 +49,7 @@ class Advice:
     @property
     def missing(self) -> tuple[str, ...]:
         """Local drafters that are no longer where they were."""
-        return tuple(name for name in self.drafters if Path(name).is_absolute() and not Path(name).is_dir())
+        return tuple(name for name in self.drafters if Path(name).is_absolute() and not Path(name).exists())
 
     @property
     def reason(self) -> str:
@@ -105,7 +105,7 @@ def _path(source: str, config: Mapping[str, Any], dtype: object, device: object,
         "version": _VERSION,
         "headstart": version("headstart"),
         **profile.machine(),
-        "target": str(local.resolve()) if local.is_dir() else source,
+        "target": str(local.resolve()) if local.exists() else source,
         "config": config,
         "dtype": str(dtype),
         "device": str(device),

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from headstart.errors import InvalidOption
-from headstart.model import loading
+from headstart.model import int4, loading
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.memory import MemoryNeed
@@ -108,9 +108,14 @@ def check_sizes(target: Checkpoint, draft: Checkpoint) -> None:
 
 def check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
     """Refuse what cannot be computed with on this device."""
-    if quantize not in (None, "int8"):
-        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None or 'int8'")
-    if quantize is not None and not can_quantize(device):
+    if quantize not in (None, "int8", "int4"):
+        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None, 'int8' or 'int4'")
+    if quantize == "int4" and not int4.can_run(device):
+        raise InvalidOption(
+            f"{name}='int4' needs a C++ compiler and a CPU with AVX2 or AVX-512, and this is {device}",
+            hint="use 'int8', or leave it out; weights run in their dtype",
+        )
+    if quantize == "int8" and not can_quantize(device):
         raise InvalidOption(
             f"{name}='int8' needs a CPU with VNNI instructions, and this is {device}",
             hint="leave it out; weights run in their dtype",

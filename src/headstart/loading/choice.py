@@ -90,7 +90,8 @@ def choose(
 def _automatic(target: str, advice: Advice | None) -> Choice:
     if target == loading.BUNDLED:
         return _chosen(_FOR_BUNDLED, target, "comes with the bundled target")
-    note = Path(target).expanduser() / NOTE
+    path = Path(target).expanduser()
+    note = (path.parent if path.is_file() else path) / NOTE
     if note.is_file():
         return _chosen(_recommended(note), target, f"recommended in {note}")
     if advice is not None and not advice.missing:
@@ -126,7 +127,7 @@ def _recommended(note: Path) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InvalidOption(f"{note}: drafter={named!r} names nothing", hint="give a path, a hub id, or a list of them")
     beside = [note.parent / name for name in names]  # a path is meant from where the note stands
-    return [str(path) if path.is_dir() else name for path, name in zip(beside, names, strict=True)]
+    return [str(path) if path.exists() else name for path, name in zip(beside, names, strict=True)]
 
 
 def _wanted(asked: Any, target: str) -> DrafterSpec:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from headstart.drafters import BuildContext, Drafter
+from headstart.drafters.growing.residual import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption
@@ -38,7 +39,7 @@ class Target:
     """A model whose law is kept. Config and tokenizer are read at once, the weights when the first engine is made.
 
     Args:
-        source: a model directory, a hub id, or "bundled".
+        source: a model directory, a .gguf file, a hub id, or "bundled".
         options: see `TargetOptions`.
 
     Raises:
@@ -88,10 +89,10 @@ class Target:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
                 target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
-                directory or hub id of a causal LM or of Medusa or EAGLE heads, "ahead:" before the name of a draft
-                model or of early exit (it then drafts while the target verifies), a `Drafter` of your own, or a list of
-                these: per step, the first that has a draft drafts, unless a later one should do better; its last may be
-                "auto". With the bundled target also "medusa" and "eagle3".
+                directory, .gguf file or hub id of a causal LM, the directory or hub id of Medusa or EAGLE heads,
+                "ahead:" before the name of a draft model or of early exit (it then drafts while the target verifies),
+                a `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless a later
+                one should do better; its last may be "auto". With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -124,6 +125,7 @@ class Target:
             slots=given.max_batch_size,
             budget=k,
             tree=None if tree == "auto" else tree,
+            residual=None if given.draft_residual is None else Residual(given.draft_residual),
             quantize=given.draft_quantize,
             store=store,
         )
@@ -219,7 +221,7 @@ def load(
     """Load a target and a drafter, and return the engine that runs them: `Target(target, ...).engine(drafter, ...)`.
 
     Args:
-        target: a model directory, a hub id, or "bundled".
+        target: a model directory, a .gguf file, a hub id, or "bundled".
         drafter: see `Target.engine`.
         device, dtype, quantize: see `TargetOptions`.
         rule: "exact" or "coupled"; see docs/concepts/rule.md.

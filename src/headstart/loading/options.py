@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantize = Literal["int8"]
+Quantize = Literal["int8", "int4"]
 
 _target = partial(option, panel="Model")
 _engine = partial(option, panel="Speculation")
@@ -34,7 +34,9 @@ class TargetOptions:
     """How a target is loaded.
 
     With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
-    scale for each token. The text then follows the distribution of the quantised model.
+    scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
+    in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
+    of the quantised model.
     """
 
     device: str | torch.device = _target("auto", "'auto' (a GPU if there is one), 'cpu', 'cuda' or 'cuda:1'.", kind=str)
@@ -45,7 +47,10 @@ class TargetOptions:
         kind=str,
     )  # fmt: skip
     quantize: str | None = _target(
-        None, "Run the target on 8-bit integers, which needs a processor with VNNI.", kind=Quantize
+        None,
+        "Run the target on 8-bit integers, which needs a processor with VNNI, or on 4-bit ones, which needs AVX2 and "
+        "a model of the Llama, Mistral or Qwen families.",
+        kind=Quantize,
     )
     max_length: int | None = _target(
         None, "The most tokens of a prompt and its text together. Default: the model's limit, at most 4096.", low=2
@@ -99,9 +104,9 @@ class EngineOptions:
         "--tree",
     )  # fmt: skip
     draft_quantize: str | None = _engine(
-        "auto", "Run draft models and heads on 8-bit integers; 'auto' does where it is faster. Their rounding can only "
-        "cost acceptance.",
-        kind=Literal["auto", "int8", "none"], parse=_parse_quantize,
+        "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes 8 bits "
+        "where that is faster. Their rounding can only cost acceptance.",
+        kind=Literal["auto", "int8", "int4", "none"], parse=_parse_quantize,
     )  # fmt: skip
     draft_device: str | torch.device | None = _engine(
         None, "Where draft models run: 'cpu' beside a GPU, or another GPU ('cuda:1'). Default: where the target runs.",
@@ -114,6 +119,11 @@ class EngineOptions:
     draft_threads: int | None = _engine(
         None, "Cores for a drafter that drafts ahead on the target's processor; the target has the others meanwhile. "
         "Default: 1.", low=1,
+    )  # fmt: skip
+    draft_residual: float | None = _engine(
+        None, "What a draft model keeps of the probability of its likeliest tokens when it draws, below 1: it is right "
+        "a little less often, and what follows is foreseen more often. For --ahead above temperature 0.",
+        above=0, high=1,
     )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"
     """Past outputs that the drafter "suffix" searches, and adds to. "auto" begins with an empty one; None keeps each

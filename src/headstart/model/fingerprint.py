@@ -6,9 +6,11 @@ import hashlib
 from pathlib import Path
 
 from headstart.model import loading
+from headstart.model.gguf.files import is_gguf, parts
 
 _SAMPLES, _SAMPLE_BYTES = 16, 1 << 16
-_FILES = ("*.safetensors", "tokenizer.json", "tokenizer.model")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+_FILES = ("*.safetensors", *_TOKENIZERS)
 
 
 def fingerprint(source: str) -> str:
@@ -18,11 +20,13 @@ def fingerprint(source: str) -> str:
     with the names and shapes of its tensors: a fraction of a second for any size. A fine-tuned copy differs in nearly
     every sample. A model that is only on the hub has the hash of its name.
 
-    source: a directory or hub id, as `headstart.model.loading.resolve` gives it.
+    source: a directory, GGUF file or hub id, as `headstart.model.loading.resolve` gives it.
     """
-    folder = loading.config_folder(source)
+    folder = Path(source).parent if is_gguf(source) else loading.config_folder(source)
     found = hashlib.sha256()
-    files = [] if folder is None else sorted(file for pattern in _FILES for file in folder.glob(pattern))
+    patterns = _TOKENIZERS if is_gguf(source) else _FILES
+    files = [] if folder is None else sorted(file for pattern in patterns for file in folder.glob(pattern))
+    files += parts(Path(source)) if is_gguf(source) else ()
     for file in files:
         _add(found, file)
     if not files:

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
 from headstart.model.decoders.attention import IMPLEMENTATION
+from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import hub
 
 BUNDLED = "bundled"
@@ -34,25 +35,42 @@ _ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
 
 def resolve(source: str | Path, role: str) -> str:
-    """The directory or hub id of a model. "bundled" is the pair in the package; role is "target" or "draft"."""
+    """The directory, GGUF file or hub id of a model. "bundled" is the pair in the package. role: "target", "draft"."""
     if str(source) == BUNDLED:
         source = str(resources.files("headstart") / "pair" / role)
     path = Path(source).expanduser()
-    if not path.exists():
+    if not path.exists() and path.suffix != gguf.SUFFIX:
         return str(source)  # a hub id, or a mistake: loading its config will tell
+    if gguf.is_gguf(path):
+        return str(path)
     if not path.is_dir():
-        raise ModelNotFound(f"{path} is a file, not a model directory", hint="give the directory with config.json")
+        what = "is a file, neither GGUF nor a model directory" if path.exists() else "does not exist"
+        raise ModelNotFound(f"{path} {what}", hint="give a .gguf file, or the directory with config.json")
     if not (path / "config.json").is_file():
-        raise ModelNotFound(
-            f"{path} has no config.json", hint="give a directory written by save_pretrained, or a hub id"
-        )
+        return str(_only_gguf(path))
     return str(path)
 
 
+def _only_gguf(folder: Path) -> Path:
+    """The one model in a directory of GGUF files."""
+    models = sorted({gguf.parts(file)[0] for file in folder.glob(f"*{gguf.SUFFIX}")})
+    if len(models) == 1:
+        return models[0]
+    if models:
+        named = ", ".join(file.name for file in models[:4])
+        raise ModelNotFound(f"{folder} holds {len(models)} GGUF models: {named}", hint="name the file that you mean")
+    raise ModelNotFound(
+        f"{folder} has no config.json", hint="give a directory written by save_pretrained, a .gguf file, or a hub id"
+    )
+
+
 def config_folder(source: str) -> Path | None:
-    """Where the config.json of a directory or hub id can be read; None if it cannot, which loading will explain."""
+    """Where the config.json of a directory or hub id can be read; None if it cannot, which loading will explain, and
+    for a GGUF file, which has none."""
     if Path(source).is_dir():
         return Path(source)
+    if gguf.is_gguf(source):
+        return None
     with suppress(OSError), hub(source):
         found = cached_file(source, "config.json")
         return None if found is None else Path(found).parent
@@ -69,6 +87,8 @@ def fetch(source: str) -> Path:
 
 def load_config(source: str, *, trust_remote_code: bool) -> Any:
     """The model's config, checked against what the engine can run; raises before any weight is read."""
+    if gguf.is_gguf(source):
+        return gguf.load_config(source)
     if not trust_remote_code:
         _refuse_remote_code(source)
     with reading(source):
@@ -130,11 +150,19 @@ def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) ->
 
 def load_weights(source: str, config: Any, dtype: torch.dtype, device: torch.device, *, trust_remote_code: bool) -> Any:
     """The model in eval mode, on the device, its attention replaced by ours."""
-    with reading(source), _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
-        model = AutoModelForCausalLM.from_pretrained(
+    with _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
+        model = read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+    return adopt(model.to(device))
+
+
+def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool = False) -> Any:
+    """The model of transformers on the CPU as `from_pretrained` gives it: from safetensors or GGUF, never a pickle."""
+    if gguf.is_gguf(source):
+        return gguf.load_model(source, config, dtype)
+    with reading(source):
+        return AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
         )
-    return adopt(model.to(device))
 
 
 def adopt(model: Any) -> Any:
@@ -163,6 +191,8 @@ def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
 
 def generation_config(source: str) -> dict[str, Any]:
     """What the model's generation config says; {} where it has none."""
+    if gguf.is_gguf(source):
+        return gguf.generation_config(source)
     with suppress(OSError), hub(source):
         found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
         return found
@@ -218,7 +248,7 @@ def reading(source: str) -> Iterator[None]:
             ) from error
         raise ModelNotFound(
             f"no model could be read from {source!r}: {str(error).splitlines()[0]}",
-            hint='give a directory with config.json and *.safetensors, a hub id, or "bundled"',
+            hint='give a directory with config.json and *.safetensors, a .gguf file, a hub id, or "bundled"',
         ) from error
     except ValueError as error:
         raise UnsupportedModel(

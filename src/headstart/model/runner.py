@@ -15,6 +15,7 @@ from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
+from headstart.model.int4 import round_matrices
 from headstart.model.loading import context_limit
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Forward, Packed, Segment
@@ -36,7 +37,8 @@ class ModelRunner:
         decoder: Literal["auto", "fused", "lean", "modules"] = "auto",
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
-        of these that takes the model. `quantize`: None, "int8", or "auto" for int8 where the row kernels run it."""
+        of these that takes the model. `quantize`: None, "int8", "int4" (which only the row kernels run), or "auto" for
+        int8 where they run it."""
         self.model = model
         self.config = model.config
         text = model.config.get_text_config()
@@ -46,6 +48,8 @@ class ModelRunner:
         self.dtype: torch.dtype = model.dtype
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
+        if quantize == "int4":
+            round_matrices(model)  # before the probe: the model whose law is kept is the rounded one
         probe = Probe(model)
         self.shapes = probe.shapes()
         self._decoder = self._build(decoder, quantize)
@@ -69,7 +73,7 @@ class ModelRunner:
 
     @property
     def quantize(self) -> str | None:
-        """ "int8" where the weights are 8-bit integers, or None."""
+        """ "int8" or "int4" where the weights are whole numbers of so many bits, or None."""
         return self._decoder.quantize
 
     @property

@@ -18,8 +18,11 @@ from headstart.simulate.decoding import plain, speculate
 from headstart.simulate.laws import InvalidLaw
 from headstart.simulate.lengths import ConfidentK, FixedK, History, OracleK, SimpleK
 from headstart.simulate.models import Model, TableModel, at_temperature, from_logits, greedy, random_table
+from headstart.simulate.placements import Placement, placements
 from headstart.simulate.rules import RULES, BlockRule, ChainRule, CoupledRule, PointMassRule, Round, Rule
 from headstart.simulate.scenarios import Scenario, ScenarioResult, run_scenario, scenarios
+from headstart.simulate.ssd import SsdRun, simulate_ssd
+from headstart.simulate.ssd_inputs import LaneCosts, SsdPlan
 from headstart.simulate.toys import changing_pair, dial_acceptance, dial_logits, dial_pair, planted_pair
 
 __all__ = [
@@ -32,8 +35,10 @@ __all__ = [
     "FixedK",
     "History",
     "InvalidLaw",
+    "LaneCosts",
     "Model",
     "OracleK",
+    "Placement",
     "PointMassRule",
     "Round",
     "Rule",
@@ -42,6 +47,8 @@ __all__ = [
     "ScenarioResult",
     "SimpleK",
     "Speed",
+    "SsdPlan",
+    "SsdRun",
     "TableModel",
     "at_temperature",
     "changing_pair",
@@ -51,10 +58,12 @@ __all__ = [
     "from_logits",
     "greedy",
     "measure_speed",
+    "placements",
     "plain",
     "planted_pair",
     "random_table",
     "run_scenario",
     "scenarios",
+    "simulate_ssd",
     "speculate",
 ]

@@ -39,7 +39,18 @@ from headstart.theory.speed import (
     tree_speedup,
     verify_cost,
 )
-from headstart.theory.ssd import fan_outs, hit_rate, round_hit_rate, ssd_bound, ssd_speedup
+from headstart.theory.ssd import (
+    SsdAccount,
+    batch_hit_rate,
+    break_even_hit,
+    fan_outs,
+    hit_rate,
+    round_hit_rate,
+    ssd_account,
+    ssd_batch,
+    ssd_bound,
+    ssd_speedup,
+)
 from headstart.theory.trees import Shape, best_tree, choose_tree
 from headstart.theory.trees import expected_tokens as tree_tokens
 
@@ -49,17 +60,20 @@ __all__ = [
     "Machine",
     "Model",
     "Shape",
+    "SsdAccount",
     "StepCosts",
     "VerifyCost",
     "acceptance",
     "acceptance_at",
     "alpha_c_table",
     "alpha_k_table",
+    "batch_hit_rate",
     "batch_speedup",
     "best_k",
     "best_tree",
     "block_tokens",
     "break_even_alpha",
+    "break_even_hit",
     "ceiling",
     "choose_tree",
     "coupled_acceptance",
@@ -76,6 +90,8 @@ __all__ = [
     "round_hit_rate",
     "speedup",
     "speedup_by_position",
+    "ssd_account",
+    "ssd_batch",
     "ssd_bound",
     "ssd_speedup",
     "tree_speedup",

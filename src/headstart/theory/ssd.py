@@ -2,16 +2,27 @@
 
 An outcome of a round is the number k of accepted tokens and the bonus token. Drafts are made ready for F_k bonus tokens
 after each k; a round whose outcome was foreseen (a hit) need not wait for its draft. All times are in units of one
-verification. Source: Saguaro (arXiv:2603.03251), by notes on the paper, not its full text.
+verification that has the machine to itself. Source: Saguaro (arXiv:2603.03251), by notes on the paper, not its full
+text; the slow-down by sharing a machine and the account of a round are ours.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from headstart.errors import InvalidOption
+from headstart.options import check_choice, check_number
 from headstart.theory.values import Array, Real, numbers, plain, scalar, whole
+
+Drafted = Literal["all", "missed", "nothing"]
+"""Who is drafted for when some rows of a batch missed: all rows anew, the missed ones, or nobody (a missed row then
+verifies without a draft and emits one token)."""
 
 
 def ssd_speedup(
@@ -20,32 +31,142 @@ def ssd_speedup(
     tokens_miss: ArrayLike,
     ahead: ArrayLike,
     on_miss: ArrayLike,
+    slow: ArrayLike = 0.0,
 ) -> Real:
-    """Over plain decoding: (h E_h + (1-h) E_m) / (h max(1, T_a) + (1-h)(1 + T_m)).
-
-    A batch has a hit where all rows have one: h^batch.
+    """Over plain decoding: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)).
 
     Args:
-        hit: h, the share of rounds whose outcome was ready.
+        hit: h, the share of rounds whose outcome was ready; for a batch see `batch_hit_rate`.
         tokens_hit: E_h, tokens per round after a hit.
         tokens_miss: E_m, tokens per round after a miss.
         ahead: T_a, the time of drafting while the target verifies, which is free as long as it takes no longer.
         on_miss: T_m, the time of drafting after a miss; 0 where nothing is drafted then (E_m = 1).
+        slow: s, how much longer a verification takes because the drafter works beside it: 0 on hardware of its own.
     """
     h = numbers("hit", hit, low=0, high=1)
+    s = numbers("slow", slow, low=0)
     tokens = h * numbers("tokens_hit", tokens_hit, low=1) + (1 - h) * numbers("tokens_miss", tokens_miss, low=1)
-    time = h * np.maximum(1, numbers("ahead", ahead, low=0)) + (1 - h) * (1 + numbers("on_miss", on_miss, low=0))
+    found = np.maximum(1 + s, numbers("ahead", ahead, low=0))
+    time = h * found + (1 - h) * (1 + s + numbers("on_miss", on_miss, low=0))
     return plain(tokens / time)
 
 
-def ssd_bound(tokens_hit: ArrayLike, tokens_sd: ArrayLike, draft_sd: ArrayLike) -> Real:
-    """The most that drafting ahead can gain over drafting in turn: (1 + T_SD) E_h / E_SD.
+def ssd_bound(tokens_hit: ArrayLike, tokens_sd: ArrayLike, draft_sd: ArrayLike, slow: ArrayLike = 0.0) -> Real:
+    """The most that drafting ahead can gain over drafting in turn: (1 + T_SD) / (1 + s) E_h / E_SD.
 
     tokens_sd, draft_sd: tokens per round and drafting time of ordinary speculation, E_SD / (1 + T_SD). It holds as
-    long as a round with a miss is not faster than one with a hit: E_m / (1 + T_m) <= E_h.
+    long as a round with a miss is not faster than one with a hit: E_m / (1 + s + T_m) <= E_h / (1 + s).
     """
     gain = numbers("tokens_hit", tokens_hit, low=1) / numbers("tokens_sd", tokens_sd, low=1)
-    return plain((1 + numbers("draft_sd", draft_sd, low=0)) * gain)
+    return plain((1 + numbers("draft_sd", draft_sd, low=0)) / (1 + numbers("slow", slow, low=0)) * gain)
+
+
+@dataclass(frozen=True, slots=True)
+class SsdAccount:
+    """Where the time of a round goes, against drafting in turn; in verifications, with E_h = E_m = E_SD.
+
+    A round takes 1 + T_SD in turn, and 1 + s + h (T_a - 1 - s)+ + (1-h) T_m when drafting ahead: the two differ by
+    `hidden` less the three costs, term by term.
+    """
+
+    hidden: float
+    """T_SD: the drafting that a round in turn waits for, and that is to be hidden."""
+    sharing: float
+    """s: what each verification takes longer because the drafter works beside it."""
+    waiting: float
+    """h (T_a - 1 - s)+: waiting for drafts that take longer than the verification."""
+    missing: float
+    """(1-h) T_m: drafting after a miss."""
+
+    @property
+    def ahead(self) -> float:
+        """The time of a round that is drafted ahead."""
+        return 1 + self.sharing + self.waiting + self.missing
+
+    @property
+    def gain(self) -> float:
+        """The speedup over drafting in turn; below 1 it loses."""
+        return (1 + self.hidden) / self.ahead
+
+    @property
+    def pays(self) -> bool:
+        return self.gain > 1
+
+    @property
+    def dearest(self) -> Literal["sharing", "waiting", "missing"]:
+        """The term that costs most."""
+        terms: tuple[Literal["sharing", "waiting", "missing"], ...] = ("sharing", "waiting", "missing")
+        return max(terms, key=lambda name: float(getattr(self, name)))
+
+
+def ssd_account(
+    hit: float, draft_sd: float, ahead: float, on_miss: float | None = None, slow: float = 0.0
+) -> SsdAccount:
+    """Does drafting ahead pay against drafting in turn, and if not, which term costs? Arguments as `ssd_speedup`.
+
+    on_miss: T_m; by default T_SD: a miss drafts as a round in turn does.
+    """
+    h, s = scalar("hit", hit, low=0, high=1), scalar("slow", slow, low=0)
+    in_turn = scalar("draft_sd", draft_sd, low=0)
+    missed = in_turn if on_miss is None else scalar("on_miss", on_miss, low=0)
+    waiting = h * max(0.0, scalar("ahead", ahead, low=0) - 1 - s)
+    return SsdAccount(in_turn, s, waiting, (1 - h) * missed)
+
+
+def break_even_hit(draft_sd: ArrayLike, ahead: ArrayLike, on_miss: ArrayLike, slow: ArrayLike = 0.0) -> Real:
+    """The hit rate above which drafting ahead beats drafting in turn; 0 where it always does, nan where it never does.
+
+    From 1 + T_SD = h max(1 + s, T_a) + (1-h)(1 + s + T_m), with as many tokens after a hit as after a miss.
+    """
+    s = numbers("slow", slow, low=0)
+    in_turn = 1 + numbers("draft_sd", draft_sd, low=0)
+    found = np.maximum(1 + s, numbers("ahead", ahead, low=0))
+    missed = 1 + s + numbers("on_miss", on_miss, low=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = np.where(missed <= in_turn, 0.0, (missed - in_turn) / (missed - found))
+    return plain(np.where(found > in_turn, np.nan, needed))
+
+
+def batch_hit_rate(hit: ArrayLike, batch: ArrayLike) -> Real:
+    """h^B: the chance that every row of a batch has a hit, where rows hit independently."""
+    return plain(numbers("hit", hit, low=0, high=1) ** whole("batch", batch, low=1))
+
+
+def ssd_batch(
+    hit: float,
+    batch: int,
+    tokens_hit: float,
+    tokens_miss: float,
+    ahead: float,
+    on_miss: float | Callable[[int], float],
+    slow: float = 0.0,
+    drafted: Drafted = "missed",
+) -> float:
+    """Speedup of a batch over plain decoding of the same batch: rows hit independently, and verify together.
+
+    With `drafted="all"` this is `ssd_speedup` at a hit rate of h^B. With "missed" each row keeps its own draft and only
+    the drafting of the missed ones is waited for; with "nothing" nobody waits, and a missed row emits one token.
+
+    Args:
+        on_miss: T_m, or T_m of a number of rows.
+        drafted: who is drafted for when some rows missed.
+    """
+    check_choice("drafted", drafted, get_args(Drafted))
+    check_number("batch", batch, low=1, integer=True)
+    h, s = scalar("hit", hit, low=0, high=1), scalar("slow", slow, low=0)
+    e_hit, e_miss = scalar("tokens_hit", tokens_hit, low=1), scalar("tokens_miss", tokens_miss, low=1)
+
+    def late(rows: int) -> float:
+        return scalar("on_miss", on_miss(rows) if callable(on_miss) else on_miss, low=0)
+
+    found = max(1 + s, scalar("ahead", ahead, low=0))
+    if drafted == "all":
+        return float(ssd_speedup(h**batch, e_hit, e_miss, found, late(batch), s))
+    if drafted == "nothing":
+        return (h * e_hit + (1 - h)) / found
+    chances = [math.comb(batch, m) * (1 - h) ** m * h ** (batch - m) for m in range(batch + 1)]
+    times = [found] + [max(found * (m < batch), 1 + s + late(m)) for m in range(1, batch + 1)]
+    return (h * e_hit + (1 - h) * e_miss) / sum(chance * time for chance, time in zip(chances, times, strict=True))
 
 
 def hit_rate(fan_out: ArrayLike, r: ArrayLike) -> Real:

@@ -15,7 +15,6 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 
 from headstart.errors import InvalidOption, TrainingFailed
 from headstart.loading.checkpoint import Checkpoint, find_device
@@ -238,10 +237,7 @@ def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
         )
     if found.tokenizer is None:
         raise InvalidOption(f"{found.source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
-    with loading.reading(found.source):
-        target = AutoModelForCausalLM.from_pretrained(
-            found.source, config=found.config, dtype=dtype_of(options, device), use_safetensors=True
-        )
+    target = loading.read_model(found.source, found.config, dtype_of(options, device))
     return target.to(device).eval().requires_grad_(False), found.tokenizer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import Checkpoint
@@ -81,10 +81,7 @@ def go_on(source: str, target: Any, tokenizer: Any) -> Any:
             f"draft {found.label} has {found.vocab_size} rows for tokens, the target {vocab}; it cannot be trained on",
             hint="train a new one: headstart train draft",
         )
-    with loading.reading(found.source):
-        return AutoModelForCausalLM.from_pretrained(
-            found.source, config=found.config, dtype=torch.float32, use_safetensors=True
-        )
+    return loading.read_model(found.source, found.config, torch.float32)
 
 
 def _config(shape: FullShape, target: Any) -> LlamaConfig:

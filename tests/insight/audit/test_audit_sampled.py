@@ -80,7 +80,10 @@ def at_most(share: float, level: float, trials: int) -> bool:
 # -- no false alarms --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("vocab", "audits"), [(12, 2000), (97, 500), pytest.param(700, 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("vocab", "audits"),
+    [(12, 2000), pytest.param(97, 500, marks=pytest.mark.slow), pytest.param(700, 300, marks=pytest.mark.slow)],
+)
 def test_bets_against_the_truth_are_won_as_seldom_as_stated(vocab: int, audits: int) -> None:
     """Audits over the same places, tokens drawn from p."""
     met = blocks(12, 48, reference=ToyReference(vocab))
@@ -124,7 +127,10 @@ def test_audits_of_a_right_subject_accuse_as_seldom_as_stated() -> None:
     assert at_most(np.mean(accused), level, trials), np.mean(accused)
 
 
-@pytest.mark.parametrize("bias", range(len(BIASES) + 1))
+@pytest.mark.parametrize(
+    "bias",
+    [pytest.param(bias, marks=pytest.mark.slow if 0 < bias < len(BIASES) else ()) for bias in range(len(BIASES) + 1)],
+)
 def test_within_the_tolerance_nobody_is_accused(bias: int) -> None:
     """Laws that are off by as much as is tolerated, in every way that bets look for."""
     tolerance, level = 0.03, 0.05

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import bench_runs as made
-from support.browser import check_page
+from support.browser import EITHER, LOOKS, check_page
 
 from headstart.insight.bench.result import BenchResult
 from headstart.insight.bench.summary import summarise
@@ -61,7 +62,10 @@ def test_energy_and_sameness(compared: bool) -> None:
     assert ("token for token" in text) is compared
 
 
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "looks", [pytest.param(EITHER, id="either"), pytest.param(LOOKS, id="all", marks=pytest.mark.slow)]
+)
+def test_the_page_in_a_browser(browser: Any, tmp_path: Path, looks: Any) -> None:
     result = full()
     path = bench_page(result, summarise(result)).write(tmp_path / "bench.html")
-    check_page(path, plots=8)
+    check_page(browser, path, plots=8, looks=looks)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from support.browser import SIZES, check_page, opened
+from support.browser import EITHER, LOOKS, check_page
 from support.charts import EVIL, every_chart
 
 from headstart.insight.report import charts
@@ -101,21 +101,24 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return everything().write(tmp_path_factory.mktemp("pages") / "everything.html")
 
 
-def test_a_page_with_every_kind_of_block_works_at_every_size_and_scheme(page: Path) -> None:
-    seen = check_page(page, plots=13)
-    assert {(look.size, look.scheme) for look in seen} == {(s, c) for s in SIZES for c in ("light", "dark")}
+@pytest.mark.parametrize(
+    "looks", [pytest.param(EITHER, id="either"), pytest.param(LOOKS, id="all", marks=pytest.mark.slow)]
+)
+def test_a_page_with_every_kind_of_block_works_at_every_size_and_scheme(browser: Any, page: Path, looks: Any) -> None:
+    seen = check_page(browser, page, plots=13, looks=looks)
+    assert tuple((look.size, look.scheme) for look in seen) == looks
     inks = {look.scheme: {ink for plot in look.measured["plots"] for ink in plot["inks"]} for look in seen}
     assert inks == {"light": {"rgb(59, 64, 72)"}, "dark": {"rgb(201, 206, 214)"}}
 
 
-def test_a_page_without_figures_works(tmp_path: Path) -> None:
+def test_a_page_without_figures_works(browser: Any, tmp_path: Path) -> None:
     page = Page("Words alone")
     page.verdict("info", "nothing was measured")
     page.table(["a" * 60, "b" * 60, "c" * 60], [["x" * 200, 1, 2]])
-    check_page(page.write(tmp_path / "words.html"), plots=0)
+    check_page(browser, page.write(tmp_path / "words.html"), plots=0, looks=EITHER)
 
 
-def test_markup_in_anything_a_user_wrote_is_shown_and_never_run(tmp_path: Path) -> None:
+def test_markup_in_anything_a_user_wrote_is_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     page = Page(EVIL, EVIL)
     page.verdict("bad", EVIL, EVIL)
     page.heading(EVIL)
@@ -128,23 +131,22 @@ def test_markup_in_anything_a_user_wrote_is_shown_and_never_run(tmp_path: Path) 
     for figure in charted:
         page.figure(figure, caption=EVIL, alt=EVIL)
     path = page.write(tmp_path / "evil.html")
-    with opened() as browser:
-        tab = browser.new_page(viewport={"width": 1400, "height": 900})
-        alarms: list[str] = []
-        tab.on("dialog", lambda dialog: (alarms.append(dialog.message), dialog.dismiss()))
-        tab.on("pageerror", lambda error: alarms.append(str(error)))
-        tab.on("request", lambda request: alarms.append(request.url) if not request.url.startswith("file:") else None)
-        tab.goto(path.as_uri())
-        assert tab.locator(".plot.drawn").count() == len(charted)
-        assert alarms == []
-        assert tab.title() == EVIL.strip()
-        assert tab.locator("main img").count() == 0
-        # no script element but the page's own came to be, and the words are there to be read
-        own = "script:not([type]), script[type='application/json']"
-        assert tab.locator("script").count() == tab.locator(own).count() == 3 + len(charted)
-        assert EVIL.replace("\u2028", " ")[:40] in tab.locator("h1").inner_text()
-        title = tab.locator(".plot .xtitle").first.text_content()  # in lines: the spaces between them are gone
-        assert title.replace(" ", "").startswith("</script><script>alert(1)</script><imgsrc=xonerror=alert(2)>")
+    tab = browser.new_page(viewport={"width": 1400, "height": 900})
+    alarms: list[str] = []
+    tab.on("dialog", lambda dialog: (alarms.append(dialog.message), dialog.dismiss()))
+    tab.on("pageerror", lambda error: alarms.append(str(error)))
+    tab.on("request", lambda request: alarms.append(request.url) if not request.url.startswith("file:") else None)
+    tab.goto(path.as_uri())
+    assert tab.locator(".plot.drawn").count() == len(charted)
+    assert alarms == []
+    assert tab.title() == EVIL.strip()
+    assert tab.locator("main img").count() == 0
+    # no script element but the page's own came to be, and the words are there to be read
+    own = "script:not([type]), script[type='application/json']"
+    assert tab.locator("script").count() == tab.locator(own).count() == 3 + len(charted)
+    assert EVIL.replace("\u2028", " ")[:40] in tab.locator("h1").inner_text()
+    title = tab.locator(".plot .xtitle").first.text_content()  # in lines: the spaces between them are gone
+    assert title.replace(" ", "").startswith("</script><script>alert(1)</script><imgsrc=xonerror=alert(2)>")
 
 
 def wait_for(true: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -157,60 +159,57 @@ def wait_for(true: Callable[[], bool], seconds: float = 10.0) -> bool:
     return False
 
 
-def test_a_plot_follows_the_scheme_and_the_width_and_prints_dark_on_white(page: Path) -> None:
+def test_a_plot_follows_the_scheme_and_the_width_and_prints_dark_on_white(browser: Any, page: Path) -> None:
     state = """() => ({
       ink: getComputedStyle(document.querySelector('.plot .xtick text')).fill,
       widths: [...document.querySelectorAll('svg.main-svg')].map(svg => svg.getBoundingClientRect().width),
     })"""
-    with opened() as browser:
-        tab = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
-        tab.goto(page.as_uri())
-        assert tab.locator(".plot.drawn").count() == 13
-        before = tab.evaluate(state)
-        assert before["ink"] == "rgb(201, 206, 214)"
-        tab.evaluate(f"window.addEventListener('beforeprint', () => {{ window.printed = ({state})(); }})")
-        tab.pdf(format="A4")
-        printed = tab.evaluate("window.printed")
-        assert printed["ink"] == "rgb(59, 64, 72)"
-        assert max(printed["widths"]) <= 660
-        assert tab.evaluate(state) == before
-        tab.emulate_media(color_scheme="light")
-        assert wait_for(lambda: tab.evaluate(state)["ink"] == "rgb(59, 64, 72)")
-        tab.set_viewport_size({"width": 500, "height": 900})
-        assert wait_for(lambda: max(tab.evaluate(state)["widths"]) <= 500)
+    tab = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
+    tab.goto(page.as_uri())
+    assert tab.locator(".plot.drawn").count() == 13
+    before = tab.evaluate(state)
+    assert before["ink"] == "rgb(201, 206, 214)"
+    tab.evaluate(f"window.addEventListener('beforeprint', () => {{ window.printed = ({state})(); }})")
+    tab.pdf(format="A4")
+    printed = tab.evaluate("window.printed")
+    assert printed["ink"] == "rgb(59, 64, 72)"
+    assert max(printed["widths"]) <= 660
+    assert tab.evaluate(state) == before
+    tab.emulate_media(color_scheme="light")
+    assert wait_for(lambda: tab.evaluate(state)["ink"] == "rgb(59, 64, 72)")
+    tab.set_viewport_size({"width": 500, "height": 900})
+    assert wait_for(lambda: max(tab.evaluate(state)["widths"]) <= 500)
 
 
-def test_hovering_shows_the_words_as_they_were_written(tmp_path: Path) -> None:
+def test_hovering_shows_the_words_as_they_were_written(browser: Any, tmp_path: Path) -> None:
     page = Page("hover")
     series = "<b>100%{x}</b> & more"
     prompt = "<img src=x onerror=alert(1)> %{y}"
     page.figure(charts.scatter({series: ([1], [2], [prompt])}, x="a", y="b"), caption="a point", alt="a point")
     path = page.write(tmp_path / "hover.html")
-    with opened() as browser:
-        tab = browser.new_page(viewport={"width": 1400, "height": 900})
-        tab.goto(path.as_uri())
-        box = tab.locator(".scatterlayer .point").bounding_box()
-        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        shown = tab.locator(".hoverlayer .hovertext")
-        shown.wait_for()
-        words = shown.text_content()
-        assert prompt in words
-        assert "a 1b 2" in words
-        assert series in words
-        assert tab.locator("main img").count() == 0
+    tab = browser.new_page(viewport={"width": 1400, "height": 900})
+    tab.goto(path.as_uri())
+    box = tab.locator(".scatterlayer .point").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    shown = tab.locator(".hoverlayer .hovertext")
+    shown.wait_for()
+    words = shown.text_content()
+    assert prompt in words
+    assert "a 1b 2" in words
+    assert series in words
+    assert tab.locator("main img").count() == 0
 
 
-def test_without_scripts_the_numbers_are_still_there(page: Path) -> None:
-    with opened() as browser:
-        tab = browser.new_context(java_script_enabled=False).new_page()
-        tab.goto(page.as_uri())
-        assert tab.locator(".plot:visible").count() == 0
-        assert tab.locator("figcaption:visible").count() == 13
-        tab.locator("summary").nth(1).click()
-        assert tab.locator("figure").nth(1).locator("td:visible").first.inner_text() == "measured"
+def test_without_scripts_the_numbers_are_still_there(browser: Any, page: Path) -> None:
+    tab = browser.new_context(java_script_enabled=False).new_page()
+    tab.goto(page.as_uri())
+    assert tab.locator(".plot:visible").count() == 0
+    assert tab.locator("figcaption:visible").count() == 13
+    tab.locator("summary").nth(1).click()
+    assert tab.locator("figure").nth(1).locator("td:visible").first.inner_text() == "measured"
 
 
-def test_the_check_notices_what_is_wrong(tmp_path: Path) -> None:
+def test_the_check_notices_what_is_wrong(browser: Any, tmp_path: Path) -> None:
     wrong = {
         "wide": ("<div style='width: 2000px'>x</div>", "2008 px wide"),
         "remote": ("<img src='https://example.invalid/x.png'>", "example.invalid|ERR_"),
@@ -221,4 +220,4 @@ def test_the_check_notices_what_is_wrong(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.html"
         path.write_text(f"<!doctype html><meta name=viewport content='width=device-width'><body>{body}")
         with pytest.raises(AssertionError, match=complaint):
-            check_page(path)
+            check_page(browser, path)

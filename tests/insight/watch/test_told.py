@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.browser import check_page
+from support.browser import EITHER, LOOKS, check_page
 from support.fake_engines import Engine, fake_server
 
 from headstart.errors import InvalidOption
@@ -128,7 +129,10 @@ def test_a_port_that_is_taken_and_a_file_that_cannot_be_are_refused(tmp_path: Pa
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_in_a_browser(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "looks", [pytest.param(EITHER, id="either"), pytest.param(LOOKS, id="all", marks=pytest.mark.slow)]
+)
+def test_the_page_in_a_browser(browser: Any, tmp_path: Path, looks: Any) -> None:
     history = {}
     for number, row in enumerate(look().rows[:2]):
         engine, windows = Engine([0.9, 0.8, 0.7], seed=number), []
@@ -144,7 +148,7 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     text = path.read_text()
     assert "A server does not answer" in text
     assert "acceptance has fallen &lt;b&gt;&amp;" in text
-    check_page(path, plots=4)
+    check_page(browser, path, plots=4, looks=looks)
 
 
 def test_a_page_of_one_look_has_no_history(tmp_path: Path) -> None:

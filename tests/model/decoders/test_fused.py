@@ -32,11 +32,11 @@ def runner_of(path: str, dtype: torch.dtype, **options: Any) -> ModelRunner:
 
 
 def with_weights(path: str, weights: str) -> ModelRunner:
-    if weights != "int8":
+    if weights not in ("int8", "int4"):
         return runner_of(path, getattr(torch, weights), decoder="fused")
-    if not native.kernels().supported(native.INT8):
-        pytest.skip("this processor has no int8 products")
-    return runner_of(path, torch.bfloat16, quantize="int8", decoder="fused")
+    if not native.kernels().supported(native.INT8 if weights == "int8" else native.GROUPED4):
+        pytest.skip(f"this processor has no {weights} products")
+    return runner_of(path, torch.bfloat16, quantize=weights, decoder="fused")
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def read(runner: ModelRunner, cache: Slots, prompt: tuple[int, ...]) -> int:
     return slot
 
 
-@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("name", FAMILIES)
 class TestWidthInvariance:
     """Bit for bit: alone, in a chain of 9, in a tree of 16, in a batch of 8 beside a prompt being read."""

@@ -108,6 +108,14 @@ def test_what_is_refused_leaves_nothing(words: tuple[str, ...], error: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_gguf_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    for words in (("bundled", str(tmp_path / "m.gguf")), (str(tmp_path / "m.gguf"), "ngram")):
+        result = run(*words, "-o", tmp_path / "out", "--no-measure")
+        assert result.exit_code == 2
+        assert "is a GGUF file" in result.stderr.replace("\n", " ")
+
+
 def test_an_export_is_not_overwritten_by_mistake(tmp_path: Path) -> None:
     words = ("bundled", "ngram", "-o", tmp_path / "out", "--no-measure")
     assert run(*words).exit_code == 0

@@ -41,6 +41,7 @@ def test_it_is_lossless(drafter: str, reference: hs.Engine) -> None:
     assert set(checks.values()) == {"passed"}, checks
 
 
+@pytest.mark.slow
 def test_a_fault_is_found(reference: hs.Engine) -> None:
     engine = hs.load("bundled", "none", **OPTIONS)
     submit = engine.submit

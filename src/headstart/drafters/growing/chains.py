@@ -9,14 +9,20 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import Row
+from headstart.drafters.growing.residual import Residual
 from headstart.rule.law import LawRow, greedy, law
+from headstart.rule.noise import Purpose
 from headstart.types import Draft
 
 
 class GrowingChain:
-    """One request's chain while it grows, to `budget` tokens. memory: what the drafter keeps of the request."""
+    """One request's chain while it grows, to `budget` tokens.
 
-    def __init__(self, row: Row, budget: int, memory: Any = None) -> None:
+    memory: what the drafter keeps of the request. residual: what drawn tokens leave to the target, if anything.
+    """
+
+    def __init__(self, row: Row, budget: int, memory: Any = None, residual: Residual | None = None) -> None:
+        self._residual = None if row.sampling.greedy or row.purpose is not Purpose.DRAFT else residual
         self.row = row
         self.budget = budget
         self.memory = memory
@@ -30,6 +36,8 @@ class GrowingChain:
         if isinstance(q, int):
             token = max(q, 0)  # broken logits (-1): any guess will do
         else:
+            if self._residual is not None:
+                q = self._residual.lower(q)
             token = self.row.draw(q.cpu().numpy(), len(self.tokens))
             self._laws.append(q)
         self.tokens.append(token)

@@ -15,7 +15,9 @@ from torch import Tensor
 from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.ranks import Ranks
+from headstart.drafters.growing.residual import Residual
 from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.errors import InvalidOption
 from headstart.options import check_choice, check_number
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Step, TreeKind
@@ -36,14 +38,19 @@ def policy_of(
     trees: tuple[int, int],
     width: int = 8,
     depth: int | None = None,
+    residual: Residual | None = None,
 ) -> ChainPolicy | TreePolicy:
     """The policy of that name. chain, trees: default budget and limit of each.
 
     Raises:
-        InvalidOption: there is no such kind of tree.
+        InvalidOption: there is no such kind of tree, or trees are to leave a residual.
     """
     check_choice("tree", tree, get_args(TreeKind))
-    return ChainPolicy(*chain) if tree == "none" else TreePolicy(tree, *trees, width=width, depth=depth)
+    if residual is not None and tree != "none":
+        raise InvalidOption(
+            f"draft_residual goes with chains, and these are trees ({tree!r})", hint="leave one of the two out"
+        )
+    return ChainPolicy(*chain, residual) if tree == "none" else TreePolicy(tree, *trees, width=width, depth=depth)
 
 
 class ChainPolicy:
@@ -52,14 +59,16 @@ class ChainPolicy:
     Args:
         default_budget: nodes where nobody chooses.
         limit: the most nodes that could pay.
+        residual: what drawn tokens leave to the target, if anything.
     """
 
     draws = True
     sizes: Sequence[tuple[int, int]] = ()
 
-    def __init__(self, default_budget: int, limit: int) -> None:
+    def __init__(self, default_budget: int, limit: int, residual: Residual | None = None) -> None:
         self.default_budget = default_budget
         self.limit = limit
+        self.residual = residual
 
     def observe(self, step: Step) -> None:
         """Nothing is learnt: a chain has one shape."""
@@ -192,6 +201,6 @@ class GrowingDrafter(Drafter):
     def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
         """A draft for this row that is still to grow: a `GrowingChain` or a `GrowingTree`."""
         if isinstance(self._policy, ChainPolicy):
-            return GrowingChain(row, min(row.budget.nodes, room), memory)
+            return GrowingChain(row, min(row.budget.nodes, room), memory, self._policy.residual)
         budget = min(row.budget.nodes, MOST) if room > 0 else 0
         return GrowingTree(row, budget, self._policy.plan(row, budget), room, memory)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from headstart.insight.audit.engines import EngineReference
-from headstart.model.loading import reading, resolve
+from headstart.model.loading import load_config, read_model, resolve
 from headstart.rule.law import LawRow, LawState, law
 from headstart.types import Sampling
 
@@ -99,8 +98,8 @@ def measure_rounding(
 def transformers_logits(target: str, dtype: torch.dtype, device: torch.device) -> Logits:
     """The model as transformers runs it by itself: its modules, its attention, no cache. A second copy in memory."""
     source = resolve(target, "target")
-    with reading(source):
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True).to(device).eval()
+    config = load_config(source, trust_remote_code=False)
+    model = read_model(source, config, dtype).to(device).eval()
 
     @torch.inference_mode()
     def logits(tokens: Sequence[int]) -> Tensor:

@@ -34,7 +34,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """Short, for tables."""
-        return " + ".join(Path(name).name if Path(name).is_dir() else name for name in self.drafters)
+        return " + ".join(Path(name).name if Path(name).exists() else name for name in self.drafters)
 
 
 def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
@@ -68,7 +68,7 @@ def absolute(name: str) -> str:
     """A local directory by its absolute path, anything else as it is."""
     path = Path(name).expanduser()
     special = name in (*WEIGHTLESS, *BUNDLED_HEADS, loading.BUNDLED)
-    return str(path.resolve()) if path.is_dir() and not special else name
+    return str(path.resolve()) if path.exists() and not special else name
 
 
 def scan(directory: Path, target: Target) -> tuple[tuple[str, ...], dict[str, str]]:

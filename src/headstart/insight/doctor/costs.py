@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 
+from headstart.model import int4
 from headstart.theory import StepCosts
 
 Bound = Literal["weights", "between", "rows"]
@@ -61,7 +62,8 @@ def costs_record(costs: StepCosts, read: int | None) -> dict[str, Any]:
 def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | None) -> int | None:
     """Bytes of weights that a forward of one row reads. weights: all of them, in dtype.
 
-    Of an input embedding that is not the output's too, one row in thousands is read. int8 weights take a byte each.
+    Of an input embedding that is not the output's too, one row in thousands is read. int8 weights take a byte each;
+    for int4 see `headstart.model.int4`.
     """
     text = config.get_text_config()
     if any(getattr(text, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts")):
@@ -70,4 +72,7 @@ def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | No
     numbers = weights // size
     if not getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", True)):
         numbers -= text.vocab_size * text.hidden_size
+    if quantize == "int4":
+        head = text.vocab_size * text.hidden_size
+        return int((numbers - head) * int4.BITS_OF_A_WEIGHT + head * int4.BITS_OF_THE_HEAD) // 8
     return numbers if quantize == "int8" else numbers * size

@@ -22,18 +22,19 @@ def _number(flag: str, text: str, example: str) -> float:
         raise InvalidOption(f"{flag}: {text!r} is not a number", hint=f"for example {example}") from None
 
 
-def _parse_positions(text: str) -> tuple[float, ...]:
-    return tuple(_number("--by-position", part, "0.9,0.85,0.8") for part in text.split(","))
+def parse_numbers(flag: str, text: str, example: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    return tuple(_number(flag, part, example) for part in text.split(","))
 
 
-def _parse_cost(text: str) -> dict[int, float]:
-    example = "1:1,8:1.2,16:1.6"
+def parse_cost(flag: str, text: str, example: str) -> dict[int, float]:
+    """ROWS:COST,... as {rows: cost}."""
     costs: dict[int, float] = {}
     for part in text.split(","):
         rows, colon, cost = part.partition(":")
         if not colon or not rows.strip().isdecimal():
-            raise InvalidOption(f"--verify-cost: {part!r} is not ROWS:COST", hint=f"for example {example}")
-        costs[int(rows)] = _number("--verify-cost", cost, example)
+            raise InvalidOption(f"{flag}: {part!r} is not ROWS:COST", hint=f"for example {example}")
+        costs[int(rows)] = _number(flag, cost, example)
     return costs
 
 
@@ -62,7 +63,7 @@ class Question:
     by_position: Sequence[float] = _pair(
         (), "Instead of --alpha: the acceptance at each position, given that all before it were accepted, as "
         "`headstart bench` reports it.",
-        metavar="A1,A2,...", kind=str, parse=_parse_positions,
+        metavar="A1,A2,...", kind=str, parse=partial(parse_numbers, "--by-position", example="0.9,0.85,0.8"),
     )  # fmt: skip
     k: int | None = _pair(None, "Draft length. Default: the best one.", "-k")
     c: float | None = _pair(
@@ -71,7 +72,7 @@ class Question:
     verify_cost: Mapping[int, float] | None = _pair(
         None, "v(n): what a target forward over several rows costs, relative to one row, as in '1:1,8:1.2,16:1.6'. "
         "Default: always the same.",
-        metavar="ROWS:COST,...", kind=str, parse=_parse_cost,
+        metavar="ROWS:COST,...", kind=str, parse=partial(parse_cost, "--verify-cost", example="1:1,8:1.2,16:1.6"),
     )  # fmt: skip
     most: int | None = _pair(None, f"The longest draft considered. Default: {MOST}.")
     temperature: Sequence[float] = _pair(

@@ -26,7 +26,7 @@ class Decoder(Protocol):
     name: str
     """What the option `decoder` calls it."""
     quantize: str | None
-    """"int8" where the weights are 8-bit integers, or None."""
+    """"int8" or "int4" where the weights are whole numbers of so many bits (the fewest of any), or None."""
     width_invariant: bool
     """Whether a row's logits have the same bits in a forward of any width, by construction."""
     can_exit: bool

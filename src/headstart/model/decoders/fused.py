@@ -1,8 +1,9 @@
 """A fused forward for Llama-shaped decoders on a CPU: one call of the row kernels for all layers.
 
-The residual stream and all sums are float32; matrix products take float32, bf16 or int8 rows. Every row is computed
-by itself in a fixed order: a row's logits have the same bits in any forward, whatever stands beside it. Greedy text
-with speculation is then the plain text bit for bit. `LeanDecoder` and transformers' modules are the twins.
+The residual stream and all sums are float32; matrix products take float32, bf16 or int8 rows, and weights of these
+kinds or codes of 4 and 8 bits in groups. Every row is computed by itself in a fixed order: a row's logits have the same
+bits in any forward, whatever stands beside it. Greedy text with speculation is then the plain text bit for bit.
+`LeanDecoder` and transformers' modules are the twins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from headstart.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
+from headstart.model.decoders.grouped import GroupedLinear, fewest_bits, joined_grouped
 from headstart.model.decoders.linears import joined
 from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
@@ -35,7 +37,8 @@ class FusedDecoder:
     def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int, kind: int) -> None:
         """kind: of the products, see `kind_of`."""
         base, config = model.model, model.config
-        self.quantize = "int8" if kind == native.INT8 else None
+        bits = 8 if kind == native.INT8 else fewest_bits(model)
+        self.quantize = None if bits is None else f"int{bits}"
         self._shapes, self._dtype = shapes, model.dtype
         self._weights = weights = NativeWeights(kind)
         self._windows = sorted({window_of(config, i) for i in range(len(base.layers))}, key=lambda w: w or 0)
@@ -69,7 +72,10 @@ class FusedDecoder:
             return None
         layer = model.model.layers[0]
         widths = (model.config.hidden_size, layer.mlp.down_proj.in_features, layer.self_attn.head_dim)
-        kind = kind_of(model.dtype, model.device, widths, quantize)
+        grouped = fewest_bits(model) is not None  # its matrices are rounded already
+        kind = kind_of(model.dtype, model.device, widths, None if grouped else quantize)
+        if grouped and not (native.available() and native.kernels().supported(native.GROUPED4)):
+            return None
         return None if kind is None else cls(model, shapes, length, kind)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
@@ -110,6 +116,13 @@ class FusedDecoder:
         return self._weights.tensors
 
 
+def _side_by_side(linears: list[nn.Module]) -> nn.Module:
+    grouped = [linear for linear in linears if isinstance(linear, GroupedLinear)]
+    if len(grouped) == len(linears):
+        return joined_grouped(grouped)
+    return joined([linear for linear in linears if isinstance(linear, nn.Linear)])
+
+
 def _layer(layer: Any, window: int, weights: NativeWeights) -> structs.Layer:
     attention, mlp = layer.self_attn, layer.mlp
     q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))  # Qwen3 norms queries and keys
@@ -118,9 +131,9 @@ def _layer(layer: Any, window: int, weights: NativeWeights) -> structs.Layer:
         mlp_gain=weights.gain(layer.post_attention_layernorm.weight),
         q_gain=q_norm and weights.gain(q_norm.weight),
         k_gain=k_norm and weights.gain(k_norm.weight),
-        qkv=weights.product(joined([attention.q_proj, attention.k_proj, attention.v_proj])),
+        qkv=weights.product(_side_by_side([attention.q_proj, attention.k_proj, attention.v_proj])),
         out=weights.product(attention.o_proj),
-        gate_up=weights.product(joined([mlp.gate_proj, mlp.up_proj])),
+        gate_up=weights.product(_side_by_side([mlp.gate_proj, mlp.up_proj])),
         down=weights.product(mlp.down_proj),
         window=window,
         scaling=float(attention.scaling),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
+from headstart.model.decoders.grouped import fewest_bits
 from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, joined
 from headstart.model.decoders.llama import is_llama_shaped, release, rms, rotate, rotation, signed, window_of
 from headstart.model.packed import Forward, Packed
@@ -43,7 +44,9 @@ class LeanDecoder:
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
-        return cls(model, shapes, length) if is_llama_shaped(model) and quantize != "int8" else None
+        if not is_llama_shaped(model) or quantize == "int8" or fewest_bits(model) is not None:
+            return None
+        return cls(model, shapes, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)

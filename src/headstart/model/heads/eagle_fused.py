@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from headstart.errors import InvalidBatch
+from headstart.errors import InvalidBatch, InvalidOption
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.decoders.llama import rotation
@@ -26,7 +26,13 @@ from headstart.model.packed import Packed
 
 def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None) -> Head:
     """The fastest forward that takes this head: row kernels, or tensor operations. quantize: None, or "int8" or "auto"
-    for 8-bit matrices where the row kernels have products of them."""
+    for 8-bit matrices where the row kernels have products of them.
+
+    Raises:
+        InvalidOption: quantize is something else.
+    """
+    if quantize not in (None, "int8", "auto"):
+        raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8' or 'auto'")
     if _kind(weights, quantize and "auto") is None:
         return TensorHead(weights, length)
     return FusedHead(weights, length, quantize=quantize and "auto")

@@ -21,7 +21,7 @@ from headstart.model.native.structs import Batch, Model, Product, difference
 
 __all__ = ["LANES", "Kernels", "Unavailable", "available", "kernels", "reason"]
 
-FLOAT32, BF16_WIDE, BF16_PAIRS, INT8 = range(4)
+FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED8 = range(6)
 """How a product stores its weights; the enum Kind of products.h."""
 
 LANES = 16
@@ -50,6 +50,8 @@ class Kernels:
         self.supported = function("supported", _int, _number)
         self.packed_bytes = function("packed_bytes", _number, _number, _number, _number)
         self.pack = function("pack", None, _number, _pointer, _int, *[_number] * 2, *[_pointer] * 3, _number)
+        self.grouped_bytes = function("grouped_bytes", _number, ctypes.POINTER(Product))
+        self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
         self.silu = function("silu", None, _pointer, _pointer, _number)
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)

@@ -135,7 +135,7 @@ void norm(float *x, const float *y, const float *gain, float eps, int64_t count,
         if (y)
             for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
         if (gain) norm_row(row, gain, eps, width, normed);
-        convert_row(next, gain ? normed : row, r, rows, scale);
+        convert_row(next, gain ? normed : row, r, count, rows, scale);
     }
 }
 
@@ -147,7 +147,7 @@ void gate(const float *y, int64_t count, const Product &next, float *row, uint8_
         const float *g = y + r * 2 * width, *u = g + width;
         for (int64_t i = 0; i < width; i += LANES)
             store(row + i, load(g + i) / (1.0f + exponential(-load(g + i))) * load(u + i));
-        convert_row(next, row, r, rows, scale);
+        convert_row(next, row, r, count, rows, scale);
     }
 }
 
@@ -206,7 +206,7 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < selected.count; n++)
-        convert_row(layer.out, attended + selected.row(n) * s.heads * s.dim, n, rows, scale);
+        convert_row(layer.out, attended + selected.row(n) * s.heads * s.dim, n, selected.count, rows, scale);
 }
 
 void tap(const Batch &batch, const float *x, int64_t layer, int64_t width) {
@@ -242,12 +242,12 @@ void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scrat
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         if (paired) {
-            convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, rows, scale);
+            convert_row(head.fuse, batch.features + r * head.fuse.inputs, r, batch.count, rows, scale);
             continue;
         }
         for (int64_t i = 0; i < width; i += LANES) store(row + i, load(table + batch.ids[r] * width + i));
         std::memcpy(row + width, batch.states + r * width, width * sizeof(float));
-        convert_row(head.fuse, row, r, rows, scale);
+        convert_row(head.fuse, row, r, batch.count, rows, scale);
     }
     multiply(head.fuse, rows, scale, batch.count, scratch.sums, x);
 }
@@ -266,7 +266,7 @@ void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &la
         norm_row(embedded, layer.input_gain, model.eps, width, pair);
         norm_row(x + r * width, head.state_gain, model.eps, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
-        convert_row(layer.qkv, pair, r, rows, scale);
+        convert_row(layer.qkv, pair, r, batch.count, rows, scale);
     }
 }
 
@@ -296,7 +296,7 @@ void final_norm_and_head(const Model &model, const Batch &batch, const Selected 
         if (batch.draft_head)
             std::memcpy(batch.output_states + n * width, batch.draft_head->output_normed ? output : row,
                         width * sizeof(float));
-        convert_row(model.head, output, n, rows, scale);
+        convert_row(model.head, output, n, batch.judged_count, rows, scale);
     }
     multiply(model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
 }
@@ -353,7 +353,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
         }
     if (const DraftHead *head = batch.draft_head)
         bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
-    Buffers::grow(b.rows, padded * bytes);
+    Buffers::grow(b.rows, row_room(batch.count) * bytes);
     Buffers::grow(b.x, padded * model.width);
     Buffers::grow(b.scale, padded);
     Buffers::grow(b.y, padded * widest);
@@ -371,7 +371,8 @@ std::string layout() {
     text += " " #field " " + std::to_string(offsetof(type, field)) + "+" + std::to_string(sizeof(type::field))
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
-    FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind);
+    FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
+    FIELD(Product, scales), FIELD(Product, minimum);
     STRUCT(Layer);
     FIELD(Layer, input_gain), FIELD(Layer, mlp_gain), FIELD(Layer, q_gain), FIELD(Layer, k_gain);
     FIELD(Layer, qkv), FIELD(Layer, out), FIELD(Layer, gate_up), FIELD(Layer, down);
@@ -419,13 +420,30 @@ void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, i
         pack(kind, (const float *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
 }
 
+// Bytes of a product of a grouped kind, whose sizes and forms are set.
+int64_t headstart_grouped_bytes(const Product *p) {
+    return grouping(*p).panel_bytes() * (round_up(p->outputs, 2 * LANES) / LANES);
+}
+
+void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float *scales, const float *minimums,
+                            const float *scale_units, const float *minimum_units, uint8_t *to, int64_t threads) {
+#if defined(HEADSTART_GROUPED)
+    const Grouping of = grouping(*p);
+    const GroupedSource from{codes, scales, minimums, scale_units, minimum_units};
+    const int64_t panels = round_up(p->outputs, 2 * LANES) / LANES;
+#pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
+    for (int64_t panel = 0; panel < panels; panel++)
+        pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes());
+#endif
+}
+
 // One product by itself, for heads of products and for tests: x [count, inputs] float32 is converted row by row.
 // Returns 0, or 1 if there is no memory for it.
 int headstart_multiply(const Product *p, const float *x, int64_t count, float *y, int64_t threads) {
     static thread_local Buffers kept;
     Buffers &b = kept;  // this thread's, for all threads of the region below
     try {
-        Buffers::grow(b.rows, round_up(count, 32) * row_stride(p->kind, p->inputs));
+        Buffers::grow(b.rows, row_room(count) * row_stride(p->kind, p->inputs));
         Buffers::grow(b.scale, round_up(count, 32));
         b.grow_scratch(count, threads, 0, 0);
     } catch (const std::exception &) {
@@ -437,7 +455,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     {
         Tiles tiles(count);
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < count; r++) convert_row(*p, x + r * p->inputs, r, rows, scale);
+        for (int64_t r = 0; r < count; r++) convert_row(*p, x + r * p->inputs, r, count, rows, scale);
         multiply(*p, rows, scale, count, b.of_thread().sums, y);
     }
     return 0;

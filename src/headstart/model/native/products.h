@@ -4,7 +4,7 @@
 // four inputs (with bf16 tiles two) of one output stand together, as the dot-product instructions want them.
 #pragma once
 
-#include "numbers.h"
+#include "grouped.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -12,14 +12,10 @@
 
 #if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
 #define HEADSTART_TILES 1
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#elif defined(__AVX512F__)
-#include <immintrin.h>
-#if defined(__AVX512BF16__)
+#elif defined(__AVX512BF16__)
 #define HEADSTART_DOTS 1
-#endif
 #endif
 
 // How a product stores its weights and takes its rows.
@@ -28,7 +24,11 @@ enum Kind {
     BF16_WIDE = 1, // bf16 weights, float32 rows and sums: any processor
     BF16_PAIRS = 2, // bf16 weights and rows, float32 sums: AMX or AVX-512 BF16
     INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
+    GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 32 inputs or a group (grouped.h): AVX-512 or AVX2
+    GROUPED8 = 5,  // the same with 8-bit codes
 };
+
+inline bool is_grouped(int64_t kind) { return kind == GROUPED4 || kind == GROUPED8; }
 
 struct Product {
     const void *weights;
@@ -37,7 +37,12 @@ struct Product {
     const float *bias;    // [outputs] or null
     int64_t inputs, outputs;
     int64_t kind;
+    int64_t group, scales, minimum; // grouped kinds only: inputs of a group, and see `Grouping`
 };
+
+inline Grouping grouping(const Product &p) {
+    return Grouping{p.kind == GROUPED4 ? 4 : 8, p.group, p.scales, p.minimum, p.inputs};
+}
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -49,6 +54,7 @@ inline int64_t padded_in(int64_t kind, int64_t in) {
 }
 
 inline int64_t row_bytes(int64_t kind, int64_t in) {
+    if (is_grouped(kind)) return grouped_row_bytes(in);
     return padded_in(kind, in) * (kind == INT8 ? 1 : kind == BF16_PAIRS ? 2 : 4);
 }
 
@@ -82,11 +88,21 @@ inline bool supported(int64_t kind) {
     if (kind == INT8) return true;
 #endif
 #endif
+#if defined(HEADSTART_GROUPED)
+    if (is_grouped(kind)) return true;
+#endif
     return kind == FLOAT32 || kind == BF16_WIDE;
 }
 
-// Convert row r to the numbers that the next product takes.
-inline void convert_row(const Product &next, const float *row, int64_t r, uint8_t *rows, float *scale) {
+// Rows that there must be room for where `count` are multiplied.
+inline int64_t row_room(int64_t count) { return round_up(count, 32) + 16; }
+
+// Convert row r of `count` to the numbers that the next product takes.
+inline void convert_row(const Product &next, const float *row, int64_t r, int64_t count, uint8_t *rows, float *scale) {
+    if (is_grouped(next.kind)) {
+        convert_grouped(grouping(next), row, r, count, row_stride(next.kind, next.inputs), rows);
+        return;
+    }
     uint8_t *to = rows + r * row_stride(next.kind, next.inputs);
     const int64_t padded = padded_in(next.kind, next.inputs);
     if (next.kind == INT8)
@@ -477,6 +493,32 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
     }
 }
 
+#if defined(HEADSTART_GROUPED)
+
+// All rows against the pairs of panels [from, to) of codes in groups: a few blocks of all rows, then the next blocks. The
+// rows of one call of the inner product are as many as fit into registers.
+template <int BITS>
+inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, int64_t count, float *totals,
+                          float *y) {
+    const Grouping of = grouping(p);
+    const int64_t stride = row_stride(p.kind, p.inputs), blocks = of.blocks(), bytes = of.panel_bytes();
+    const int64_t step = grouped_step(count);
+    const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, 1> : grouped_rows_of<BITS, 2>)(step);
+    const int64_t together = count > step ? 4 : blocks;  // few enough blocks to stay in the first-level cache
+    for (int64_t panel = 2 * from; panel < 2 * to; panel++) {
+        const uint8_t *w = (const uint8_t *)p.weights + panel * bytes;
+        std::memset(totals, 0, round_up(count, step) * LANES * sizeof(float));
+        for (int64_t block = 0; block < blocks; block += together) {
+            const int64_t end = block + together < blocks ? block + together : blocks;
+            for (int64_t m = 0; m < count; m += step) multiply(of, w, block, end, x + m * stride, totals + m * LANES);
+            w += together * of.record_bytes(of.groups(0));
+        }
+        for (int64_t m = 0; m < count; m++) put_results(p, load(totals + m * LANES), panel * LANES, y + m * p.outputs);
+    }
+}
+
+#endif
+
 // The pairs of panels that are this thread's: one run of them, so that its weights stream.
 inline void share(int64_t pairs, int64_t *from, int64_t *to) {
 #if defined(_OPENMP)
@@ -497,6 +539,12 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
         chain_pairs<WideStep<float>>(p, from, to, x, x_scale, count, work, y);
     else if (p.kind == BF16_WIDE)
         chain_pairs<WideStep<BFloat16>>(p, from, to, x, x_scale, count, work, y);
+#if defined(HEADSTART_GROUPED)
+    else if (p.kind == GROUPED4)
+        grouped_pairs<4>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED8)
+        grouped_pairs<8>(p, from, to, x, count, work, y);
+#endif
 #if defined(HEADSTART_TILES)
     else if (p.kind == INT8)
         multiply_pairs<INT8>(p, from, to, x, x_scale, count, y);

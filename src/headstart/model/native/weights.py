@@ -8,7 +8,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from headstart.errors import UnsupportedModel
 from headstart.model import native
+from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.native.grouping import grouped_product
 from headstart.model.native.structs import Product
 
 log = logging.getLogger(__name__)
@@ -55,8 +58,15 @@ class NativeWeights:
         """The address of a norm's gain in float32; None for no norm."""
         return None if gain is None else self.pointer(gain.float())
 
-    def product(self, linear: nn.Linear, kind: int | None = None) -> Product:
-        """A layer's weights in the kernels' own order."""
+    def product(self, linear: nn.Module, kind: int | None = None) -> Product:
+        """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind."""
+        if isinstance(linear, GroupedLinear):
+            return grouped_product(self, linear.weights, linear.bias)
+        if not isinstance(linear, nn.Linear):
+            raise UnsupportedModel(
+                f"the row kernels do not take a layer of the type {type(linear).__name__}",
+                hint="layers are plain nn.Linear, or grouped weights",
+            )
         kind = self.kind if kind is None else kind
         kernels, weight = native.kernels(), linear.weight.detach().contiguous()
         outputs, inputs = weight.shape

@@ -8,6 +8,8 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from headstart.errors import IncompatibleTokenizer
+from headstart.model.gguf.checkpoint import is_gguf
+from headstart.model.gguf.checkpoint import load_tokenizer as gguf_tokenizer
 from headstart.model.loading import reading
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -15,6 +17,8 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.j
 
 def load_tokenizer(source: str, *, trust_remote_code: bool) -> Any:
     """The tokenizer beside a model, or None if its directory has none (prompts are token ids then)."""
+    if is_gguf(source):
+        return gguf_tokenizer(source)
     path = Path(source)
     if path.is_dir() and not any((path / name).is_file() for name in _FILES):
         return None

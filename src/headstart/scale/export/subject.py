@@ -11,6 +11,7 @@ from typing import Any
 from headstart.errors import ExportRefused
 from headstart.loading.choice import choose
 from headstart.model import loading
+from headstart.model.gguf.files import is_gguf
 from headstart.scale.export.manifest import DrafterKind
 
 _ENGINES_HAVE = "vLLM and SGLang draft with an EAGLE-3 head, Medusa heads, a draft model, 'ngram' or 'suffix'"
@@ -96,6 +97,7 @@ def find(target: str, drafter: str) -> Subject:
 
 def _target(asked: str) -> Target:
     source = loading.resolve(asked, "target")
+    _refuse_gguf(source)
     config = loading.load_config(source, trust_remote_code=False)
     local = Path(source).resolve() if Path(source).is_dir() else None
     return Target(asked, source if local is None else str(local), local, _commit(source), config)
@@ -113,10 +115,19 @@ def _drafter(target: str, asked: str) -> Drafter:
     kinds: dict[str, DrafterKind] = {"medusa": "medusa", "eagle": "eagle3", "draft": "draft_model"}
     if spec.kind not in kinds:
         raise ExportRefused(f"drafter {asked!r} runs in headstart alone", hint=_ENGINES_HAVE)
+    _refuse_gguf(source)
     if spec.kind == "draft":
         loading.load_config(source, trust_remote_code=False)
     local = Path(source).resolve() if Path(source).is_dir() else None
     return Drafter(asked, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
+
+
+def _refuse_gguf(source: str) -> None:
+    if is_gguf(source):
+        raise ExportRefused(
+            f"{source} is a GGUF file, which vLLM and SGLang would run with other numbers, or not at all",
+            hint="export the original checkpoint, a directory with config.json and *.safetensors, or its hub id",
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def plan(**options: Any) -> AuditPlan:
     return AuditPlan(**({"sample_tokens": 4, "max_samples": 600, "effect": 0.3, "batch": 50} | options))
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_stated() -> None:
     """400 comparisons of equal laws at level 0.1, looked at after each of 120 pairs."""
     generator = np.random.default_rng(5)
@@ -104,6 +105,7 @@ def test_unequal_laws_are_told(p: Any, by_text: bool) -> None:
     assert tv > floor
 
 
+@pytest.mark.slow
 def test_too_few_samples_say_how_many_are_needed() -> None:
     result = compare_subjects(Chain(P, 1), Chain(P, 2), [[1]], plan(effect=0.15, max_samples=100))
     assert result.verdict == "undecided"

@@ -2,15 +2,15 @@
 
 import { acceptedLengths } from "hs/algorithm/speed";
 
-/** Over plain decoding: (h E_h + (1-h) E_m) / (h max(1, T_a) + (1-h)(1 + T_m)). */
-export function ssdSpeedup(hit, tokensHit, tokensMiss, ahead, onMiss) {
+/** Over plain decoding: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)). */
+export function ssdSpeedup(hit, tokensHit, tokensMiss, ahead, onMiss, slow = 0) {
   const tokens = hit * tokensHit + (1 - hit) * tokensMiss;
-  return tokens / (hit * Math.max(1, ahead) + (1 - hit) * (1 + onMiss));
+  return tokens / (hit * Math.max(1 + slow, ahead) + (1 - hit) * (1 + slow + onMiss));
 }
 
-/** The most that drafting ahead can gain over drafting in turn: (1 + T_SD) E_h / E_SD. */
-export function ssdBound(tokensHit, tokensSd, draftSd) {
-  return (1 + draftSd) * (tokensHit / tokensSd);
+/** The most that drafting ahead can gain over drafting in turn: (1 + T_SD) / (1 + s) E_h / E_SD. */
+export function ssdBound(tokensHit, tokensSd, draftSd, slow = 0) {
+  return ((1 + draftSd) / (1 + slow)) * (tokensHit / tokensSd);
 }
 
 /** 1 - F^-r: the chance that the bonus token is among F foreseen ones; never with F = 0. */

@@ -1,0 +1,43 @@
+"""A GGUF file as a checkpoint: what `headstart.model.loading` asks of a model, asked of a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from headstart.model.gguf import tokenizer, weights
+from headstart.model.gguf.config import make_config
+from headstart.model.gguf.files import is_gguf, open_gguf, parts
+
+__all__ = ["SUFFIX", "generation_config", "is_gguf", "load_config", "load_model", "load_tokenizer", "parts"]
+
+SUFFIX = ".gguf"
+
+_SAMPLING = {"temp": "temperature", "top_p": "top_p", "min_p": "min_p"}
+
+
+def load_config(source: str) -> Any:
+    """The config, after all of the file's head was checked against it; raises before any weight is read."""
+    file = open_gguf(source)
+    config = make_config(file)
+    weights.check_tensors(file, config)
+    return config
+
+
+def load_model(source: str, config: Any, dtype: torch.dtype) -> Any:
+    """See `weights.load`."""
+    return weights.load(open_gguf(source), config, dtype)
+
+
+def load_tokenizer(source: str) -> Any:
+    """See `tokenizer.load_tokenizer`."""
+    return tokenizer.load_tokenizer(open_gguf(source))
+
+
+def generation_config(source: str) -> dict[str, Any]:
+    """How the model's makers would sample, under transformers' names; {} where the file does not say."""
+    metadata = open_gguf(source).metadata
+    keys = {f"general.sampling.{key}": name for key, name in _SAMPLING.items()}
+    found: dict[str, Any] = {name: metadata.number(key) for key, name in keys.items() if key in metadata}
+    return {"do_sample": True, **found} if found else {}

@@ -1,0 +1,187 @@
+"""From a file's metadata to the config of a transformers model; or a refusal that names what is not known here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.model.gguf.ends import end_tokens
+from headstart.model.gguf.files import GgufFile
+from headstart.model.gguf.metadata import Metadata
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+"""What `general.architecture` may be. Mistral models are of architecture llama."""
+
+_FLOATS = {"F32": torch.float32, "F16": torch.float16}
+
+_KEYS = {
+    "attention.causal", "attention.head_count", "attention.head_count_kv", "attention.key_length",
+    "attention.layer_norm_rms_epsilon", "attention.sliding_window", "attention.value_length", "block_count",
+    "context_length", "embedding_length", "expert_count", "expert_used_count", "feed_forward_length",
+    "rope.dimension_count", "rope.freq_base", "rope.scale_linear", "rope.scaling.attn_factor", "rope.scaling.factor",
+    "rope.scaling.finetuned", "rope.scaling.original_context_length", "rope.scaling.type",
+    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "tensor_data_layout", "vocab_size",
+}  # fmt: skip
+"""The keys below the architecture's name that are understood. Others may change the numbers, so they are refused."""
+
+
+def make_config(file: GgufFile) -> Any:
+    """The config of the model that the file holds.
+
+    Raises:
+        UnsupportedModel: an architecture or a key that is not known.
+        DamagedModel: a value is missing, or of another type.
+    """
+    metadata = file.metadata
+    architecture = _architecture(file)
+    said = _Said(metadata, architecture)
+    _refuse_unknown(file, architecture)
+    heads, hidden = said.whole("attention.head_count"), said.whole("embedding_length")
+    if not heads or not hidden:
+        raise DamagedModel(f"{file.label}: {heads} heads of {hidden} numbers", hint="convert the model again")
+    dim = said.whole("attention.key_length", hidden // heads)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if said.whole(key, dim) != dim:
+            raise _not_run(file, f"{architecture}.{key} is {said.whole(key)}, and heads are {dim} wide")
+    window = said.whole("attention.sliding_window", 0) or None
+    tied = "output.weight" not in file.tensors
+    ends = sorted(end_tokens(metadata))
+    common = {
+        "vocab_size": _vocabulary(file, said),
+        "hidden_size": hidden,
+        "intermediate_size": said.whole("feed_forward_length"),
+        "num_hidden_layers": said.whole("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": said.whole("attention.head_count_kv", heads),
+        "head_dim": dim,
+        "max_position_embeddings": said.whole("context_length"),
+        "rms_norm_eps": said.number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": _rope(file, said),
+        "tie_word_embeddings": tied,
+        "bos_token_id": metadata.whole("tokenizer.ggml.bos_token_id", None),
+        "eos_token_id": ends or None,
+        "pad_token_id": None,
+        "dtype": _stored(file),
+    }
+    if heads % (common["num_key_value_heads"] or heads + 1):
+        raise DamagedModel(
+            f"{file.label}: {heads} heads cannot share {common['num_key_value_heads']} heads of keys",
+            hint="convert the model again with a current llama.cpp",
+        )
+    return _of(architecture, file, common, window)
+
+
+def _of(architecture: str, file: GgufFile, common: dict[str, Any], window: int | None) -> Any:
+    if architecture == "llama" and window is None:
+        return LlamaConfig(
+            **common,
+            attention_bias="blk.0.attn_q.bias" in file.tensors,
+            mlp_bias="blk.0.ffn_gate.bias" in file.tensors,
+        )
+    if architecture == "llama":
+        return MistralConfig(**common, sliding_window=window)
+    if window is not None:
+        raise _not_run(file, f"{architecture}.attention.sliding_window is {window}, which does not say in which layers")
+    if architecture == "qwen2":
+        return Qwen2Config(**common, use_sliding_window=False)
+    return Qwen3Config(**common, use_sliding_window=False, attention_bias="blk.0.attn_q.bias" in file.tensors)
+
+
+class _Said:
+    """Metadata of the architecture."""
+
+    def __init__(self, metadata: Metadata, architecture: str) -> None:
+        self._metadata, self._architecture = metadata, architecture
+
+    def whole(self, key: str, *default: Any) -> Any:
+        return self._metadata.whole(f"{self._architecture}.{key}", *default)
+
+    def number(self, key: str, *default: Any) -> Any:
+        return self._metadata.number(f"{self._architecture}.{key}", *default)
+
+    def text(self, key: str, *default: Any) -> Any:
+        return self._metadata.text(f"{self._architecture}.{key}", *default)
+
+
+def _architecture(file: GgufFile) -> str:
+    kind = file.metadata.text("general.type", "model")
+    if kind != "model":
+        raise UnsupportedModel(f"{file.label} holds a {kind}, not a model", hint="give the file of the model itself")
+    found: str = file.metadata.text("general.architecture")
+    if found not in ARCHITECTURES:
+        raise UnsupportedModel(
+            f"{file.label} is of architecture {found!r}; those that can be read are {', '.join(ARCHITECTURES)}",
+            hint="give the original checkpoint, a directory with config.json and *.safetensors, if it is another model",
+        )
+    return found
+
+
+def _refuse_unknown(file: GgufFile, architecture: str) -> None:
+    metadata = file.metadata
+    prefix = f"{architecture}."
+    unknown = sorted(key for key in metadata if key.startswith(prefix) and key.removeprefix(prefix) not in _KEYS)
+    if unknown:
+        raise _not_run(file, f"{unknown[0]} is {metadata.get(unknown[0])!r:.60}, which is not known here")
+    if experts := metadata.whole(f"{architecture}.expert_count", 0):
+        raise _not_run(file, f"{architecture}.expert_count is {experts}: mixtures of experts are not read")
+    if not metadata.flag(f"{architecture}.attention.causal", True):
+        raise _not_run(file, f"{architecture}.attention.causal is false: it is no causal language model")
+    if (version := metadata.whole("general.quantization_version", 2)) != 2:
+        raise _not_run(file, f"general.quantization_version is {version}, whose blocks are laid out otherwise")
+
+
+def _not_run(file: GgufFile, why: str) -> UnsupportedModel:
+    return UnsupportedModel(
+        f"{file.label}: {why}", hint="give the original checkpoint, a directory with config.json and *.safetensors"
+    )
+
+
+def _vocabulary(file: GgufFile, said: _Said) -> int:
+    """Rows of the embedding, which is what counts."""
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise DamagedModel(f"{file.label} has no matrix token_embd.weight", hint="give the file of a whole model")
+    rows = embedding.shape[0]
+    if said.whole("vocab_size", rows) != rows:
+        raise DamagedModel(
+            f"{file.label} claims {said.whole('vocab_size')} tokens, and its embedding has {rows} rows",
+            hint="convert the model again with a current llama.cpp",
+        )
+    return rows
+
+
+def _rope(file: GgufFile, said: _Said) -> dict[str, Any]:
+    """The rotation. What `rope_freqs.weight` does to it is no part of a config: see `weights`."""
+    base = {"rope_theta": said.number("rope.freq_base", 10000.0)}
+    kind = said.text("rope.scaling.type", None)
+    factor = said.number("rope.scaling.factor", 0.0) or said.number("rope.scale_linear", 0.0)
+    if kind is None:
+        kind = "linear" if factor else "none"
+    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+        return {"rope_type": "default", **base}
+    if factor <= 0 or kind not in ("linear", "yarn"):
+        raise _not_run(file, f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor, **base}
+    if said.number("rope.scaling.attn_factor", 1.0) != 1.0:
+        raise _not_run(file, f"rope.scaling.attn_factor is {said.number('rope.scaling.attn_factor'):g}")
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": said.whole("rope.scaling.original_context_length"),
+        "beta_fast": said.number("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": said.number("rope.scaling.yarn_beta_slow", 1.0),
+        **base,
+    }
+
+
+def _stored(file: GgufFile) -> torch.dtype:
+    """The dtype that most of the bytes are in; bfloat16 stands for all types of blocks."""
+    sizes: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        sizes[tensor.type.name] += tensor.data.nbytes
+    return _FLOATS.get(sizes.most_common(1)[0][0], torch.bfloat16)

@@ -1,0 +1,92 @@
+"""A file's metadata, read with the type that is expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.errors import DamagedModel
+
+_REQUIRED: Any = object()
+
+
+class Metadata:
+    """Keys and values of a file. A getter without a default raises `DamagedModel` where there is no such key; all do
+    where the value is of another type."""
+
+    def __init__(self, values: dict[str, Any], label: str) -> None:
+        self._values, self._label = values, label
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def get(self, key: str) -> Any:
+        return self._values.get(key)
+
+    def whole(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A whole number from 0. An array of equal ones counts as that number: files may say it for each layer."""
+        value = self._present(key, default)
+        if value is default:
+            return default
+        if isinstance(value, np.ndarray) and len(value) and value.dtype.kind in "iu" and (value == value[0]).all():
+            value = int(value[0])
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong(key, "a whole number")
+        return value
+
+    def number(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A finite number."""
+        value = self._present(key, default)
+        if value is default:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self._wrong(key, "a number")
+        return float(value)
+
+    def flag(self, key: str, default: Any = _REQUIRED) -> Any:
+        value = self._present(key, default)
+        if value is not default and not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def text(self, key: str, default: Any = _REQUIRED) -> Any:
+        value = self._present(key, default)
+        if value is not default and not isinstance(value, str):
+            raise self._wrong(key, "a text")
+        return value
+
+    def texts(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A list of texts."""
+        value = self._present(key, default)
+        if value is not default and not isinstance(value, list):
+            raise self._wrong(key, "a list of texts")
+        return value
+
+    def numbers(self, key: str, default: Any = _REQUIRED) -> NDArray[Any] | Any:
+        """An array of numbers."""
+        value = self._present(key, default)
+        if value is not default and not isinstance(value, np.ndarray):
+            raise self._wrong(key, "a list of numbers")
+        return value
+
+    def _present(self, key: str, default: Any) -> Any:
+        if key not in self._values and default is _REQUIRED:
+            raise DamagedModel(
+                f"{self._label} does not say {key!r}", hint="convert the model again with a current llama.cpp"
+            )
+        return self._values.get(key, default)
+
+    def _wrong(self, key: str, expected: str) -> DamagedModel:
+        value = self._values[key]
+        shown = f"an array of {len(value)} entries" if isinstance(value, list | np.ndarray) else repr(value)[:60]
+        return DamagedModel(
+            f"{self._label}: {key!r} is {shown}, not {expected}",
+            hint="the file is damaged, or of a newer kind: convert the model again, or use a newer headstart",
+        )

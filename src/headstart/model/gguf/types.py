@@ -1,0 +1,42 @@
+"""The types of tensors: how many numbers a block holds, and in how many bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A way to store numbers."""
+
+    name: str
+    inputs: int
+    """Numbers in a block."""
+    size: int
+    """Bytes of a block."""
+
+
+# Sizes from ggml-common.h of ggml-org/llama.cpp, by the numbers that files hold
+TYPES = {
+    0: TensorType("F32", 1, 4),
+    1: TensorType("F16", 1, 2),
+    2: TensorType("Q4_0", 32, 18),
+    3: TensorType("Q4_1", 32, 20),
+    6: TensorType("Q5_0", 32, 22),
+    7: TensorType("Q5_1", 32, 24),
+    8: TensorType("Q8_0", 32, 34),
+    12: TensorType("Q4_K", 256, 144),
+    13: TensorType("Q5_K", 256, 176),
+    14: TensorType("Q6_K", 256, 210),
+    20: TensorType("IQ4_NL", 32, 18),
+    23: TensorType("IQ4_XS", 256, 136),
+    30: TensorType("BF16", 1, 2),
+}
+"""Types that can be read."""
+
+OTHERS = {
+    9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    21: "IQ3_S", 22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
+    35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0", 42: "Q2_0",
+}  # fmt: skip
+"""Types that cannot be read, by name."""

@@ -1,0 +1,155 @@
+"""From a file's tensors to a transformers model in memory, a few rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import initialization
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.model.gguf import header
+from headstart.model.gguf.blocks import floats, grouped
+from headstart.model.gguf.files import GgufFile
+from headstart.model.grouped import GroupedWeights
+
+FREQUENCIES = "rope_freqs.weight"
+"""What each frequency of the rotation is divided by: how files of Llama 3.1 and later say their rope scaling."""
+
+_AT_ONCE = 1 << 17
+"""Numbers that are made into floats at a time: what stays in a processor's cache."""
+
+_OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+_INNER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def tensor_name(parameter: str) -> str:
+    """What a file calls a parameter of a Llama-shaped transformers model."""
+    module, _, kind = parameter.rpartition(".")
+    if module in _OUTER:
+        return f"{_OUTER[module]}.{kind}"
+    _, _, index, inner = module.split(".", 3)
+    return f"blk.{index}.{_INNER[inner]}.{kind}"
+
+
+def check_tensors(file: GgufFile, config: Any) -> None:
+    """Compare the file's tensors with what the model needs, before any memory is taken.
+
+    Raises:
+        DamagedModel: a tensor is missing, or of another shape.
+        UnsupportedModel: one would be left over, so the model is not the one that it seems to be.
+    """
+    least = f"blk.{config.num_hidden_layers - 1}.attn_norm.weight"
+    if least not in file.tensors:
+        raise _damaged(file, f"it claims {config.num_hidden_layers} layers, and {least} is missing")
+    with torch.device("meta"), initialization.no_init_weights():
+        model = _model_class(config)(config)
+        model.tie_weights()
+        parameters = dict(model.named_parameters())
+    wanted = {tensor_name(name): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
+    for name, (parameter, shape) in wanted.items():
+        if name in file.tensors and file.tensors[name].shape != shape:
+            raise _damaged(file, f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
+        if name not in file.tensors and not parameter.endswith("o_proj.bias"):
+            raise _damaged(file, f"tensor {name!r} is missing")
+    left = sorted(file.tensors.keys() - wanted.keys() - {FREQUENCIES})
+    if left:
+        raise UnsupportedModel(
+            f"{file.label} holds {left[0]!r} (and {len(left) - 1} more), which {config.model_type} models have not",
+            hint="give the original checkpoint, a directory with config.json and *.safetensors",
+        )
+    factors = file.tensors.get(FREQUENCIES)
+    if factors is not None and factors.shape != (config.head_dim // 2,):
+        raise _damaged(file, f"{FREQUENCIES} has {factors.count} numbers for heads {config.head_dim} wide")
+
+
+def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
+    """The model on the CPU, its weights the file's own numbers rounded to `dtype`. config: see `check_tensors`.
+
+    Beside the weights it takes a few megabytes: some rows at a time are made into floats and put where they will stay.
+    """
+    with initialization.no_init_weights():
+        model = _model_class(config)._from_config(config, dtype=dtype)
+    model.tie_weights()
+    for name, parameter in model.named_parameters():
+        tensor = file.tensors.get(tensor_name(name))
+        if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
+            parameter.data.zero_()
+        else:
+            _fill(parameter.data, tensor, _turned(file, config, name))
+    if FREQUENCIES in file.tensors:
+        factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
+        if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
+            raise _damaged(file, f"{FREQUENCIES} holds numbers that are not positive")
+        model.model.rotary_emb.inv_freq /= factors
+    return model.eval()
+
+
+def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> GroupedWeights | None:
+    """A matrix as the file holds it, by the parameter's name in transformers, its rows in transformers' order: for
+    products that run on the codes themselves. None where the file holds floats."""
+    found = grouped(file.tensors[tensor_name(parameter)])
+    heads = _turned(file, config, parameter)
+    if found is None or not heads:
+        return found
+    order = np.arange(len(found.codes)).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+    return replace(found, codes=found.codes[order], scales=found.scales[order], minimums=found.minimums[order])
+
+
+def _model_class(config: Any) -> Any:
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+
+
+def _turned(file: GgufFile, config: Any, parameter: str) -> int:
+    """Heads whose rows llama.cpp has interleaved; 0 where it has not. Architecture llama rotates neighbouring rows,
+    transformers rotates a row with the one half a head further on."""
+    if file.metadata.text("general.architecture") != "llama":
+        return 0
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    return int(heads.get(parameter.split(".")[-2], 0))
+
+
+def _fill(parameter: Tensor, tensor: header.Tensor, heads: int) -> None:
+    """Copy a tensor into a parameter of its shape. heads: see `_turned`."""
+    if parameter.dim() == 1:
+        row = torch.from_numpy(floats(tensor)[0])
+        parameter.copy_(row if not heads else row.view(heads, -1, 2).transpose(1, 2).reshape(-1))
+        return
+    places = parameter
+    if heads:  # [heads, 2, dim / 2, inputs] seen in the order of the file
+        places = parameter.view(heads, 2, -1, parameter.shape[-1]).transpose(1, 2)
+    for rows in _slices(parameter.shape[0], parameter.shape[1]):
+        found = torch.from_numpy(floats(tensor, rows))
+        if not heads:
+            places[rows] = found
+        else:
+            index = torch.arange(rows.start, rows.stop)
+            half = places.shape[1]
+            places[index // (2 * half), index // 2 % half, index % 2] = found.to(parameter.dtype)
+
+
+def _slices(rows: int, inputs: int) -> Iterator[slice]:
+    step = max(1, _AT_ONCE // inputs)
+    for first in range(0, rows, step):
+        yield slice(first, min(rows, first + step))
+
+
+def _damaged(file: GgufFile, what: str) -> DamagedModel:
+    return DamagedModel(f"{file.label}: {what}", hint="copy or download it again, or convert the model again")

@@ -1,0 +1,419 @@
+// Products of weights that are codes of 4 or 8 bits in groups of inputs, each group with a scale and a minimum
+// (weight = scale * code - minimum), with rows rounded to int8.
+//
+// Sums inside a group are whole numbers, which have no order. Each is then multiplied by its weights' scale and added,
+// times its row's own scale, to the groups before it by fused multiply-adds. These steps are the same in every
+// instruction set and for every number of rows, so a row's result has the same bits everywhere.
+#pragma once
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+#include "numbers.h"
+
+// How scales and minimums are stored. All give the same numbers: the smallest form that holds them is taken.
+enum Scales {
+    SCALES_FLOAT = 0,  // float32
+    SCALES_HALF = 1,   // float16
+    SCALES_UNITS = 2,  // a float16 unit for each 256 inputs, and int8 multiples of it
+};
+
+constexpr int64_t UNIT = 256;  // inputs whose weights lie together
+constexpr int64_t STORED = -1; // of `minimum`: minimums are stored. Otherwise a minimum is so many times its scale
+
+struct Grouping {
+    int64_t bits, group, scales, minimum, inputs;
+
+    // Inputs of a row that are rounded together.
+    int64_t rounded() const { return group > 32 ? group : 32; }
+
+    int64_t blocks() const { return (inputs + UNIT - 1) / UNIT; }
+
+    // Groups of a block of 256 inputs; the last may have fewer.
+    int64_t groups(int64_t block) const {
+        const int64_t left = inputs - block * UNIT, here = left < UNIT ? left : UNIT;
+        return (here + group - 1) / group;
+    }
+
+    int64_t code_bytes(int64_t groups) const { return groups * group * LANES * bits / 8; }
+
+    // Of the scales of a block's groups, or of the minimums.
+    int64_t scale_bytes(int64_t groups) const {
+        if (scales == SCALES_UNITS) return (2 + groups) * LANES;
+        return groups * LANES * (scales == SCALES_HALF ? 2 : 4);
+    }
+
+    // Of a panel's block: codes, scales, minimums if they are stored; whole cache lines.
+    int64_t record_bytes(int64_t groups) const {
+        const int64_t scaled = scale_bytes(groups) * (minimum == STORED ? 2 : 1);
+        return code_bytes(groups) + (scaled + 63) / 64 * 64;
+    }
+
+    int64_t panel_bytes() const {
+        return (blocks() - 1) * record_bytes(groups(0)) + record_bytes(groups(blocks() - 1));
+    }
+};
+
+#if defined(__AVX512BW__)
+constexpr int64_t GROUPED_ROWS = 12;  // 12 whole and 12 float sums, codes, scale and mask: 27 of 32 registers
+#else
+constexpr int64_t GROUPED_ROWS = 2;
+#endif
+
+// Rows that are multiplied together lie interleaved, so that one address reaches all of them: four inputs of the first, of
+// the second, ...; then the next four. So many are taken at a time: the products are compiled for these numbers alone.
+// What is computed of rows that do not exist, in memory that does, is not used.
+inline int64_t grouped_step(int64_t count) {
+    const int64_t calls = (count + GROUPED_ROWS - 1) / GROUPED_ROWS, most = (count + calls - 1) / calls;
+    return most <= 4 ? most : (most + 1) / 2 * 2;
+}
+
+// A row: int8 codes (zeros up to whole groups of any size), a scale for each `rounded` inputs, and for each group its sum,
+// as the product wants it: `minimum` times the negative sum as int32, or where minimums are stored the negative sum as float32.
+// Interleaved rows have the first of these parts of all of them, then the second, then the third.
+inline int64_t grouped_padded(int64_t inputs) { return (inputs + 127) / 128 * 128; }
+inline int64_t grouped_sums_at(int64_t inputs) { return grouped_padded(inputs) + (inputs + 31) / 32 * 4; }
+inline int64_t grouped_row_bytes(int64_t inputs) {
+    return (grouped_sums_at(inputs) + (inputs + 15) / 16 * 4 + 63) / 64 * 64;
+}
+
+// -- rows -------------------------------------------------------------------------------------------------------------
+
+inline Vec fused(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    for (int i = 0; i < LANES; i++) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
+// Row r of `count`: rounded to int8 by blocks, the largest number of each becoming 127. A NaN or an infinity makes
+// its scale NaN. stride: bytes of a row.
+inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int64_t count, int64_t stride, uint8_t *rows) {
+    const int64_t padded = grouped_padded(of.inputs), by = of.group / LANES, step = grouped_step(count);
+    uint8_t *to = rows + r / step * step * stride + r % step * 4;
+    uint8_t *scales = to + padded * step, *sums = to + grouped_sums_at(of.inputs) * step;
+    for (int64_t begin = 0, block = 0; begin < of.inputs; begin += of.rounded(), block++) {
+        const int64_t end = begin + of.rounded() < of.inputs ? begin + of.rounded() : of.inputs;
+        Vec peak = {}, finite = {};
+        for (int64_t i = begin; i < end; i += LANES) {
+            const Vec v = load(row + i);
+            peak = larger(peak, v < 0 ? -v : v);
+            finite += v * 0.0f;
+        }
+        const float most = largest(peak), scale = most / 127.0f + sum(finite);
+        std::memcpy(scales + block * step * 4, &scale, sizeof scale);
+        const Vec inverse = splat(most > 1e-30f ? 127.0f / most : 0.0f), magic = splat(12582912.0f);
+        int32_t total = 0;
+        for (int64_t i = begin; i < end; i += LANES) {
+            const Vec rounded = fused(load(row + i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
+            Words words;
+            std::memcpy(&words, &rounded, sizeof words);
+            const Bytes bytes = __builtin_convertvector(words, Bytes);
+            int8_t codes[LANES];
+            std::memcpy(codes, &bytes, sizeof codes);
+            for (int n = 0; n < LANES; n += 4) std::memcpy(to + (i + n) * step, codes + n, 4);
+            for (int n = 0; n < LANES; n++) total += codes[n];
+            const int64_t unit = i / LANES;
+            if ((unit + 1) % by && i + LANES < end) continue;
+            const float negative = -float(total);
+            const int32_t times = -int32_t(of.minimum) * total;
+            std::memcpy(sums + unit / by * step * 4, of.minimum == STORED ? (const void *)&negative : &times, 4);
+            total = 0;
+        }
+    }
+    for (int64_t i = of.inputs; i < padded; i += 4) std::memset(to + i * step, 0, 4);
+}
+
+// -- sixteen outputs at a time, in the widest registers ---------------------------------------------------------------
+
+#if defined(__AVX512BW__)
+#define HEADSTART_GROUPED 1
+
+typedef __m512 Real;
+typedef __m512i Whole;
+
+inline Real real_zero() { return _mm512_setzero_ps(); }
+inline Real real_load(const float *from) { return _mm512_loadu_ps(from); }
+inline Real real_spread(const uint8_t *from) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return _mm512_set1_ps(value);
+}
+inline Real real_half(const uint8_t *from) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from)); }
+inline Real real_bytes(const uint8_t *from) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+inline Real real_times(Real a, Real b) { return _mm512_mul_ps(a, b); }
+inline Real real_fused(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
+inline Real real_of(Whole v) { return _mm512_cvtepi32_ps(v); }
+inline void real_store(float *to, Real v) { _mm512_storeu_ps(to, v); }
+inline Whole whole_zero() { return _mm512_setzero_si512(); }
+inline Whole whole_spread(const uint8_t *from) {
+    int32_t value;
+    std::memcpy(&value, from, sizeof value);
+    return _mm512_set1_epi32(value);
+}
+inline Whole whole_load(const uint8_t *from) { return _mm512_loadu_si512(from); }
+inline Whole low_half(Whole v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+inline Whole high_half(Whole v) { return low_half(_mm512_srli_epi16(v, 4)); }
+
+#if !defined(__AVX512VNNI__)
+inline Whole fours(Whole codes, Whole x) {
+    return _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1));
+}
+#endif
+
+// sum += codes times four numbers of a row. Without VNNI the pairs of 8-bit codes would not fit 16 bits, so their halves
+// are multiplied apart.
+template <int BITS>
+inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
+#if defined(__AVX512VNNI__)
+    // _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(bytes)): GCC 12 loads the bytes apart and copies sums to and fro
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const uint8_t(*)[4])four));
+    return sum;
+#else
+    int32_t bytes;
+    std::memcpy(&bytes, four, sizeof bytes);
+    const Whole x = _mm512_set1_epi32(bytes);
+    if (BITS == 4) return _mm512_add_epi32(sum, fours(codes, x));
+    sum = _mm512_add_epi32(sum, fours(low_half(codes), x));
+    return _mm512_add_epi32(sum, _mm512_slli_epi32(fours(high_half(codes), x), 4));
+#endif
+}
+
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#define HEADSTART_GROUPED 1
+
+struct Real {
+    __m256 a, b;
+};
+struct Whole {
+    __m256i a, b;
+};
+
+inline Real real_zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Real real_load(const float *from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+inline Real real_spread(const uint8_t *from) {
+    float value;
+    std::memcpy(&value, from, sizeof value);
+    return {_mm256_set1_ps(value), _mm256_set1_ps(value)};
+}
+inline Real real_half(const uint8_t *from) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)),
+            _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 16)))};
+}
+inline Real real_of(Whole v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
+inline Real real_bytes(const uint8_t *from) {
+    return real_of({_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)),
+                    _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(from + 8)))});
+}
+inline Real real_times(Real x, Real y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Real real_fused(Real x, Real y, Real z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+inline void real_store(float *to, Real v) {
+    _mm256_storeu_ps(to, v.a);
+    _mm256_storeu_ps(to + 8, v.b);
+}
+inline Whole whole_zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline Whole whole_spread(const uint8_t *from) {
+    int32_t value;
+    std::memcpy(&value, from, sizeof value);
+    return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
+}
+inline Whole whole_load(const uint8_t *from) {
+    return {_mm256_loadu_si256((const __m256i *)from), _mm256_loadu_si256((const __m256i *)(from + 32))};
+}
+inline __m256i low_half(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
+inline __m256i high_half(__m256i v) { return low_half(_mm256_srli_epi16(v, 4)); }
+inline Whole low_half(Whole v) { return {low_half(v.a), low_half(v.b)}; }
+inline Whole high_half(Whole v) { return {high_half(v.a), high_half(v.b)}; }
+
+inline __m256i fours(__m256i codes, __m256i x) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
+}
+
+template <int BITS>
+inline __m256i dot(__m256i sum, __m256i codes, __m256i x) {
+#if defined(__AVXVNNI__)
+    return _mm256_dpbusd_avx_epi32(sum, codes, x);
+#else
+    if (BITS == 4) return _mm256_add_epi32(sum, fours(codes, x));
+    sum = _mm256_add_epi32(sum, fours(low_half(codes), x));
+    return _mm256_add_epi32(sum, _mm256_slli_epi32(fours(high_half(codes), x), 4));
+#endif
+}
+
+template <int BITS>
+inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
+    int32_t bytes;
+    std::memcpy(&bytes, four, sizeof bytes);
+    const __m256i x = _mm256_set1_epi32(bytes);
+    return {dot<BITS>(sum.a, codes.a, x), dot<BITS>(sum.b, codes.b, x)};
+}
+
+#endif
+
+#if defined(HEADSTART_GROUPED)
+
+// -- packing ----------------------------------------------------------------------------------------------------------
+
+inline void put_half(uint8_t *to, float value) {
+    const uint16_t half = uint16_t(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(value), 0)));
+    std::memcpy(to, &half, sizeof half);
+}
+
+// Scales or minimums of one output and block, at place n of sixteen. units: of this output, or null.
+inline void pack_scales(const Grouping &of, const float *scales, const float *unit, int64_t groups, int64_t n, uint8_t *to) {
+    if (of.scales == SCALES_UNITS) put_half(to + 2 * n, *unit);
+    for (int64_t g = 0; g < groups; g++) {
+        const int64_t at = g * LANES + n;
+        if (of.scales == SCALES_UNITS)
+            ((int8_t *)to)[2 * LANES + at] = *unit == 0.0f ? 0 : int8_t(std::nearbyint(scales[g] / *unit));
+        else if (of.scales == SCALES_HALF)
+            put_half(to + 2 * at, scales[g]);
+        else
+            std::memcpy(to + 4 * at, scales + g, sizeof(float));
+    }
+}
+
+struct GroupedSource {
+    const uint8_t *codes;                        // [outputs, inputs]
+    const float *scales, *minimums;              // [outputs, groups]
+    const float *scale_units, *minimum_units;    // [outputs, blocks], or null
+};
+
+// One panel: for each block of 256 inputs its codes, four inputs of an output side by side, then scales and minimums. Of
+// 4-bit codes, four steps of four inputs lie in two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high.
+inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t panel, int64_t outputs, uint8_t *to) {
+    const int64_t all = (of.inputs + of.group - 1) / of.group;
+    std::memset(to, 0, of.panel_bytes());
+    for (int64_t block = 0; block < of.blocks(); block++) {
+        const int64_t groups = of.groups(block), begin = block * UNIT;
+        const int64_t end = begin + UNIT < of.inputs ? begin + UNIT : of.inputs;
+        uint8_t *scales = to + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
+        for (int64_t n = 0; n < LANES && panel * LANES + n < outputs; n++) {
+            const int64_t output = panel * LANES + n, first = output * all + begin / of.group;
+            const int64_t unit = output * of.blocks() + block;
+            for (int64_t i = begin; i < end; i++) {
+                const uint8_t code = from.codes[output * of.inputs + i];
+                const int64_t in = i - begin, step = in / 4, place = n * 4 + in % 4;
+                if (of.bits == 4)
+                    to[(step / 4 * 2 + step % 2) * 64 + place] |= uint8_t(step % 4 < 2 ? code : code << 4);
+                else
+                    to[step * 64 + place] = code;
+            }
+            pack_scales(of, from.scales + first, from.scale_units ? from.scale_units + unit : nullptr, groups, n, scales);
+            if (of.minimum == STORED)
+                pack_scales(of, from.minimums + first, from.minimum_units ? from.minimum_units + unit : nullptr, groups,
+                            n, minimums);
+        }
+        to += of.record_bytes(groups);
+    }
+}
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+constexpr int64_t AHEAD = 8192;  // bytes of weights that are fetched before they are needed
+
+inline Real scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
+    if (of.scales == SCALES_HALF) return real_half(from + group * 2 * LANES);
+    if (of.scales == SCALES_FLOAT) return real_load((const float *)from + group * LANES);
+    return real_times(real_half(from), real_bytes(from + (2 + group) * LANES));
+}
+
+// sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them.
+template <int BITS, int UNITS, int N>
+inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole *sums) {
+    constexpr int VECTORS = BITS == 4 ? 2 : 4;
+    HEADSTART_UNROLL
+    for (int v = 0; v < VECTORS * UNITS; v++) {
+        const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
+        const Whole codes = whole_load(w + v * 64);
+        __builtin_prefetch(w + v * 64 + AHEAD);
+        const Whole first = BITS == 4 ? low_half(codes) : codes;
+        HEADSTART_UNROLL
+        for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], first, four + r * 4);
+        if (BITS == 4) {
+            const Whole second = high_half(codes);
+            HEADSTART_UNROLL
+            for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], second, four + (8 * N + r * 4));
+        }
+    }
+    w += VECTORS * UNITS * 64;
+}
+
+// The blocks [from, to) of a panel, at `w`, times N interleaved rows; `totals` [N][16] go on. A group is whole
+// 16 * UNITS inputs: a number that the compiler knows keeps the sums in registers.
+template <int BITS, int UNITS, int N>
+void grouped_rows(const Grouping &shape, const uint8_t *w, int64_t from, int64_t to, const uint8_t *x, float *totals) {
+    const Grouping of = shape;
+    const int64_t parts = of.group / (LANES * UNITS), first = from * UNIT / of.group;
+    const uint8_t *factors = x + grouped_padded(of.inputs) * N + from * UNIT / of.rounded() * N * 4;
+    const uint8_t *starts = x + (grouped_sums_at(of.inputs) + first * 4) * N;
+    x += from * UNIT * N;
+    Real sums[N];
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) sums[r] = real_load(totals + r * LANES);
+    for (int64_t block = from; block < to; block++) {
+        const int64_t groups = of.groups(block);
+        const uint8_t *scales = w + of.code_bytes(groups), *minimums = scales + of.scale_bytes(groups);
+        for (int64_t g = 0; g < groups; g++, starts += N * 4) {
+            Whole whole[N];
+            if (of.minimum == STORED) {
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++) whole[r] = whole_zero();
+            } else {
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++) whole[r] = whole_spread(starts + r * 4);
+            }
+            int64_t part = parts;
+            do {
+                add_codes<BITS, UNITS, N>(w, x, whole);
+                x += LANES * UNITS * N;
+            } while (--part > 0);
+            const Real scale = scale_of(of, scales, g);
+            if (of.minimum == STORED) {
+                const Real minimum = scale_of(of, minimums, g);
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++) {
+                    const Real scaled = real_times(real_of(whole[r]), scale);
+                    const Real lowered = real_fused(real_spread(starts + r * 4), minimum, scaled);
+                    sums[r] = real_fused(lowered, real_spread(factors + r * 4), sums[r]);
+                }
+            } else {
+                HEADSTART_UNROLL
+                for (int r = 0; r < N; r++)
+                    sums[r] = real_fused(real_times(real_of(whole[r]), scale), real_spread(factors + r * 4), sums[r]);
+            }
+            if (UNITS > 1 || g % 2) factors += N * 4;  // groups of 16 share the factors by two
+        }
+        w += of.record_bytes(groups) - of.code_bytes(groups);
+    }
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) real_store(totals + r * LANES, sums[r]);
+}
+
+typedef void (*GroupedRows)(const Grouping &, const uint8_t *, int64_t, int64_t, const uint8_t *, float *);
+
+// The product of `step` rows: see `grouped_step`.
+template <int BITS, int UNITS>
+inline GroupedRows grouped_rows_of(int64_t step) {
+    switch (step) {
+        case 1: return grouped_rows<BITS, UNITS, 1>;
+#if defined(__AVX512BW__)
+        case 3: return grouped_rows<BITS, UNITS, 3>;
+        case 4: return grouped_rows<BITS, UNITS, 4>;
+        case 6: return grouped_rows<BITS, UNITS, 6>;
+        case 8: return grouped_rows<BITS, UNITS, 8>;
+        case 10: return grouped_rows<BITS, UNITS, 10>;
+        case 12: return grouped_rows<BITS, UNITS, 12>;
+#endif
+        default: return grouped_rows<BITS, UNITS, 2>;
+    }
+}
+
+#endif

@@ -1,0 +1,73 @@
+"""Grouped weights as the kernels read them: which form holds their numbers, and laying them out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headstart.model import native
+from headstart.model.grouped import UNIT, GroupedWeights
+from headstart.model.native.structs import Product
+
+if TYPE_CHECKING:
+    from headstart.model.native.weights import NativeWeights
+
+FLOATS, HALVES, UNITS = range(3)
+"""How scales and minimums are stored; the enum Scales of grouped.h."""
+
+STORED = -1
+"""Minimums are stored; otherwise each is the same whole multiple of its scale, and only that multiple is."""
+
+_MULTIPLES = (0, 8, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits: zero stands in the middle
+
+
+class Form(NamedTuple):
+    """How a product keeps its scales and minimums. The form is found in the numbers, and changes none of them."""
+
+    scales: int
+    """FLOATS, HALVES or UNITS."""
+    minimum: int
+    """STORED, or so many times the scale."""
+
+
+def form_of(weights: GroupedWeights) -> Form:
+    """The smallest form that holds these scales and minimums exactly."""
+    multiple = next((c for c in _MULTIPLES if np.array_equal(weights.minimums, np.float32(c) * weights.scales)), STORED)
+    kept = [(weights.scales, weights.scale_units)]
+    if multiple == STORED:
+        kept.append((weights.minimums, weights.minimum_units))
+    if all(_in_units(numbers, units, weights.group) for numbers, units in kept):
+        return Form(UNITS, multiple)
+    return Form(HALVES if all(_is_half(numbers) for numbers, _ in kept) else FLOATS, multiple)
+
+
+def _is_half(numbers: NDArray[np.float32]) -> bool:
+    with np.errstate(over="ignore"):
+        return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers)
+
+
+def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, group: int) -> bool:
+    if units is None or not _is_half(units):
+        return False
+    spread = np.repeat(units, UNIT // group, axis=1)[:, : numbers.shape[1]]
+    whole = np.rint(np.divide(numbers, spread, out=np.zeros_like(numbers), where=spread != 0))
+    return bool(np.abs(whole + 0.5).max(initial=0) <= 127.5) and np.array_equal(whole * spread, numbers)
+
+
+def grouped_product(of: NativeWeights, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
+    """A product of these weights, laid out for the kernels and kept alive by `of`. Codes of 5 and 6 bits take 8."""
+    form, kernels = form_of(weights), native.kernels()
+    outputs, inputs = weights.codes.shape
+    kind = native.GROUPED4 if weights.bits == 4 else native.GROUPED8
+    product = Product(None, None, None, of.gain(bias), inputs, outputs, kind, weights.group, form.scales, form.minimum)
+    packed = torch.empty(kernels.grouped_bytes(product) + 64, dtype=torch.uint8)
+    packed = packed[-packed.data_ptr() % 64 :]
+    arrays = (weights.codes, weights.scales, weights.minimums, weights.scale_units, weights.minimum_units)
+    held = [None if array is None else np.ascontiguousarray(array) for array in arrays]
+    addresses = [None if array is None else array.ctypes.data for array in held]
+    kernels.pack_grouped(product, *addresses, packed.data_ptr(), torch.get_num_threads())
+    product.weights = of.pointer(packed)
+    return product

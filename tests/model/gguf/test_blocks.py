@@ -1,0 +1,75 @@
+"""Blocks become the numbers that the package `gguf` makes of them, for every type that can be read."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+
+from headstart.errors import DamagedModel
+from headstart.model.gguf.blocks import DECODERS, floats, grouped
+from headstart.model.gguf.header import Tensor
+from headstart.model.gguf.types import OTHERS, TYPES
+
+HALVES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
+    "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+}  # fmt: skip
+"""Where a block keeps its half-precision numbers."""
+BY_NAME = {each.name: each for each in TYPES.values()}
+
+
+def random_tensor(name: str, *, rows: int = 6, blocks: int = 3, seed: int = 0) -> Tensor:
+    """Random bytes, with half-precision numbers that are finite."""
+    rng = np.random.default_rng(seed)
+    kind = BY_NAME[name]
+    data = rng.integers(0, 256, (rows, blocks, kind.size), dtype=np.uint8)
+    for at in HALVES.get(name, ()):
+        data[..., at : at + 2] = rng.normal(size=(rows, blocks, 1)).astype("<f2").view(np.uint8)
+    if name in ("F32", "F16"):
+        form = "<f4" if name == "F32" else "<f2"
+        data = rng.normal(size=(rows, blocks, 1)).astype(form).view(np.uint8)
+    if name == "BF16":
+        data[..., 1] &= 0xBF  # no exponent of infinity
+    return Tensor("t", (rows, blocks * kind.inputs), kind, data.reshape(rows, -1))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_numbers_are_exactly_those_of_the_package_gguf(name: str) -> None:
+    """Bit for bit, but for the sign of a zero."""
+    tensor = random_tensor(name)
+    twin = gguf.dequantize(tensor.data, gguf.GGMLQuantizationType[name])
+    np.testing.assert_array_equal(floats(tensor), twin)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_codes_keep_their_bits_and_groups(name: str) -> None:
+    found = grouped(random_tensor(name))
+    assert found is not None
+    assert found.codes.dtype == np.uint8
+    assert found.codes.max() < 2**found.bits
+    assert found.scales.shape == found.minimums.shape == (6, found.codes.shape[1] // found.group)
+    assert found.scales.dtype == found.minimums.dtype == np.float32
+
+
+def test_some_rows_are_the_rows_of_all() -> None:
+    tensor = random_tensor("Q6_K")
+    np.testing.assert_array_equal(floats(tensor, slice(2, 4)), floats(tensor)[2:4])
+
+
+def test_floats_have_no_codes() -> None:
+    assert [grouped(random_tensor(name)) for name in ("F32", "F16", "BF16")] == [None] * 3
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_scale_that_is_not_finite_is_refused(name: str) -> None:
+    tensor = random_tensor(name)
+    tensor.data[3, HALVES[name][0] : HALVES[name][0] + 2] = np.array([np.inf], "<f2").view(np.uint8)
+    with pytest.raises(DamagedModel, match="'t' holds a scale"):
+        floats(tensor)
+
+
+def test_types_have_the_names_and_sizes_of_the_package_gguf() -> None:
+    theirs = {kind.value: (kind.name, *gguf.GGML_QUANT_SIZES[kind]) for kind in gguf.GGMLQuantizationType}
+    assert {number: (each.name, each.inputs, each.size) for number, each in TYPES.items()}.items() <= theirs.items()
+    assert {number: theirs[number][0] for number in OTHERS if number in theirs}.items() <= OTHERS.items()

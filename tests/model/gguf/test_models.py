@@ -1,0 +1,204 @@
+"""A file's model computes what the transformers model that it was made from computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from support.gguf_files import Q, quantised, write
+from support.tiny import ARCHITECTURES, random_model
+from transformers import AutoModelForCausalLM
+
+from headstart.errors import DamagedModel, HeadstartError, UnsupportedModel
+from headstart.model.gguf import checkpoint
+from headstart.model.gguf.files import open_gguf
+from headstart.model.gguf.weights import grouped_matrix
+
+IDS = torch.arange(3, 40)[None]
+
+
+def loaded(path: Path, dtype: torch.dtype = torch.float32) -> Any:
+    return checkpoint.load_model(str(path), checkpoint.load_config(str(path)), dtype)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        found: torch.Tensor = model(IDS).logits
+    return found
+
+
+def model_of(name: str, seed: int = 0, **changes: Any) -> Any:
+    """A tiny random model with other settings, random biases and gains."""
+    config = ARCHITECTURES[name]()
+    for key, value in {"use_sliding_window": False, **changes}.items():
+        setattr(config, key, value)
+    if name == "qwen2":
+        config.layer_types, config.sliding_window = ["full_attention"] * config.num_hidden_layers, None
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.2) if parameter.dim() > 1 else parameter.uniform_(0.5, 1.5)
+    return model
+
+
+@pytest.mark.parametrize("kind", [Q.F32, Q.F16, Q.BF16, Q.Q8_0, Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1])
+def test_the_numbers_are_the_files(kind: Q, tmp_path: Path) -> None:
+    model = random_model("llama")
+    found = loaded(write(tmp_path / "m.gguf", model, kind=kind))
+    for name, parameter in quantised(model, kind).named_parameters():
+        assert torch.equal(found.get_parameter(name), parameter), name
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_are_those_of_the_original(name: str, tied: bool, tmp_path: Path) -> None:
+    model = model_of(name, tie_word_embeddings=tied)
+    found = loaded(write(tmp_path / "m.gguf", model))
+    assert type(found) is type(model)
+    assert (found.lm_head.weight is found.model.embed_tokens.weight) == tied
+    assert torch.equal(logits(found), logits(model))
+
+
+def test_biases_of_llama(tmp_path: Path) -> None:
+    model = model_of("llama", attention_bias=True, mlp_bias=True)
+    assert torch.equal(logits(loaded(write(tmp_path / "m.gguf", model))), logits(model))
+
+
+def test_a_missing_output_bias_is_zero(tmp_path: Path) -> None:
+    model = model_of("llama", attention_bias=True)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.bias.zero_()
+    names = tuple(f"blk.{index}.attn_output.bias" for index in range(4))
+    assert torch.equal(logits(loaded(write(tmp_path / "m.gguf", model, leave_out=names))), logits(model))
+
+
+def test_rope_freqs_are_the_scaling_of_llama_3(tmp_path: Path) -> None:
+    rope = {
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }  # fmt: skip
+    model = model_of("llama", rope_parameters=rope)
+    plain = 1 / 500.0 ** (torch.arange(0, 16, 2) / 16)
+    factors = plain / model.model.rotary_emb.inv_freq
+    assert factors.max() == 8
+    path = write(tmp_path / "m.gguf", model, tensors={"rope_freqs.weight": factors.numpy()})
+    torch.testing.assert_close(logits(loaded(path)), logits(model), rtol=1e-4, atol=1e-4)
+    ignored = logits(loaded(write(tmp_path / "without.gguf", model)))
+    assert (ignored - logits(model)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4},
+        {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "original_max_position_embeddings": 32},
+    ],
+)
+def test_rope_scaling(rope: dict[str, Any], tmp_path: Path) -> None:
+    model = model_of("qwen3", rope_parameters=rope)
+    said = {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": 4.0}
+    if "original_max_position_embeddings" in rope:
+        said["rope.scaling.original_context_length"] = 32
+    assert torch.equal(logits(loaded(write(tmp_path / "m.gguf", model, metadata=said))), logits(model))
+
+
+def test_types_of_256_inputs_in_a_model(tmp_path: Path) -> None:
+    """Random blocks of Q4_K and Q6_K, as a Q4_K_M file mixes them; keys are turned by whole rows."""
+    model = model_of("llama", hidden_size=256, intermediate_size=256, num_hidden_layers=1)
+    rng = np.random.default_rng(0)
+    blocks = {  # small bytes make no infinite halves
+        name: (rng.integers(0, 60, (32, gguf.GGML_QUANT_SIZES[kind][1]), dtype=np.uint8), kind)
+        for name, kind in (("blk.0.attn_k.weight", Q.Q4_K), ("blk.0.attn_v.weight", Q.Q6_K))
+    }
+    attention = loaded(write(tmp_path / "m.gguf", model, blocks=blocks)).model.layers[0].self_attn
+    keys, values = (gguf.dequantize(*each) for each in blocks.values())
+    keys = keys.reshape(2, 8, 2, 256).swapaxes(1, 2).reshape(32, 256)
+    np.testing.assert_array_equal(attention.k_proj.weight.detach(), keys)
+    np.testing.assert_array_equal(attention.v_proj.weight.detach(), values)
+
+
+def test_matrices_as_codes_have_the_rows_of_the_model(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", random_model("llama"), kind=Q.Q4_1)
+    model, file = loaded(path), open_gguf(path)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            codes = grouped_matrix(file, model.config, name)
+            assert codes is not None
+            np.testing.assert_array_equal(codes.dequantise(), parameter.detach())
+    assert grouped_matrix(file, model.config, "model.norm.weight") is None
+
+
+def test_large_matrices_are_filled_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headstart.model.gguf.weights._AT_ONCE", 5 * 32)
+    model = model_of("llama")
+    assert torch.equal(logits(loaded(write(tmp_path / "m.gguf", model))), logits(model))
+
+
+def test_bfloat16_rounds_each_number_once(tmp_path: Path) -> None:
+    model = random_model("qwen3")
+    found = loaded(write(tmp_path / "m.gguf", model, kind=Q.Q8_0), torch.bfloat16)
+    twin = quantised(model, Q.Q8_0).to(torch.bfloat16)
+    assert all(torch.equal(found.get_parameter(name), each) for name, each in twin.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, "rope.scaling.type is 'longrope'"),
+        ({"logit_scale": 0.5}, "llama.logit_scale is 0.5, which is not known"),
+        ({"expert_count": 8}, "llama.expert_count is 8"),
+        ({"attention.causal": False}, "attention.causal is false"),
+        ({"rope.dimension_count": 8}, "rope.dimension_count is 8, and heads are 16 wide"),
+        ({"attention.value_length": 8}, "attention.value_length is 8"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_key(said: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        loaded(write(tmp_path / "m.gguf", random_model("llama"), metadata=said))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"block_count": "four"}, "'llama.block_count' is 'four', not a whole number"),
+        ({"block_count": None}, "does not say 'llama.block_count'"),
+        ({"block_count": 3_000_000_000}, "it claims 3000000000 layers"),
+        ({"embedding_length": 64}, r"is \[97, 32\], and \[97, 64\] is needed"),
+        ({"attention.head_count": 0}, "0 heads"),
+        ({"attention.head_count_kv": 3}, "4 heads cannot share 3"),
+        ({"vocab_size": 98}, "claims 98 tokens"),
+        ({"attention.layer_norm_rms_epsilon": float("nan")}, "not a number"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(said: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DamagedModel, match=message):
+        loaded(write(tmp_path / "m.gguf", random_model("llama"), metadata=said))
+
+
+def test_tensors_must_be_those_of_the_model(tmp_path: Path) -> None:
+    model = random_model("llama")
+    with pytest.raises(DamagedModel, match=r"'blk.2.ffn_up.weight' is missing"):
+        loaded(write(tmp_path / "less.gguf", model, leave_out=("blk.2.ffn_up.weight",)))
+    more = {"blk.0.attn_sinks.weight": np.zeros(4, np.float32)}
+    with pytest.raises(UnsupportedModel, match=r"'blk.0.attn_sinks.weight'"):
+        loaded(write(tmp_path / "more.gguf", model, tensors=more))
+    factors = {"rope_freqs.weight": np.zeros(8, np.float32)}
+    with pytest.raises(DamagedModel, match="not positive"):
+        loaded(write(tmp_path / "zero.gguf", model, tensors=factors))
+
+
+def test_an_architecture_that_is_not_known_is_named(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedModel, match="'mamba'") as caught:
+        loaded(tmp_path / "m.gguf")
+    assert isinstance(caught.value, HeadstartError)
+    assert caught.value.hint

@@ -1,0 +1,182 @@
+"""Grouped products: the kernels' bits are those of the NumPy twin, on every instruction set and in any company."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support import grouped_twin as twin
+
+from headstart import compiling
+from headstart.errors import UnsupportedModel
+from headstart.model import native
+from headstart.model.grouped import GROUPS, UNIT, GroupedWeights, side_by_side
+from headstart.model.native import build
+from headstart.model.native.grouping import FLOATS, HALVES, STORED, UNITS, form_of, grouped_product
+from headstart.model.native.weights import NativeWeights
+
+F32 = NDArray[np.float32]
+
+pytestmark = pytest.mark.skipif(
+    not (native.available() and native.kernels().supported(native.GROUPED4)), reason="no grouped products here"
+)
+
+FORMS = ("floats", "halves", "units")
+
+
+def weights_of(
+    shape: tuple[int, int], bits: int, group: int, form: str, *, middle: bool, seed: int = 0
+) -> GroupedWeights:
+    """Random weights whose scales the form holds. middle: symmetric codes, whose zero stands in the middle."""
+    rng = np.random.default_rng(seed)
+    outputs, inputs = shape
+    groups, blocks = -(-inputs // group), -(-inputs // UNIT)
+    codes = rng.integers(0, 1 << bits, shape, dtype=np.uint8)
+
+    def numbers() -> tuple[F32, F32 | None]:
+        if form == "units":
+            units = rng.standard_normal((outputs, blocks)).astype(np.float16).astype(np.float32)
+            spread = np.repeat(units, UNIT // group, axis=1)[:, :groups]
+            return (rng.integers(-128, 128, (outputs, groups)) * spread).astype(np.float32), units
+        drawn = rng.standard_normal((outputs, groups))
+        return (drawn.astype(np.float16) if form == "halves" else drawn).astype(np.float32), None
+
+    (scales, scale_units), (minimums, minimum_units) = numbers(), numbers()
+    if middle:
+        minimums, minimum_units = np.float32(1 << bits - 1) * scales, None
+    return GroupedWeights(codes, bits, group, scales, minimums, scale_units, minimum_units)
+
+
+def multiply(weights: GroupedWeights, x: F32, *, threads: int = 1, bias: F32 | None = None) -> F32:
+    held = NativeWeights(native.GROUPED4)
+    product = grouped_product(held, weights, None if bias is None else torch.from_numpy(bias))
+    y = np.full((len(x), len(weights.codes)), np.nan, np.float32)
+    native.kernels().multiply(product, x.ctypes.data, len(x), y.ctypes.data, threads)
+    return y
+
+
+def rows(count: int, inputs: int, seed: int = 1) -> F32:
+    return np.random.default_rng(seed).standard_normal((count, inputs)).astype(np.float32)
+
+
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_product_has_the_bits_of_the_twin(bits: int, group: int, form: str, middle: bool) -> None:
+    for shape in ((97, 16), (33, 48), (40, 592)):
+        weights, x = weights_of(shape, bits, group, form, middle=middle), rows(7, shape[1])
+        found = form_of(weights)
+        assert found.scales == {"floats": FLOATS, "halves": HALVES, "units": UNITS}[form]
+        assert found.minimum == ((8 if bits == 4 else 128) if middle else STORED)
+        y = multiply(weights, x)
+        assert np.array_equal(y, twin.product(weights, x))
+        dense = x.astype(np.float64) @ weights.dequantise().T.astype(np.float64)
+        assert np.linalg.norm(y - dense) < 0.015 * np.linalg.norm(dense)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_row_has_the_same_bits_at_every_width(group: int, bits: int) -> None:
+    """1 to 40 rows, one and two threads."""
+    weights = weights_of((80, 320), bits, group, "halves", middle=group == 32)
+    x = rows(40, 320)
+    alone = np.concatenate([multiply(weights, row[None]) for row in x])
+    assert np.array_equal(alone, twin.product(weights, x))
+    for count in range(1, 41):
+        assert np.array_equal(multiply(weights, x[:count], threads=1 + count % 2), alone[:count]), count
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 70), st.integers(1, 40), st.sampled_from([4, 5, 6, 8]), st.sampled_from(GROUPS), st.integers(1, 40),
+    st.sampled_from(FORMS), st.booleans(), st.booleans(), st.integers(0, 9),
+)  # fmt: skip
+def test_any_shape_and_form(
+    outputs: int, sixteens: int, bits: int, group: int, count: int, form: str, middle: bool, bias: bool, seed: int
+) -> None:
+    weights = weights_of((outputs, 16 * sixteens), bits, group, form, middle=middle, seed=seed)
+    x = rows(count, 16 * sixteens, seed)
+    b = rows(1, outputs, seed)[0] if bias else None
+    assert np.array_equal(multiply(weights, x, bias=b), twin.product(weights, x, b))
+
+
+EXTREMES = {
+    "zeros": lambda x: x * 0,
+    "minus zeros": lambda x: x * -0.0,
+    "rows all equal": lambda x: np.broadcast_to(np.float32(0.7), x.shape).copy(),
+    "one huge number in each row": lambda x: np.where(np.arange(x.shape[1]) == 5, np.float32(3e7), x),
+    "tiny numbers": lambda x: x * np.float32(1e-38),
+    "subnormal numbers": lambda x: x * np.float32(1e-42),
+    "as large as numbers go": lambda x: np.sign(x) * np.float32(3e38),
+}
+
+
+@pytest.mark.parametrize("code", [0, 15, 255])
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_extremes(kind: str, code: int) -> None:
+    """The largest and smallest codes against the largest rows: whole sums may not saturate anywhere."""
+    bits = 8 if code == 255 else 4
+    plain = weights_of((33, 288), bits, 128, "halves", middle=False)
+    weights = GroupedWeights(np.full_like(plain.codes, code), bits, 128, plain.scales, plain.minimums)
+    x = EXTREMES[kind](rows(5, 288)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = twin.product(weights, x)
+    assert np.array_equal(multiply(weights, x), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int) -> None:
+    x = rows(16, 320)
+    x[1, 300], x[2, 9], x[9, 0] = np.nan, np.inf, -np.inf
+    weights = weights_of((40, 320), bits, 32, "halves", middle=True)
+    y = multiply(weights, x)
+    finite = [row not in (1, 2, 9) for row in range(16)]
+    assert np.isfinite(y).all(axis=1).tolist() == finite
+    assert np.isfinite(y).any(axis=1).tolist() == finite
+    assert np.array_equal(y, twin.product(weights, x), equal_nan=True)
+
+
+def test_matrices_side_by_side_are_the_same_numbers() -> None:
+    parts = [weights_of((n, 288), b, g, f, middle=m) for n, b, g, f, m in (
+        (5, 4, 128, "halves", True), (7, 8, 16, "floats", False), (3, 6, 32, "units", True),
+    )]  # fmt: skip
+    joined = side_by_side(parts)
+    assert (joined.bits, joined.group) == (8, 16)
+    assert np.array_equal(joined.dequantise(), np.concatenate([part.dequantise() for part in parts]))
+
+
+def test_scales_that_do_not_fit_are_refused() -> None:
+    weights = weights_of((4, 64), 4, 32, "floats", middle=False)
+    for group, scales in ((64, weights.scales), (32, weights.scales[:, :1]), (32, weights.scales.astype(np.float64))):
+        with pytest.raises(UnsupportedModel, match="do not fit"):
+            GroupedWeights(weights.codes, 4, group, scales, weights.minimums)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags", [("-mavx2", "-mfma", "-mf16c"), ("-mavx512f", "-mavx512bw", "-mfma", "-mf16c")], ids=str
+)
+def test_other_instruction_sets_give_the_same_bits(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AVX2, and AVX-512 without VNNI, against the twin."""
+    features = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if any(flag.removeprefix("-m") not in features for flag in flags):
+        pytest.skip("this processor cannot run them")
+    monkeypatch.setattr(compiling, "_attempts", lambda threaded: [["-fopenmp", *flags]])
+    path = compiling.library("decoder", build.SOURCES, tmp_path, openmp=build._openmp())
+    other = native.Kernels(path)
+    assert other.supported(native.GROUPED4)
+    assert not other.supported(native.INT8)
+    monkeypatch.setattr(native, "kernels", lambda: other)
+    for bits in (4, 8):
+        for group in GROUPS:
+            for form, middle in (("halves", True), ("units", False), ("floats", False)):
+                weights, x = weights_of((49, 400), bits, group, form, middle=middle), rows(9, 400)
+                assert np.array_equal(multiply(weights, x), twin.product(weights, x)), (bits, group, form)

@@ -1,0 +1,160 @@
+"""GGUF files as llama.cpp's converter would write them, made with the package `gguf` from transformers' models."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from headstart.model.gguf.splits import SPLITS
+from headstart.model.gguf.weights import tensor_name
+
+Q = gguf.GGMLQuantizationType
+
+TEXTS = (
+    "", " ", "  two spaces  ", "def f(x):\n    return x ** 2\t# 1234 + 5\n\n", "it's WE'LL I'd don't",
+    "naïve 漢字 🙂 \u200d", "e\u0301 composed", "Ⅷ ²³½ ١٢٣ 12345", "\r\n\r\n \n", "a" * 50, "\x00\x01",
+    "<|im_start|>user<|im_end|>", "<eos>x <eos>", "a_b-c.d,e;f:g!h?i", "HTTPServer getURL camelCase",
+    " 1 22 333 4444", "“quotes” — dashes…",
+)  # fmt: skip
+"""Awkward ones, for tokenizers."""
+
+
+def write(
+    path: Path,
+    model: Any,
+    *,
+    kind: Q = Q.F32,
+    metadata: dict[str, Any] | None = None,
+    tensors: dict[str, np.ndarray] | None = None,
+    tokenizer: dict[str, Any] | None = None,
+    leave_out: tuple[str, ...] = (),
+    blocks: dict[str, tuple[np.ndarray, Q]] | None = None,
+    split: int = 0,
+) -> Path:
+    """Write a Llama-shaped model. kind: of the matrices. metadata: below the architecture's name, instead of the
+    model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
+    instead, and of which kind."""
+    config = model.config
+    architecture = {"mistral": "llama"}.get(config.model_type, config.model_type)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    for key, value in {**_metadata(config), **(metadata or {})}.items():
+        if value is not None:
+            _add(writer, f"{architecture}.{key}", value)
+    for key, value in (tokenizer or {}).items():
+        if value is not None:
+            _add(writer, f"tokenizer.{key}", value)
+    for name, parameter in model.named_parameters():
+        stored = tensor_name(name)
+        if stored in leave_out:
+            continue
+        if stored in (blocks or {}):
+            writer.add_tensor(stored, blocks[stored][0], raw_dtype=blocks[stored][1])
+            continue
+        values = parameter.detach().float().numpy()
+        if architecture == "llama" and (".attn_q." in stored or ".attn_k." in stored):
+            values = _interleaved(values, config.head_dim)
+        if values.ndim == 1:
+            writer.add_tensor(stored, values)
+        else:
+            writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
+    for name, values in (tensors or {}).items():
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def quantised(model: Any, kind: Q) -> Any:
+    """A copy of the model whose matrices have the numbers that a file of this kind holds, by the package `gguf`."""
+    copy = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32).eval()
+    copy.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            if parameter.dim() > 1:
+                rows = parameter.detach().numpy()
+                parameter.copy_(torch.from_numpy(gguf.dequantize(gguf.quantize(rows, kind), kind).copy()))
+    return copy
+
+
+def byte_level(tokenizer: Any, pre: str = "gpt-2", **more: Any) -> dict[str, Any]:
+    """Metadata of a byte-level tokenizer of transformers."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder()
+    vocabulary = tokenizer.get_vocab()
+    texts = sorted(vocabulary, key=vocabulary.__getitem__)
+    kinds = [(3 if added[i].special else 4) if i in added else 1 for i in range(len(texts))]
+    named = {"bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id, "padding": tokenizer.pad_token_id}
+    return {
+        "ggml.model": "gpt2",
+        "ggml.pre": pre,
+        "ggml.tokens": texts,
+        "ggml.token_type": kinds,
+        "ggml.merges": [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]],
+        **{f"ggml.{name}_token_id": token for name, token in named.items() if token is not None},
+        **{f"ggml.{key}": value for key, value in more.items() if key != "chat_template"},
+        **({"chat_template": more["chat_template"]} if "chat_template" in more else {}),
+    }
+
+
+@cache
+def trained(pre: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that cuts text up in this way, with merges learnt from the awkward texts."""
+    split = SPLITS[pre]
+    backend = Tokenizer(models.BPE(ignore_merges=split.whole_words))
+    backend.pre_tokenizer = split.pre_tokenizer()
+    texts = [*TEXTS, "the cat sat on the mat, the dog did not; 1999 2024 " * 20, "return self.value  # a value" * 9]
+    trainer = trainers.BpeTrainer(
+        vocab_size=600,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<eos>", "<|im_start|>", "<|im_end|>"],
+    )
+    backend.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", bos_token="<|im_start|>")
+
+
+def _metadata(config: Any) -> dict[str, Any]:
+    return {
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "rope.dimension_count": config.head_dim,
+        "vocab_size": config.vocab_size,
+        "attention.sliding_window": config.sliding_window if config.model_type == "mistral" else None,
+    }
+
+
+def _interleaved(values: np.ndarray, dim: int) -> np.ndarray:
+    """Rows as architecture llama stores those of queries and keys: neighbours rotate together."""
+    heads = len(values) // dim
+    return values.reshape(heads, 2, dim // 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
