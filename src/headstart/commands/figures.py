@@ -105,7 +105,7 @@ def stats_table(total: Total, *, chosen: str) -> Table:
 def ahead_facts(ahead: AheadStats) -> list[tuple[str, str]]:
     """Two lines of a table: how many drafts were ready, and after how many accepted tokens."""
     if not ahead.rounds:
-        return [("drafted ahead", f"nothing could be foreseen before any of {ahead.drafts} drafts")]
+        return [("drafted ahead", f"nothing could be foreseen before the drafts, {ahead.drafts} in all")]
     ready = f"{ahead.hits} of {ahead.rounds} drafts ready: {percent(ahead.hit_rate)}"
     waited = [
         f"{1000 * seconds / count:.1f} ms {words}"

@@ -49,7 +49,7 @@ export function aheadOf(steps) {
  * @typedef {{kind: string, from: number, to: number}} Stretch
  */
 export function lanesOf(request) {
-  return request.steps.map((step, index) => {
+  const found = request.steps.map((step, index) => {
     const { draft, verify, law, commit } = step.seconds;
     const ahead = step.ahead ?? null;
     // Scheduling comes before the draft is asked for; where it was not, all of "commit" is drawn after the laws
@@ -61,6 +61,13 @@ export function lanesOf(request) {
     const to = step.at + draft + verify + law + commit;
     return { index, i: step.i, from: step.at, to, ready: ahead?.branches > 0 ? ahead.hit : null, target, drafter };
   });
+  // The drafter goes on before the engine has noticed that a draft is there
+  found.forEach(({ drafter }, index) => {
+    const now = drafter.find(({ kind }) => kind === "now");
+    const next = found[index + 1]?.drafter.find(({ kind }) => kind === "ahead");
+    if (now && next) now.to = Math.max(now.from, Math.min(now.to, next.from));
+  });
+  return found;
 }
 
 function inOrder(at, parts) {

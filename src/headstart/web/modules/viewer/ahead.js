@@ -52,7 +52,7 @@ export function aheadView({ heading, onPick }) {
 
 function resultOf({ drafts, hits, misses, secondsOnHits, secondsOnMisses, hitRate, byDepth }) {
   const rounds = hits + misses;
-  if (rounds === 0) return [h("p", `Nothing could be foreseen before any of ${counted(drafts, "draft")}.`)];
+  if (rounds === 0) return [h("p", `Nothing could be foreseen before the drafts, ${drafts} in all.`)];
   const mean = (total, count) => (count ? seconds(total / count) : "–");
   const words = `${hits} of ${counted(rounds, "draft")} were ready when they were asked for: ${percent(hitRate)}. The engine waited ${mean(secondsOnHits, hits)} for one that was, ${mean(secondsOnMisses, misses)} for one that was not.`;
   const rows = byDepth.filter((each) => each.rounds).map((each) => [String(each.depth), `${each.hits} of ${each.rounds}`, percent(each.hits / each.rounds)]);
