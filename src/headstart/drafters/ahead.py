@@ -227,6 +227,8 @@ class _Work:
         missed = [row for row, each in zip(rows, found, strict=True) if each.draft is None]
         made = iter(self._inner.propose(missed) if missed else ())
         drafts = [next(made) if each.draft is None else each.draft for each in found]
+        for device in {draft.q.device for draft in drafts if draft.q is not None and draft.q.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()  # the engine reads them on a stream of its own
         answer = [(draft, self._prepared(each)) for draft, each in zip(drafts, found, strict=True)]
         self._drafted, self._judged = (rows, drafts) if ahead else None, False
         self._forwards, self._begin, self._end = 0, 0.0, 0.0
