@@ -7,7 +7,6 @@ or an engine does not support is refused, and stands in the table with its reaso
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -188,7 +187,7 @@ class Workshop:
 
     def ahead(self, **options: Any) -> Ahead:
         """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
-        return Ahead(self.draft(**options), worker=scripted(random.Random(0)))
+        return Ahead(self.draft(**options), branches=3, partial=True, worker=scripted((2, 0, 3, 1, 4)))
 
     def translated(self, way: Any) -> TranslatedDraft:
         """The same of ten tokens, of which eight write what the target's do, in another order."""
@@ -317,7 +316,7 @@ ENTRIES = (
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=False),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
-    Entry("draft LM ahead, chain", lambda shop: shop.ahead()),
+    Entry("draft LM ahead, chain", lambda shop: shop.ahead(), fast=False),
     Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, fast=False),
     Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=False),
     Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
