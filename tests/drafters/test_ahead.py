@@ -160,7 +160,7 @@ def test_a_draft_that_is_served_in_part_is_the_beginning_of_the_whole(tree: Tree
     case = Case(tree, budgets=(6,))
     depths = (None, 1, 2, 3, 4) if tree == "top-k" else (None,)
     others = [draft_model(case.slots, tree, depth=depth) for depth in depths]
-    drafter = Beside(case.inner(), others, worker=scripted((1, 2, 3, 2)), branches=24)
+    drafter = Beside(case.inner(), others, worker=scripted((1, 2, 3, 2)), branches=24, partial=True)
     steps = case.run(drafter)
     assert not drafter.faults
     assert drafter.shorter > 0

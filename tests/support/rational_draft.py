@@ -114,7 +114,8 @@ def two_rounds(
         for nodes in (2, 1):
             row = Row(0, text, law=law, noise=noise, budget=Budget(nodes))
             (draft,) = drafter.propose([row])
-            if draft.prepared is not None and draft.prepared.foreseen:
+            drafter._work._raise()  # a question of the oracle's, which the worker would keep for the next draft
+            if draft.prepared is not None and len(text) > len(PROMPT):
                 seen.append(draft.prepared.hit)
             new = judged(draft, p, text[len(PROMPT) :], oracle)
             text += new
