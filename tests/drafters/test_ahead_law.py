@@ -142,12 +142,6 @@ def test_the_old_rounds_noise_is_found_by_enumeration(monkeypatch: pytest.Monkey
     assert lawful(3, 0, branches=1, partial=False)[0], "a miss is drawn rightly"
 
 
-@pytest.mark.slow
-def test_the_old_rounds_noise_is_found_by_chi_square(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old_lane(monkeypatch)
-    assert sampled(root, 1.0, 1.0, ALL, 40, samples=6 * SAMPLES)[0] < 1e-6
-
-
 def test_a_worker_that_is_late_at_random_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two scripts, one text: what a seed promises does not depend on how far the worker came."""
     case = Case(asked=WARM_ROWS)
