@@ -73,7 +73,7 @@ def sampled(
     path = model(root, 0, 2)
     target = hs.load(path, "none", dtype="float32", max_length=32, max_batch_size=1).target
     inner = DraftModel(near(root), name="near", vocab_size=VOCAB, slots=50)
-    drafter = Ahead(inner, branches=branches, worker=scripted(idles), **options)
+    drafter = Ahead(inner, always=True, branches=branches, worker=scripted(idles), **options)
     engine = hs.Engine(target, drafter=drafter, max_batch_size=50, num_speculative_tokens=3)
     steps: list[hs.Step] = []
     engine.subscribe(steps.append)

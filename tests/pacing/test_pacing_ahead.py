@@ -12,8 +12,8 @@ from support.tiny import random_model
 
 import headstart as hs
 from headstart.drafters.ahead import Ahead
-from headstart.drafters.ahead_or_in_turn import TRIALS, AheadOrInTurn
 from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.foreseeing.ahead_or_in_turn import TRIALS, AheadOrInTurn
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.costs import CurrentCosts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headstart.drafters.ahead_or_in_turn import AheadOrInTurn
+from headstart.drafters.foreseeing.ahead_or_in_turn import AheadOrInTurn
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.source import Source

@@ -99,7 +99,7 @@ class Case:
         return draft_model(self.slots, self.tree, self.max_length, self.decoder)
 
     def ahead(self, worker: MakeWorker, **options: Any) -> Ahead:
-        return Ahead(self.inner(), worker=worker, **{"partial": False, "branches": 12, **options})
+        return Ahead(self.inner(), worker=worker, **{"partial": False, "branches": 12, "always": True, **options})
 
     def run(self, drafter: Drafter) -> list[Step]:
         """All steps of all requests, as they came; the caches are checked."""

@@ -187,7 +187,7 @@ class Workshop:
 
     def ahead(self, **options: Any) -> Ahead:
         """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
-        return Ahead(self.draft(**options), branches=3, partial=True, worker=scripted((2, 0, 3, 1, 4)))
+        return Ahead(self.draft(**options), branches=3, always=True, partial=True, worker=scripted((2, 0, 3, 1, 4)))
 
     def translated(self, way: Any) -> TranslatedDraft:
         """The same of ten tokens, of which eight write what the target's do, in another order."""

@@ -50,6 +50,7 @@ class RationalRunner:
 
     device = torch.device("cpu")
     max_length = 40
+    width_invariant = True
 
     def __init__(self, model: RandomModel, vocab: int) -> None:
         self._model = model
@@ -107,7 +108,9 @@ def two_rounds(
     def procedure(oracle: Oracle) -> tuple[int, ...]:
         runner: Any = RationalRunner(q, vocab)
         noise: Any = EnumeratedNoise(oracle)
-        drafter = Ahead(DraftModel(runner, name="q", vocab_size=vocab, slots=1), worker=worker(), **options)
+        drafter = Ahead(
+            DraftModel(runner, name="q", vocab_size=vocab, slots=1), worker=worker(), always=True, **options
+        )
         drafter.attach(runner, SimpleNamespace(keeps_texts=False))  # type: ignore[arg-type]
         law = LawState(Sampling(temperature=1.0), PROMPT, vocab, frozenset())
         text = PROMPT

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headstart.drafters.worker import Worker
+from headstart.drafters.foreseeing.worker import Worker
 
 
 def nothing() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headstart.drafters import Foreseen
-from headstart.drafters.outcomes import PLACES, Outcomes
+from headstart.drafters.foreseeing.outcomes import PLACES, Outcomes
 from headstart.theory.ssd import fan_outs, round_hit_rate
 from headstart.types import Draft
 
