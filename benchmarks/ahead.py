@@ -86,7 +86,7 @@ def main() -> None:
     options: dict[str, Any] = {"pacing": "fixed", "num_speculative_tokens": args.k, "max_batch_size": 1}
     engines = {"plain": target.engine("none", max_batch_size=1), "in turn": target.engine(args.drafter, **options)}
     for branches in args.branches:
-        ahead = hs.Ahead(args.drafter, branches=branches)
+        ahead = hs.Ahead(args.drafter, branches=branches, always=True)
         engines[f"ahead, {branches} outcomes"] = target.engine(ahead, **options)
     items = sample_prompts() if args.prompts is None else read_prompt_set(args.prompts)
     prompts = [each.prompt for each in every_turn(engines["plain"], items[: args.limit], hs.Sampling(max_tokens=1))]

@@ -14,6 +14,7 @@ from headstart import errors
 from headstart.errors import HeadstartError
 from headstart.lazy import lazily
 from headstart.types import (
+    AheadStats,
     Chunk,
     Draft,
     Drafting,
@@ -38,6 +39,7 @@ __version__ = version("headstart")
 
 __all__ = [
     "Ahead",
+    "AheadStats",
     "Chunk",
     "Draft",
     "Drafting",

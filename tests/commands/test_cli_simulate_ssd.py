@@ -61,7 +61,7 @@ def test_it_says_plainly_when_it_loses_and_why() -> None:
 
 def test_misses_and_late_drafts_are_named_too() -> None:
     assert "because misses are drafted for" in " ".join(text(f"--ssd -c 0.1 --hits 0.1 --fan-out 1 {QUICK}").split())
-    late = text(f"--ssd -k 5 --late wait --draft-cost 1:0.2,18:0.6 {QUICK}")
+    late = text(f"--ssd -k 5 --late wait --draft-costs 1:0.2,18:0.6 {QUICK}")
     assert "because the target waits for drafts" in " ".join(late.split())
 
 
@@ -107,8 +107,8 @@ def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
         ("--ssd --placement moon", "there is no placement 'moon'", "the placements are"),
         ("--ssd --placement 70B --alpha 0.5", "--alpha has no part in a placement", "brings its figures"),
         ("--ssd -a 0.5 -a 0.6", "--ssd takes one --alpha", "once for each"),
-        ("--ssd -c 0.1 --draft-cost 1:0.1", "exclude each other", "by rows"),
-        ("--ssd --draft-cost 2:0.1", "level: costs must begin", "from 1 row"),
+        ("--ssd -c 0.1 --draft-costs 1:0.1", "exclude each other", "by rows"),
+        ("--ssd --draft-costs 2:0.1", "level: costs must begin", "from 1 row"),
         ("--ssd --hits 0.9,0.5", "does not rise", "among the first"),
         ("--ssd -a 0.8 --by-position 0.8,0.7", "exclude each other", "one of them"),
     ],

@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from support import traces
 from typer.testing import CliRunner, Result
 
 from headstart.cli import app
@@ -60,6 +61,16 @@ def test_one_request_is_told_in_full(one: Path) -> None:
     for text in (" ".join(request.end.text.split()), "tokens per forward", "Acceptance by depth", "K=4, fixed"):
         assert text in shown
     assert "temperature 0.8" in shown
+
+
+def test_drafting_ahead_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(traces.text(traces.ahead()))
+    shown = words(run("trace", str(path)))
+    assert "1 of 2 drafts ready: 50%; waited 0.3 ms for one that was, 3.3 ms for one that was not" in shown
+    assert "ready after accepting 2: 100% · 3: 0%" in shown
+    found = json.loads(run("trace", str(path), "--json").stdout)["requests"][0]["ahead"]
+    assert (found["drafts"], found["hits"], found["misses"], found["waits"]) == (3, 1, 1, 1)
 
 
 def test_several_are_compared_and_one_can_be_chosen(two: Path) -> None:

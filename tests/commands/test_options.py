@@ -26,7 +26,7 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "by_position": (["0.9,0.8"], (0.9, 0.8)),
     "data": (["a.txt", "b.jsonl"], ("a.txt", "b.jsonl")),
     "device": (["cuda:1"], "cuda:1"),
-    "draft_cost": (["1:0.1,24:0.2"], {1: 0.1, 24: 0.2}),
+    "draft_costs": (["1:0.1,24:0.2"], {1: 0.1, 24: 0.2}),
     "draft_parameters": (["1B"], 1e9),
     "draft_quantize": (["none"], None),
     "dtype": (["float32"], "float32"),

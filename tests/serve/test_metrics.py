@@ -14,6 +14,7 @@ from support.bridges import Gate, bridged, job, until
 from support.greedy import prompts
 
 import headstart as hs
+from headstart.drafters.ahead import PREFIX
 from headstart.errors import Overloaded
 from headstart.serve.bridge import Job
 from headstart.serve.counts import Buckets
@@ -95,6 +96,17 @@ def test_counts_are_those_of_the_steps(drafter: str, tiny: Callable[..., str], l
         assert found[f"headstart:{name}_seconds_count"] == {"": len(outputs)}, name
     off = found.get("headstart:speculation_off_total", {})
     assert off == ({outputs[0].stats.speculation.reason: len(outputs)} if drafter == "none" else {})
+
+
+def test_drafts_made_ahead_are_counted(tiny: Callable[..., str], load: Load) -> None:
+    engine = load("llama", f"ahead:{tiny('llama', noise=0.02)}", max_batch_size=3)
+    metrics, _, outputs = watched(engine, [job(prompt, **LONG) for prompt in prompts()])
+    found, stats = values(metrics), [output.stats.ahead for output in outputs]
+    for name in ("hits", "misses"):
+        assert found[f"headstart:ahead_{name}_total"] == {"": sum(getattr(each, name) for each in stats)}, name
+    assert set(found["headstart:drafted_by_total"]) == {public_name(engine.drafter_name)}
+    assert public_name(f"{PREFIX}/models/deep/draft + ngram") == f"{PREFIX}draft + ngram"
+    assert public_name(f"{PREFIX}./draft") == f"{PREFIX}draft"
 
 
 def test_step_seconds_count_every_step_once(load: Load) -> None:

@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
 from headstart.drafters import Drafter
+from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.eagle import EagleDrafter
@@ -36,6 +37,7 @@ from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
 from support.matrix_laws import EOS, LETTERS, VOCAB, Text
+from support.scripted_worker import scripted
 from support.timeless import CHEAP, timeless
 
 CONTEXT, WIDTH, LAYERS, HEADS = 48, 16, 2, 2
@@ -183,6 +185,10 @@ class Workshop:
         runner = self.runner(self.checkpoint(noise=0.12))
         return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
 
+    def ahead(self, **options: Any) -> Ahead:
+        """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
+        return Ahead(self.draft(**options), branches=3, always=True, partial=True, worker=scripted((2, 0, 3, 1, 4)))
+
     def translated(self, way: Any) -> TranslatedDraft:
         """The same of ten tokens, of which eight write what the target's do, in another order."""
         words = (*reversed(LETTERS), "ab", "ca")
@@ -311,6 +317,8 @@ ENTRIES = (
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
+    Entry("draft LM ahead, chain", lambda shop: shop.ahead(), fast=0),
+    Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, fast=0),
     Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=0),
     Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
     Entry("Medusa", lambda shop: shop.medusa(), nodes=8),

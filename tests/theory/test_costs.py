@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headstart import theory
 from headstart.errors import InvalidOption
 from headstart.theory import DraftCost, Machine, Model, StepCosts
+from headstart.theory.ssd import ssd_account
 
 COSTS = StepCosts(((1, 1.0), (3, 1.2), (7, 2.0)), 0.1, {"d": DraftCost(0.05, 0.2, growth=0.5)})
 
@@ -58,6 +59,30 @@ def test_hidden_drafts_agree_with_the_formula_for_drafting_ahead() -> None:
         costs = StepCosts(((1, 1.0),), drafts={"d": DraftCost(token=token, hidden=True)})
         gained = 3 * costs.plain / costs.step(5, drafts={"d": (4, 1)})
         assert gained == pytest.approx(theory.ssd_speedup(1.0, 3.0, 1.0, 4 * token, 0.0))
+
+
+@given(hit=st.floats(0, 1), slow=st.floats(0, 2), token=st.floats(0, 0.5), depth=st.integers(1, 6))
+def test_drafts_that_are_hidden_in_part_agree_with_the_account_of_drafting_ahead(
+    hit: float, slow: float, token: float, depth: int
+) -> None:
+    costs = StepCosts(((1, 1.0),), drafts={"d": DraftCost(token=token, hidden=hit, slowing=slow)})
+    account = ssd_account(hit, token * depth, token * depth, slow=slow)
+    assert costs.step(depth + 1, drafts={"d": (depth, 1)}) == pytest.approx(account.ahead)
+
+
+@given(hidden=st.floats(0, 1), growth=st.floats(0, 1), requests=st.integers(1, 9))
+def test_what_is_late_of_a_batch(hidden: float, growth: float, requests: int) -> None:
+    """The expectation, by the number of requests whose draft was not ready."""
+    expected = sum(
+        math.comb(requests, m) * (1 - hidden) ** m * hidden ** (requests - m) * (1 + growth * (m - 1))
+        for m in range(1, requests + 1)
+    )
+    assert DraftCost(token=2.0, growth=growth, hidden=hidden).late(3, requests) == pytest.approx(6 * expected)
+
+
+def test_a_share_above_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="above 1"):
+        replace(COSTS, drafts={"d": DraftCost(hidden=1.5)})
 
 
 @pytest.mark.parametrize("v", [None, {1: 2.0, 5: 3.0}, {8: 4.0, 1: 1.0}])

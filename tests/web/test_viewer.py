@@ -46,10 +46,16 @@ def open_page(browser: Any, path: Path) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["sampled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("greedy", "tree", "long"))]
+    "kind", ["sampled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("greedy", "tree", "long", "ahead"))]
 )
 def test_the_page_is_sound(browser: Any, tmp_path: Path, kind: str, sampled: list[traces.Line]) -> None:
-    lines = {"sampled": sampled, "greedy": traces.greedy(), "tree": traces.tree(), "long": long()}[kind]
+    lines = {
+        "sampled": sampled,
+        "greedy": traces.greedy(),
+        "tree": traces.tree(),
+        "long": long(),
+        "ahead": traces.ahead(),
+    }[kind]
 
     def prepare(tab: Any) -> None:
         tab.get_by_label("What the papers of 2023 would have done").check()
@@ -104,6 +110,43 @@ def test_tokens_rounds_and_the_rule_are_walked_by_keyboard_alone(browser: Any, t
     tab.keyboard.press("Home")
     tab.keyboard.press("ArrowRight")
     assert tab.locator(".tree-node.selected .tree-token").inner_text() == "·cat"
+    assert not wrong
+
+
+def test_the_two_lanes_follow_the_chosen_round(browser: Any, tmp_path: Path) -> None:
+    tab, wrong = open_page(browser, written(tmp_path, traces.ahead()))
+    section = tab.get_by_role("region", name="Drafting ahead", exact=True)
+    assert "1 of 2 drafts were ready when they were asked for: 50%" in section.inner_text()
+    picture = section.get_by_role("img")
+    tab.get_by_role("slider", name="Rounds").focus()
+    tab.keyboard.press("ArrowRight")
+    assert "around round 2. Its draft was ready" in picture.get_attribute("aria-label")
+    assert "Its draft was ready" in tab.locator(".round-facts").inner_text()
+    signs = section.locator("svg .lane-sign").all_text_contents()
+    assert signs == ["✓", "✗"], "the first draft, and no draft, have none"
+    for kind, count in (("verify", 4), ("wait", 4), ("ahead", 2), ("now", 3)):
+        assert section.locator(f"svg .lane-part.{kind}").count() == count, kind
+    boxes = section.locator("svg .lane-part.verify, svg .lane-part.ahead").evaluate_all(
+        "all => all.map(t => [t.classList[1], t.getBoundingClientRect()]).map(([c, {left, right}]) => [c, left, right])"
+    )
+    judging = [(left, right) for kind, left, right in boxes if kind == "verify"]
+    drafting = [(left, right) for kind, left, right in boxes if kind == "ahead"]
+    for (left, right), (begin, end) in zip(judging, drafting, strict=False):
+        assert left < end, "it drafts while the target judges"
+        assert begin < right, "it drafts while the target judges"
+    section.get_by_label("all rounds").check()
+    picture.locator("svg").click(position={"x": picture.bounding_box()["width"] * 0.7, "y": 40})
+    assert "Round 3" in tab.locator(".round-headline").inner_text()
+    assert "Its draft was not ready" in section.locator(".ahead-words").inner_text()
+    section.locator("summary", has_text="The numbers").click()
+    cells = section.locator("details tbody tr").nth(1).locator("td").all_inner_texts()
+    assert cells == ["2", "yes", "2", "1", "8", "3", "4.00", "0.30"]
+    assert not wrong
+
+
+def test_without_drafting_ahead_there_are_no_lanes(browser: Any, tmp_path: Path) -> None:
+    tab, wrong = open_page(browser, written(tmp_path, traces.greedy()))
+    assert tab.locator(".lanes").count() == 0
     assert not wrong
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,9 +127,10 @@ def adapt(
     if fleet is None or out is None:
         console.print(f"next      headstart export {target} {new} -o DIR", soft_wrap=True, markup=False)
         return
-    _hand_over(fleet, target, new, out / "export")
+    folder = _free(out / "export")
+    _hand_over(fleet, target, new, folder)
     console.print(
-        f"handed    {out / 'export'} to the fleet of {fleet}; 'headstart launch' says how it goes",
+        f"handed    {folder} to the fleet of {fleet}; 'headstart launch' says how it goes",
         soft_wrap=True,
         markup=False,
     )
@@ -162,12 +164,10 @@ def _compare(target: Target, old: str, new: str, found: Material, gate: GateOpti
 def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
     """Export the new drafter as the old one was, and ask for it."""
     from headstart.scale.adapt.handover import request
-    from headstart.scale.export.manifest import read_manifest
-    from headstart.scale.export.options import ExportOptions
+    from headstart.scale.export.again import same_options
     from headstart.scale.export.write import export
 
-    manifest = read_manifest(fleet)
-    same = ExportOptions(engine=manifest.engine, dtype=manifest.target.dtype, num_speculative_tokens=manifest.depth)
+    same = same_options(fleet)
     with progress_bar(messages(), TimeElapsedColumn()) as bar:
         task = bar.add_task("export", total=1.0)
         export(
@@ -175,10 +175,15 @@ def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
             new,
             folder,
             same,
-            force=True,
             progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
         )
     request(fleet, folder)
+
+
+def _free(folder: Path) -> Path:
+    """This folder, or with a number behind its name: a fleet may still run the export that was written there before."""
+    names = (folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _forget(traffic: Path, user: str) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from headstart.commands.terminal import facts_table
 from headstart.insight.as_json import as_json
-from headstart.types import Output, Seconds, Stats
+from headstart.types import AheadStats, Output, Seconds, Stats
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,12 @@ class Total:
         judged = _columns(s.drafted_per_position for s in self.stats)
         kept = _columns(s.accepted_per_position for s in self.stats)
         return [k / j if j else 0.0 for j, k in zip_longest(judged, kept, fillvalue=0)]
+
+    @property
+    def ahead(self) -> AheadStats | None:
+        """What drafting ahead brought; None where nothing was."""
+        found = [s.ahead for s in self.stats if s.ahead is not None]
+        return sum(found, AheadStats()) if found else None
 
     @property
     def shares(self) -> dict[str, float]:
@@ -88,11 +94,33 @@ def stats_table(total: Total, *, chosen: str) -> Table:
             ("tokens per target forward", f"{total.tokens_per_forward:.2f}"),
             ("draft tokens accepted", f"{total.accepted} of {total.drafted}" if total.drafted else "-"),
             ("acceptance by position", percentages(total.acceptance)),
+            *([] if total.ahead is None else ahead_facts(total.ahead)),
             ("time", " · ".join(f"{name} {percent(share)}" for name, share in total.shares.items())),
             *(("speculation", state) for state in states),
             ("drafter chosen", chosen),
         ]
     )
+
+
+def ahead_facts(ahead: AheadStats) -> list[tuple[str, str]]:
+    """Two lines of a table: how many drafts were ready, and after how many accepted tokens."""
+    if not ahead.rounds:
+        return [("drafted ahead", f"nothing could be foreseen before the drafts, {ahead.drafts} in all")]
+    ready = f"{ahead.hits} of {ahead.rounds} drafts ready: {percent(ahead.hit_rate)}"
+    waited = [
+        f"{1000 * seconds / count:.1f} ms {words}"
+        for count, seconds, words in (
+            (ahead.hits, ahead.seconds_on_hits, "for one that was"),
+            (ahead.misses, ahead.seconds_on_misses, "for one that was not"),
+        )
+        if count
+    ]
+    pairs = zip(ahead.rounds_per_depth, ahead.hits_per_depth, strict=True)
+    by_depth = [f"{depth}: {percent(hits / of)}" for depth, (of, hits) in enumerate(pairs) if of]
+    return [
+        ("drafted ahead", f"{ready}; waited {', '.join(waited)}"),
+        ("ready after accepting", " · ".join(by_depth) or "-"),
+    ]
 
 
 def speculation_in_words(stats: Stats) -> str:

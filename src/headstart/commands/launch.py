@@ -67,18 +67,18 @@ def launch(
     _say(console, f"vLLM {installation.version} in {installation.python}")
     with _ended_by_sigterm(), contextlib.ExitStack() as stack:
         shown = stack.enter_context(_Shown(console))
-        asked = Checks(checks, progress=shown.check)
+        checking = Checks(checks, progress=shown.check)
         try:
             fleet = stack.enter_context(
-                Fleet.start(export, installation, progress=shown.start, admit=asked.admit, **values_of(options))
+                Fleet.start(export, installation, progress=shown.start, admit=checking.admit, **values_of(options))
             )
-            asked.through_router(fleet)
+            checking.through_router(fleet)
         except CheckFailed as error:
             shown.close()
             print_error(error)
             raise typer.Exit(CHECK_FAILED) from None
         shown.close()
-        for line in asked.lines:
+        for line in checking.lines:
             _say(console, line)
         if not check_only:
             _serve(fleet, Handover(fleet, export, rollout), console)
@@ -90,8 +90,9 @@ def _serve(fleet: Fleet, handover: Handover, console: Console) -> None:
         _introduce(fleet)
         _say(console, "Ctrl-C ends it")
         while True:
-            for line in (*fleet.tend(), *handover.tend()):
-                _say(console, line)
+            for tend in (fleet.tend, handover.tend):  # a replacement takes minutes: what came before is shown first
+                for line in tend():
+                    _say(console, line)
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
         _say(console, "ending: engines get a few seconds to finish")

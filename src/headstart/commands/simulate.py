@@ -49,7 +49,7 @@ def simulate(
         headstart simulate --scenarios
         headstart simulate --bandwidth 3350 --flops 800 --parameters 70B --draft-parameters 1B -b 1 -b 32 -b 256
         headstart simulate --ssd
-        headstart simulate --ssd --alpha 0.8 -k 5 --draft-cost 1:0.19,18:0.21 --hits 0.6,0.75,0.85 --plain-ms 4.2
+        headstart simulate --ssd --alpha 0.8 -k 5 --draft-costs 1:0.19,18:0.21 --hits 0.6,0.75,0.85 --plain-ms 4.2
     """
     if scenario or all_scenarios:
         for name in (*question.given, *ahead.given, *(["ssd"] if ssd else [])):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.commands.figures import percent, percentages
+from headstart.commands.figures import ahead_facts, percent, percentages
 from headstart.commands.terminal import facts_table, harmless, table_of
 from headstart.trace.format import Header
 from headstart.trace.reader import Trace, TracedRequest
@@ -112,6 +112,7 @@ def _facts(request: TracedRequest, found: Summary) -> list[tuple[str, str]]:
         ("tokens per forward", f"{found.tokens_per_forward:.2f}"),
         ("guesses", f"{found.accepted} accepted of {found.judged} judged, {found.drafted} drafted"),
         ("rounds", _rounds(found)),
+        *([] if found.ahead is None else ahead_facts(found.ahead)),
         ("time", " · ".join(f"{part} {percent(found.seconds[part] / spent)}" for part in PARTS) if spent else "-"),
         ("sampling", f"{sampling}, seed {request.line.seed}, rule {request.line.rule}"),
     ]

@@ -195,7 +195,7 @@ class _Outputs:
         """Show a look everywhere."""
         changes = self._watched.changes(look)
         if self._hook is not None:
-            self._hook.tell(look, changes)
+            self._hook.send(look, changes)
             look = replace(look, notes=self._hook.failures())
         if self._exporter is not None:
             self._exporter.show(look)

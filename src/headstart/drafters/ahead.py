@@ -21,9 +21,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headstart.drafters import Drafter, Foreseen, Foresight, Observation, Row
-from headstart.drafters.outcomes import Outcomes
-from headstart.drafters.worker import Worker, Works
+from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters.foreseeing.ahead_or_in_turn import AheadOrInTurn
+from headstart.drafters.foreseeing.work import ForeseeingWork
+from headstart.drafters.foreseeing.worker import Worker, Works
 from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
@@ -50,6 +51,7 @@ class Ahead(Drafter):
         pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux).
         partial: serve a draft that the worker has not finished as it is, where no seed promises the text. Without it
             the rest is drafted then: what a further token costs and brings is the same as in turn.
+        always: draft ahead also where that is found to be slower than drafting in turn.
         worker: makes the worker, for tests.
 
     Raises:
@@ -66,13 +68,15 @@ class Ahead(Drafter):
         threads: int | None = None,
         pin: bool = False,
         partial: bool = True,
+        always: bool = False,
         worker: MakeWorker = Worker,
     ) -> None:
         check_number("branches", branches, low=1, integer=True)
         if threads is not None:
             check_number("threads", threads, low=1, integer=True)
         self.source = inner if isinstance(inner, (str, Path)) else inner.name
-        self.branches, self.threads, self.pin, self.partial = branches, threads, pin, partial
+        self.branches, self.threads, self.pin = branches, threads, pin
+        self.partial, self.always = partial, always
         self._make_worker = worker
         self._open: set[int] = set()
         self._worker: Works | None = None
@@ -92,6 +96,7 @@ class Ahead(Drafter):
             threads=self.threads,
             pin=self.pin,
             partial=self.partial,
+            always=self.always,
             worker=self._make_worker,
         )
 
@@ -105,7 +110,8 @@ class Ahead(Drafter):
         self.name = PREFIX + inner.name
         self.default_budget = inner.default_budget
         self.taps, self.draws = inner.taps, inner.draws
-        self._work = _Work(inner, self.branches, self.partial)
+        self._work = ForeseeingWork(inner, self.branches, self.partial)
+        self._quicker = AheadOrInTurn()
 
     # -- what it is, as the inner drafter says ------------------------------------------------------------------------
 
@@ -135,6 +141,7 @@ class Ahead(Drafter):
         mine = self.threads or (1 if shared else cores)
         self._place = _Place(device, mine, self.pin)
         self._targets_share = max(1, cores - mine) if shared else None
+        self._work.threads = mine
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
@@ -143,16 +150,19 @@ class Ahead(Drafter):
         asked = time.perf_counter()
         self._open.update(row.request for row in rows)
         worker = self._worker or self._start()
-        drafts: list[tuple[Draft, Preparation]] = worker.call(self._work.draft, rows)
-        use_threads(self._targets_share)
+        ahead = self.always or self._quicker.ahead
+        drafts: list[tuple[Draft, Preparation]] = worker.call(self._work.draft, rows, ahead)
+        beside = ahead and any(len(draft) for draft, _ in drafts)
+        use_threads(self._targets_share if beside else None)
         answered = time.perf_counter()
         return [
-            replace(draft, source=self.name, prepared=replace(prepared, asked=asked, answered=answered))
+            replace(draft, source=self.name, prepared=replace(prepared, asked=asked, answered=answered, beside=beside))
             for draft, prepared in drafts
         ]
 
     def observe(self, observation: Observation) -> None:
         use_threads(None)
+        self._quicker.observe(observation.step, self.name)
         draft = observation.step.draft
         if draft.source == self.name:  # the inner drafter knows it by its own name
             step = replace(observation.step, draft=replace(draft, source=self.inner.name))
@@ -178,95 +188,12 @@ class Ahead(Drafter):
             self._worker.close()
             self._worker = None
             self._finalizer.detach()
+            self._work.forget()
 
     def _start(self) -> Works:
         self._worker = self._make_worker(self._work.idle, self._place.enter, "headstart-ahead")
         self._finalizer = weakref.finalize(self, self._worker.stop)
         return self._worker
-
-
-class _Work:
-    """What the worker does and keeps. Only its thread calls this; it holds nothing of `Ahead`, which must be able to be
-    forgotten while the thread sleeps."""
-
-    def __init__(self, inner: Drafter, branches: int, partial: bool) -> None:
-        self._inner, self._partial = inner, partial
-        self._outcomes = Outcomes(branches)
-        self._drafted: tuple[Sequence[Row], Sequence[Draft]] | None = None
-        self._foresight: Foresight | None = None
-        self._judged = False
-        self._error: Exception | None = None
-        self._forwards, self._begin, self._end = 0, 0.0, 0.0
-
-    def draft(self, rows: Sequence[Row]) -> list[tuple[Draft, Preparation]]:
-        """The drafts of these rows, ready or made now."""
-        foresight, self._foresight, self._drafted = self._foresight, None, None
-        self._raise()
-        found = [Foreseen()] * len(rows) if foresight is None else foresight.take(rows, partial=self._partial)
-        missed = [row for row, each in zip(rows, found, strict=True) if each.draft is None]
-        made = iter(self._inner.propose(missed) if missed else ())
-        drafts = [next(made) if each.draft is None else each.draft for each in found]
-        answer = [(draft, self._prepared(each)) for draft, each in zip(drafts, found, strict=True)]
-        self._drafted, self._judged = (rows, drafts), False
-        self._forwards, self._begin, self._end = 0, 0.0, 0.0
-        return answer
-
-    def _prepared(self, found: Foreseen) -> Preparation:
-        depth = 0
-        if found.node is not None:
-            depth = self._outcomes.learn(found)
-        return Preparation(
-            found.draft is not None,
-            found.node,
-            depth,
-            found.rank,
-            found.branches,
-            self._forwards,
-            self._begin,
-            self._end,
-        )
-
-    def idle(self) -> bool:
-        """Draft on for what may come; returns whether there is more to do."""
-        if self._judged or self._error is not None:
-            return False
-        try:
-            if self._drafted is not None:
-                self._foresight = self._inner.foresee(*self._drafted, self._outcomes)
-                self._drafted = None
-            if self._foresight is None:
-                return False
-            self._begin = self._begin or time.perf_counter()
-            more = self._foresight.advance()
-            self._forwards += 1
-            self._end = time.perf_counter()
-        except Exception as error:  # raised again where the next draft is asked for
-            self._error, self._foresight = error, None
-            return False
-        return more
-
-    def observe(self, observation: Observation) -> None:
-        self._judged = True  # what came of the round is known: the next draft will be asked for at once
-        self._guarded(lambda: self._inner.observe(observation))
-
-    def release(self, request: int) -> None:
-        if self._foresight is not None:
-            self._foresight.forget(request)
-        if self._drafted is not None:
-            kept = [each for each in zip(*self._drafted, strict=True) if each[0].request != request]
-            self._drafted = ([row for row, _ in kept], [draft for _, draft in kept])
-        self._guarded(lambda: self._inner.release(request))
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as error:  # raised again where the next draft is asked for
-            self._error = error
-
-    def _raise(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ class _FirstLayers:
     def __init__(self, target: ModelRunner, layers: int) -> None:
         self._target, self._layers = target, layers
         self.vocab_size, self.max_length = target.vocab_size, target.max_length
-        self.new_cache = target.new_cache
+        self.new_cache, self.width_invariant = target.new_cache, target.width_invariant
 
     def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
         return self._target.forward(segments, cache, layers=self._layers)

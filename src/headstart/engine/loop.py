@@ -79,8 +79,7 @@ class StepLoop:
         clock.lap("commit")
         hidden = forward.hidden_of(segments)
         observations = [
-            self._commit(*each, len(rows), clock.seconds)
-            for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
+            self._commit(*each, len(rows), clock) for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
         ]
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
@@ -102,7 +101,7 @@ class StepLoop:
         outcome: Outcome,
         hidden: Mapping[int, Tensor],
         batch: int,
-        seconds: Seconds,
+        clock: _Clock,
     ) -> Observation:
         """Change cache and request. All rows are committed before the first is published."""
         feed, start = len(row.feed), self._cache.lengths[row.slot]
@@ -122,10 +121,11 @@ class StepLoop:
             logprobs=None if outcome.logprobs is None else outcome.logprobs[: len(emitted)],
             rows=feed + len(draft),
             batch=batch,
-            seconds=seconds,
+            seconds=clock.seconds,
             finish_reason=request.finish_reason,
             speculation=request.speculation,
             budget=row.budget,
+            began=clock.began,
         )
         request.record(step)
         if request.finish_reason is not None:
@@ -181,7 +181,7 @@ class _Clock:
 
     def __init__(self) -> None:
         self._laps: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self.began = self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()

@@ -13,6 +13,7 @@ from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts
 from headstart.types import (
+    AheadStats,
     Chunk,
     Drafting,
     FinishReason,
@@ -174,6 +175,7 @@ class Request:
             cached_tokens=self._cached,
             accepted_by_source=dict(tally.accepted_by_source),
             refused_by_source=dict(tally.refused_by_source),
+            ahead=tally.ahead,
         )
         return Output(
             text=self.text.text,
@@ -195,6 +197,7 @@ class _Tally:
         self.positions = PositionCounts()
         self.accepted_by_source: Counter[str] = Counter()
         self.refused_by_source: Counter[str] = Counter()
+        self.ahead: AheadStats | None = None
         self.seconds = Seconds()
 
     def add(self, step: Step) -> None:
@@ -211,3 +214,5 @@ class _Tally:
         if deepest:
             self.accepted_by_source[step.draft.source] += step.accepted
             self.refused_by_source[step.draft.source] += len(step.path) < deepest
+        if step.draft.prepared is not None:
+            self.ahead = (self.ahead or AheadStats()).counting(step.draft.prepared)

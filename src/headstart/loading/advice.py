@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, TypeAdapter
 
+from headstart.drafters.ahead import PREFIX
 from headstart.files import cache_directory, cache_file, replacing
 from headstart.pacing import profile
 
@@ -49,7 +50,8 @@ class Advice:
     @property
     def missing(self) -> tuple[str, ...]:
         """Local drafters that are no longer where they were."""
-        return tuple(name for name in self.drafters if Path(name).is_absolute() and not Path(name).exists())
+        names = [name.removeprefix(PREFIX) for name in self.drafters]
+        return tuple(name for name in names if Path(name).is_absolute() and not Path(name).exists())
 
     @property
     def reason(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from headstart.pacing import Pacing
 from headstart.pacing.costs import CurrentCosts
@@ -17,13 +18,35 @@ from headstart.pacing.group import Group, RowState
 from headstart.pacing.source import Source
 from headstart.row import Row
 from headstart.theory.costs import StepCosts
-from headstart.types import Budget, Step
+from headstart.types import Budget, Preparation, Step
 
 MAX_UNREAD_TOKENS = 8
 """Tokens that a draft may have had to read first, for its time to count as that of a draft."""
 
 FIRST_DECISIONS, MEASURED_DECISIONS = 64, 4
 """Costs are learnt from the step after each of the first decisions, then after one of so many: learning takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Drafts of one source in one step that could be made ahead."""
+
+    depth: int = 0
+    requests: int = 0
+    """How many could have been; a source that drafts in turn for a while says nothing of what it could hide."""
+    missed: int = 0
+    """How many of them had to be made while the target waited."""
+    beside: bool = False
+    """Whether the source drafts on while the target judges them."""
+
+    def with_draft(self, prepared: Preparation, depth: int) -> _Ahead:
+        could = prepared.foreseen or prepared.beside
+        return _Ahead(
+            max(self.depth, depth),
+            self.requests + could,
+            self.missed + (could and not prepared.hit),
+            self.beside or prepared.beside,
+        )
 
 
 class AdaptivePacing(Pacing):
@@ -112,10 +135,23 @@ class AdaptivePacing(Pacing):
         seconds = steps[0].seconds
         costs = self._shared.costs
         sampled = sum(step.rows for step in steps if step.request in self._sampled)
+        asked, ahead, unread = self._asked(steps)
+        beside = next((place for place, each in ahead.items() if each.beside), None)
         costs.observe(
-            len(steps), rows, sampled, seconds.verify + seconds.law, max(0.0, seconds.commit - self._planning)
+            len(steps), rows, sampled, seconds.verify + seconds.law, max(0.0, seconds.commit - self._planning), beside
         )
+        if unread > MAX_UNREAD_TOKENS:  # the time went into reading
+            return
+        for place, each in ahead.items():
+            costs.observe_ahead(place, each.depth, each.requests, each.missed, seconds.draft, sampled > 0)
+        if asked and all(place in asked for place in ahead):
+            costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0)
+
+    def _asked(self, steps: Sequence[Step]) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead], int]:
+        """By source, the depth and the number of drafts that were made while the target waited; what there is to say of
+        drafts that may have been made ahead; and the most tokens that one of the sources had to read first."""
         asked: dict[int, tuple[int, int]] = {}
+        ahead: dict[int, _Ahead] = {}
         unread = 0
         for step in steps:
             state = self._states.get(step.request)
@@ -123,10 +159,15 @@ class AdaptivePacing(Pacing):
                 continue
             unread = max(unread, state.unread if state.asked else 0)
             for place in state.asked:
+                drafted = self._depth(self._sources[place], step)
+                prepared = step.draft.prepared if step.draft.source == self._sources[place].name else None
+                if prepared is not None:
+                    ahead[place] = ahead.get(place, _Ahead()).with_draft(prepared, drafted)
+                    if prepared.hit:
+                        continue
                 depth, requests = asked.get(place, (0, 0))
-                asked[place] = max(depth, self._depth(self._sources[place], step)), requests + 1
-        if asked and unread <= MAX_UNREAD_TOKENS:  # else the time went into reading
-            costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0)
+                asked[place] = max(depth, drafted), requests + 1
+        return asked, ahead, unread
 
     @staticmethod
     def _depth(source: Source, step: Step) -> int:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.theory.costs import DraftCost, StepCosts, rising
+from headstart.pacing.beside import Beside
+from headstart.theory.costs import DraftCost, StepCosts, late_share, rising
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class CurrentCosts:
         self._recent = [0.0] * len(self._numbers)  # their share of the steps from which the level was learnt
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
+        self._beside = [Beside(cost) for cost in self._drafts]
         self._factors = [1.0] * len(self._drafts)
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
@@ -122,7 +124,12 @@ class CurrentCosts:
         key = source, rows, sampled
         known = self._drafting.get(key)
         if known is None or len(known) < len(nodes):
-            known = self.further(rows, nodes) + self.level(source, sampled) * depths + self.start(source)
+            in_turn = self.level(source, sampled) * depths + self.start(source)
+            beside = self._beside[source]
+            if beside.hidden:
+                ahead = in_turn * (1 - beside.hidden) + beside.slowing * self.steps(1, rows + nodes)
+                in_turn = np.minimum(in_turn, ahead)
+            known = self.further(rows, nodes) + in_turn
             if sampled:
                 known += self.sampled_row * nodes
             self._drafting[key] = known
@@ -145,12 +152,32 @@ class CurrentCosts:
         """What each further request of a batch adds to a draft, as a share of the first one's seconds."""
         return self._drafts[source].growth
 
-    def draft(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
-        """Seconds of drafts of `depth` for so many requests."""
+    def hidden(self, source: int) -> float:
+        """The share of a source's drafting that the target need not wait for, where it drafts ahead; 0 of others. It
+        drafts in turn where that is quicker."""
+        return self._beside[source].hidden
+
+    def slowing(self, source: int) -> float:
+        """How much longer a forward takes while a source drafts beside it, as a share of the forward."""
+        return self._beside[source].slowing
+
+    def in_turn(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
+        """Seconds of drafts of `depth` for so many requests while the target waits."""
         if not requests:
             return 0.0
         one = self.start(source) + self.level(source, drawn) * depth
         return one * (1 + self.growth(source) * (requests - 1))
+
+    def draft(self, source: int, depth: int, requests: int, drawn: bool = False) -> float:
+        """Seconds that drafts of `depth` for so many requests add to a step, without their rows: ahead or in turn,
+        whatever is quicker."""
+        in_turn = self.in_turn(source, depth, requests, drawn)
+        hidden = self.hidden(source)
+        if not requests or not hidden:
+            return in_turn
+        one = self.start(source) + self.level(source, drawn) * depth
+        slower = self.slowing(source) * self.step(requests, requests * (1 + depth))
+        return min(in_turn, one * late_share(hidden, self.growth(source), requests) + slower)
 
     def thinking_of_batch(self, batch: int, drafting: bool) -> float:
         """Seconds that pacing takes in a step of several requests, of which some have drafts, or none. Not part of
@@ -170,10 +197,19 @@ class CurrentCosts:
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
-    def observe(self, batch: int, rows: int, sampled: int, seconds: float, overhead: float = 0.0) -> None:
+    def observe(
+        self,
+        batch: int,
+        rows: int,
+        sampled: int,
+        seconds: float,
+        overhead: float = 0.0,
+        beside: int | None = None,
+    ) -> None:
         """A step took this long for its forward and laws, and its `overhead` for everything else but the drafts.
+        beside: the source that drafted on meanwhile.
 
-        The level follows, and slowly the shape near `rows`.
+        The level follows, and slowly the shape near `rows`, or what is known of the drafter beside it.
         """
         if seconds <= 0:
             return
@@ -182,6 +218,8 @@ class CurrentCosts:
             self._plain += 1
             self._last_plain = self._steps
         error = math.log(seconds / (self.step(batch, rows, sampled) - self._overhead)) - self._log_level
+        if beside is not None:
+            error -= self._beside[beside].log_slowing
         if self._steps <= LEARNING.first_steps:
             self._log_level += error / self._steps
         else:
@@ -189,12 +227,18 @@ class CurrentCosts:
             known = self._overhead * math.exp(self._log_level) or overhead
             overhead = min(overhead, 2 * known)
             self._overhead += LEARNING.level_step * (overhead * math.exp(-self._log_level) - self._overhead)
+        self._recent = [(1 - LEARNING.level_step) * share for share in self._recent]
+        if self._steps > LEARNING.first_steps:
+            clipped = _clipped(error, LEARNING.max_first_log_error)
+            for place, each in enumerate(self._beside):
+                each.observe_forward(place == beside, clipped, LEARNING.level_step)
         below = max(0, bisect_right(self._numbers, rows) - 1)
         beyond = self._between(below, rows)
-        self._recent = [(1 - LEARNING.level_step) * share for share in self._recent]
-        self._correct(below, error, 1 - beyond)
-        if beyond:
-            self._correct(below + 1, error, beyond)
+        for place, share in ((below, 1 - beyond), (below + 1, beyond)):
+            if share:
+                if beside is None:  # the shape is that of forwards with nothing beside them
+                    self._correct(place, error, share)
+                self._recent[place] += LEARNING.level_step * share
         if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
             self._tabulate()
 
@@ -211,11 +255,10 @@ class CurrentCosts:
                 if 0 <= beside < len(self._met) and self._met[beside] < self._met[place]:
                     self._log_shape[beside] += change / 2
         self._met[place] += share
-        self._recent[place] += LEARNING.level_step * share
 
     def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False) -> None:
-        """Drafts took this long together. asked: depth and number of requests by source."""
-        parts = {source: self.draft(source, depth, requests, drawn) for source, (depth, requests) in asked.items()}
+        """Drafts took this long together, in turn. asked: depth and number of requests by source."""
+        parts = {source: self.in_turn(source, depth, requests, drawn) for source, (depth, requests) in asked.items()}
         expected = sum(parts.values())
         if self._steps <= LEARNING.first_steps or expected <= 0 or seconds <= 0:
             return
@@ -227,6 +270,19 @@ class CurrentCosts:
             self._drafted[source] += share
             if abs(change) > LEARNING.notable_log_change:
                 self._drafting.clear()
+
+    def observe_ahead(
+        self, source: int, depth: int, requests: int, missed: int, seconds: float, drawn: bool = False
+    ) -> None:
+        """Drafts of so many requests could have been made ahead; of so many they were not, and took these seconds."""
+        if self._steps <= LEARNING.first_steps or not requests:
+            return
+        waited = missed / requests
+        if not missed:
+            whole = self.in_turn(source, depth, requests, drawn) * math.exp(self._log_level)
+            waited = seconds / whole if whole > 0 else 0.0
+        self._beside[source].observe_draft(waited)
+        self._drafting.clear()
 
     def observe_thinking(self, seconds: float) -> None:
         """A decision, and learning from its step, took this long."""

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.pacing.costs import CurrentCosts
+from headstart.theory.costs import late_share
 
 MIN_GAIN = 0.02
 """A draft must promise this much more than plain decoding: costs are known no better."""
@@ -153,7 +154,11 @@ def can_pay(
     base = costs.step(batch, batch, batch * sampled)
     one = costs.start(source) + costs.level(source, sampled) * depths
     seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + nodes))
-    seconds += one * (1 + costs.growth(source) * (batch - 1))
+    in_turn = one * (1 + costs.growth(source) * (batch - 1))
+    if hidden := costs.hidden(source):
+        late = one * late_share(hidden, costs.growth(source), batch)
+        in_turn = np.minimum(in_turn, late + costs.slowing(source) * seconds)
+    seconds += in_turn
     return bool(((1 + depths) * base > seconds * (1 + MIN_GAIN)).any())
 
 
@@ -187,7 +192,7 @@ def choose_for_many(
     chosen = []
     for place, option in enumerate(rows[0]):
         turns, asked = (np.array([each[part][place] for each in used]) for part in (0, 1))
-        source, growth = option.source, costs.growth(option.source)
+        source = option.source
         level = costs.level(source, bool(drawn.any()))
         mine = [options[place] for options in rows]
         made, levels, gained = _plans(mine, longest if level > 0 else np.full(len(longest), deepest), turns > 0)
@@ -195,17 +200,30 @@ def choose_for_many(
         gain += gained @ turns
         nodes += made @ turns
         law += made @ (turns * drawn)
-        drafting = (made > 0).sum(1)
-        first = costs.start(source) * (1 + growth * (drafting - 1)) * (drafting > 0)
-        # Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels
-        time = level * ((1 - growth) * levels.max(1) + growth * levels.sum(1))
+        time = _together(costs, source, level, levels, 0.0)
+        if hidden := costs.hidden(source):
+            slower = costs.slowing(source) * costs.steps(batch, batch + extra + made.sum(1)) * (made > 0).any(1)
+            time = np.minimum(time, _together(costs, source, level, levels, hidden) + slower)
         backlog = np.array([each.catch_up for each in mine])
-        seconds += asked.max() * (first + time) + (made > 0) @ backlog
+        seconds += asked.max() * time + (made > 0) @ backlog
     rates = (batch + gain) / (costs.steps(batch, batch + extra + nodes, drawn.sum() + law) + seconds)
     best = int(rates.argmax())
     if rates[best] <= plain * (1 + MIN_GAIN):
         return Choice([[0] * len(options) for options in rows], plain)
     return Choice(np.stack([made[best] for made in chosen], axis=1).tolist(), float(rates[best]))
+
+
+def _together(costs: CurrentCosts, source: int, level: float, levels: NDArray[Any], hidden: float) -> NDArray[Any]:
+    """[plan] seconds that the target waits for drafts of so many levels [plan, row], each hidden with that chance.
+
+    Level by level, rows that are done leave: level * (1 + growth * (rows left - 1)), summed over the levels.
+    """
+    drafting, growth = (levels > 0).sum(1), costs.growth(source)
+    any_late = 1 - hidden**drafting
+    first = costs.start(source) * ((1 - growth) * any_late + growth * (1 - hidden) * drafting)
+    found: NDArray[Any] = first
+    found += level * ((1 - growth) * any_late * levels.max(1) + growth * (1 - hidden) * levels.sum(1))
+    return found
 
 
 def _turns(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -41,6 +41,8 @@ _REQUESTS = 4
 _PERIOD = 6
 _LOW = 0.2
 _GUESS = 0.2  # of a target step, for a draft that could not be measured
+_BESIDE = 8  # rows of the forward that is timed with a drafter beside it
+_HIDDEN = 0.6  # of drafts that are made ahead, until rounds have shown how many
 
 
 def measured_batch(slots: int) -> int:
@@ -63,15 +65,26 @@ def measure(
 ) -> Measurement:
     """Costs of the target and of each part, for up to `batch` requests at a time; `cache` has that many free slots.
 
+    A part that drafts ahead is measured as it drafts in turn, so that nothing runs beside the target's forwards; then a
+    forward is timed while the part drafts beside it. How many of its drafts will be ready only real rounds can show.
+
     Where forwards do not take the same time twice, all is measured for as long again.
     """
     bench = _Bench(target.device)
     forwards = _Forwards(target, cache, batch)
-    drafts = [_Drafts(part, target, index, forwards) for index, part in enumerate(parts)]
+    drafts = [_Drafts(part.in_turn, target, index, forwards) for index, part in enumerate(parts)]
+    besides = [
+        (part, made, _Drafts(part, target, len(parts) + index, forwards))
+        for index, (part, made) in enumerate(zip(parts, drafts, strict=True))
+        if part.in_turn is not part
+    ]
     for n in _ROWS:
         bench.add(("rows", n), partial(forwards.run, 1, n))
     for n in _LAW_ROWS:
         bench.add(("law", n), partial(_law, torch.randn(n, target.vocab_size, device=target.device)))
+    for part, made, ahead in besides:
+        judge = partial(forwards.run, 1, _BESIDE)
+        bench.add((part.name, "beside"), judge, before=partial(_begin, made, ahead, part), after=ahead.release)
     for part, made in zip(parts, drafts, strict=True):
         # "read" lets the made-up requests go; they are begun anew before the clock runs for the next
         (short, _), (long, _) = _ends(part)
@@ -93,7 +106,7 @@ def measure(
             bench.run(seconds)
     finally:
         forwards.release()
-        for made in drafts:
+        for made in (*drafts, *(ahead for _, _, ahead in besides)):
             made.release()
     found = bench.found
     one = found["rows", 1]
@@ -101,6 +114,9 @@ def measure(
     rows_alone = found.get(("rows", batch), one)
     request = max(0.0, found.get(("requests", batch), rows_alone) - rows_alone) / max(1, batch - 1)
     costs = {part.name: _draft_cost(part, found, batch, one) for part in parts}
+    for part, _, _ in besides:
+        slower = found.get((part.name, "beside"), found["rows", _BESIDE]) / found["rows", _BESIDE] - 1
+        costs[part.name] = replace(costs[part.name], hidden=_HIDDEN, slowing=max(0.0, slower))
     # No forward need take longer than its rows one by one
     measured = tuple((n, min(found["rows", n], n * one)) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
     law_1, law_16 = (found["law", n] for n in _LAW_ROWS)
@@ -117,6 +133,12 @@ def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
         return {n: forwards.seconds(n) for n in _CHECKED_ROWS}
     finally:
         forwards.release()
+
+
+def _begin(in_turn: _Drafts, ahead: _Drafts, part: Drafter) -> None:
+    """Have the part begin to draft for what may come of a draft."""
+    in_turn.release()  # there may be one slot
+    ahead.run(1, _ends(part)[1][0])
 
 
 def _ends(part: Drafter) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -146,19 +168,26 @@ def _law(logits: Tensor) -> None:
     verify(Draft.chain([0] * (len(logits) - 1)), p, None, Noise(0), 0, "exact")
 
 
+_Action = Callable[[], None]
+
+
+def _nothing() -> None:
+    return
+
+
 class _Bench:
     """Named actions, timed in turn."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._actions: dict[tuple[str, int | str], tuple[Callable[[], None] | None, Callable[[], None]]] = {}
+        self._actions: dict[tuple[str, int | str], tuple[_Action, _Action, _Action]] = {}
         self.times: dict[tuple[str, int | str], list[float]] = {}
 
     def add(
-        self, name: tuple[str, int | str], action: Callable[[], None], before: Callable[[], None] | None = None
+        self, name: tuple[str, int | str], action: _Action, *, before: _Action = _nothing, after: _Action = _nothing
     ) -> None:
-        """`before` is run each time before the clock is started."""
-        self._actions[name] = before, action
+        """`before` is run each time before the clock is started, `after` when it has been stopped."""
+        self._actions[name] = before, action, after
 
     def run(self, seconds: float) -> None:
         """Round after round until the time is spent; each action at least twice.
@@ -175,20 +204,21 @@ class _Bench:
                 self._time(name)
 
     def _time(self, name: tuple[str, int | str]) -> None:
-        before, action = self._actions[name]
+        before, action, after = self._actions[name]
         try:
-            if before is not None:
-                before()
+            before()
             start = time.perf_counter()
             action()
             if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
+                torch.cuda.current_stream(self._device).synchronize()
+            seconds = time.perf_counter() - start
+            after()
         except Exception:  # a drafter's, whatever it is: its cost is then guessed, and the engine will find it out
             if name[0] in ("rows", "requests", "law"):
                 raise
             del self._actions[name], self.times[name]
             return
-        self.times[name].append(time.perf_counter() - start)
+        self.times[name].append(seconds)
 
     @property
     def steady(self) -> bool:

@@ -49,7 +49,7 @@ class Child:
     _lifeline: socket.socket = field(repr=False)
     _grace: float = field(repr=False)
     _log_start: int = field(repr=False)
-    asked: bool = field(default=False, init=False)
+    stopping: bool = field(default=False, init=False)
     """Whether it was asked to end."""
 
     @property
@@ -64,17 +64,17 @@ class Child:
 
     def tail(self, lines: int = 20) -> str:
         """The last lines of the log, from this start on, without colours and without empty lines at the end."""
-        return "\n".join(self._said(_LONGEST_TAIL).split("\n")[-lines:])
+        return "\n".join(self._log_text(_LONGEST_TAIL).split("\n")[-lines:])
 
     def first_error(self) -> str:
         """The first line of the log that names an error, from the error's name on; empty if none does.
 
         A server of several processes ends with "see above" where one of them has failed.
         """
-        found = _ERROR.search(self._said(_LONGEST_LOG))
+        found = _ERROR.search(self._log_text(_LONGEST_LOG))
         return "" if found is None else found[1]
 
-    def _said(self, most: int) -> str:
+    def _log_text(self, most: int) -> str:
         """The log's last `most` bytes as text, from this start on."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -93,16 +93,16 @@ class Child:
         return f"ended with exit code {status}"
 
     def failure(self) -> ServerFailed:
-        """The error that says how it ended, and what it said last."""
-        said, error = self.tail(12), self.first_error()
-        last = f"; the last lines of its log:\n{said}" if said else ", and wrote nothing"
-        if error and error not in said:
+        """The error that says how it ended, and the last lines of its log."""
+        lines, error = self.tail(12), self.first_error()
+        last = f"; the last lines of its log:\n{lines}" if lines else ", and wrote nothing"
+        if error and error not in lines:
             last += f"\nthe first error in its log:\n{error}"
         return ServerFailed(f"{self.name} {self.ending()}{last}", hint=f"the whole log is {self.log}")
 
     def stop(self) -> None:
         """End the process and all that it started: asked first, killed after the grace. May be called again."""
-        self.ask()
+        self.request_stop()
         try:
             self._guard.wait(self._grace + 10.0)
         except subprocess.TimeoutExpired:  # a guard that was itself stopped or starved
@@ -110,9 +110,9 @@ class Child:
             self._guard.wait()
         self._bury()
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Ask for the end and do not wait for it; `stop` waits."""
-        self.asked = True
+        self.stopping = True
         with contextlib.suppress(OSError):
             self._lifeline.shutdown(socket.SHUT_WR)
 
@@ -150,7 +150,7 @@ class Children:
     def start(self, name: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Child:
         """Start a command. env: its whole environment; without it, that of this process.
 
-        A log of that name goes on where it ended, so that what a child said before it was started again is kept.
+        A log of that name goes on where it ended, so that what a child wrote before it was started again is kept.
 
         Raises:
             InvalidOption: a name that makes no file name, or one that a running child has.
@@ -187,7 +187,7 @@ class Children:
         seconds: float,
         progress: Callable[[Child, float, str | None], object] = lambda *_: None,
     ) -> None:
-        """Wait until each is ready; what `wait` says holds for every one of them.
+        """Wait until each is ready; the rules of `wait` hold for every one of them.
 
         progress: called for each that is still waited for, and once with None in place of a line when it is ready.
         """
@@ -210,13 +210,13 @@ class Children:
     def check(self) -> None:
         """Raise `ServerFailed` for the first child that ended without having been asked to."""
         for child in self._children:
-            if not (child.alive or child.asked):
+            if not (child.alive or child.stopping):
                 raise child.failure()
 
     def stop(self) -> None:
         """End all of them: every one is asked before the first is waited for."""
         for child in self._children:
-            child.ask()
+            child.request_stop()
         for child in self._children:
             child.stop()
         self._children.clear()
@@ -224,10 +224,10 @@ class Children:
 
 def _late(child: Child, seconds: float) -> ServerFailed:
     """The error for a child that was not ready in time; it is stopped."""
-    said = child.tail(12) or "nothing"
+    last = child.tail(12) or "nothing"
     child.stop()
     return ServerFailed(
-        f"{child.name} was not ready after {seconds:.0f} seconds; its log ends with:\n{said}",
+        f"{child.name} was not ready after {seconds:.0f} seconds; its log ends with:\n{last}",
         hint=f"allow it more time, or look into {child.log}",
     )
 

@@ -3,7 +3,7 @@
 Run as a script by `children`, in a fresh Python without site-packages: ``python -I -S guard.py GRACE COMMAND...``.
 Standard input is a socket that the parent holds open. It is written to once (the id of the group) and never read for
 content: when the other end closes, because the parent asked for the end or because it died (even by SIGKILL, which no
-parent can act upon), the group is told to end, and killed after GRACE seconds. The same happens when the command ends
+parent can act upon), the group gets SIGTERM, and killed after GRACE seconds. The same happens when the command ends
 and leaves processes behind. The guard ends last, with the command's exit status.
 
 On Linux the guard also adopts orphans among its descendants, so that those which left the group are ended too.

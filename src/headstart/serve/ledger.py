@@ -1,27 +1,26 @@
 """How often guesses were right, hour by hour, in an SQLite file: what a watch over a drafter's drift reads.
 
-Rows hold counts, never text. One thread writes; a file that cannot be written ends the recording, never a request.
+Rows hold counts, never text. A file that cannot be written ends the recording, never a request.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import sqlite3
-import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from queue import Empty, Full, Queue
 
 from headstart.options import check_fields, option, strict
 from headstart.serve.counts import FIRST_TOKEN_SECONDS, TOKEN_SECONDS
 from headstart.serve.names import public_name
-from headstart.serve.watching import Ended, Names, Watcher
+from headstart.serve.recorder import Recorder, Write
+from headstart.serve.watching import Ended, Names
 
 SCHEMA_VERSION = 1
 """Of the tables, as `PRAGMA user_version` says it."""
@@ -46,7 +45,6 @@ _VALUES = {
     "requests": ("requests", "tokens", "forwards", "shares", "share_sum", "share_squares"),
     "latency": ("requests",),
 }
-log = logging.getLogger(__name__)
 
 
 @strict
@@ -90,17 +88,23 @@ class Entry:
         return sum(accepted for _, accepted in first) / total if total else None
 
 
-class Ledger(Watcher):
-    """A watcher that writes to a file. It is open from the beginning, until `close`.
+class _TooNew(Exception):
+    """The file is of a later headstart."""
+
+
+class Ledger(Recorder[Entry]):
+    """Records the counts of ended requests, from its beginning until `close`.
 
     Args:
         path: of the file; it and missing folders are made.
         model: names the target and its drafter. Rows of different ones are kept apart.
         days: after so many, rows are forgotten.
-        write_seconds: how long entries are gathered before they are written.
-        most_waiting: entries that may wait to be written; more are lost, and counted.
+        write_seconds, most_waiting: see `Recorder`.
         clock: seconds since 1970.
     """
+
+    WHAT = "acceptance"
+    FAILURES = (sqlite3.Error, OSError, _TooNew)
 
     def __init__(
         self,
@@ -112,19 +116,12 @@ class Ledger(Watcher):
         most_waiting: int = 10_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.stopped: str | None = None
-        """Why nothing is recorded any more."""
-        self.lost = 0
-        """Entries that did not find room."""
+        super().__init__(path.name, write_seconds=write_seconds, most_waiting=most_waiting)
         self._path, self._model, self._days = path, model, days
-        self._write_seconds = write_seconds
         self._clock = clock
         self._tags, self._sources = Names(), Names()
-        self._queue: Queue[Entry | None] = Queue(most_waiting)
-        self._closing = threading.Event()
         self._cleaned = 0
-        self._thread = threading.Thread(target=self._run, name="headstart-ledger", daemon=True)
-        self._thread.start()
+        self._start()
 
     def ended(self, ended: Ended) -> None:
         output = ended.output
@@ -139,43 +136,14 @@ class Ledger(Watcher):
         )
         hour = int(self._clock() // 3600)
         entry = Entry(hour, self._tags.of(ended.job.tag), stats.tokens, stats.target_forwards, tested, first, after)
-        try:
-            self._queue.put_nowait(entry)
-        except Full:
-            self.lost += 1
+        self._record(entry)
 
-    def close(self) -> None:
-        """Write what waits."""
-        self._closing.set()
-        with suppress(Full):  # the writer wakes for an entry then, and sees that it is closing
-            self._queue.put_nowait(None)
-        self._thread.join()
-
-    # -- the writer's thread --------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self._path, timeout=30.0)) as connection:
-                _prepare(connection)
-                while (first := self._queue.get()) is not None:
-                    self._closing.wait(self._write_seconds)
-                    self._write(connection, [first, *self._waiting()])
-                    if self._closing.is_set() and self._queue.empty():
-                        break
-        except (sqlite3.Error, OSError, _TooNew) as error:
-            self.stopped = f"{type(error).__name__}: {error}"
-            log.warning("acceptance is not recorded any more in %s: %s", self._path.name, error)
-
-    def _waiting(self) -> list[Entry]:
-        found: list[Entry] = []
-        while True:
-            try:
-                entry = self._queue.get_nowait()
-            except Empty:
-                return found
-            if entry is not None:
-                found.append(entry)
+    @contextmanager
+    def _open(self) -> Iterator[Write[Entry]]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(self._path, timeout=30.0)) as connection:
+            _prepare(connection)
+            yield partial(self._write, connection)
 
     def _write(self, connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
         with connection:  # one transaction
@@ -186,10 +154,6 @@ class Ledger(Watcher):
                 for table in _KEYS:
                     connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest,))
                 self._cleaned = oldest
-
-
-class _TooNew(Exception):
-    """The file is of a later headstart."""
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

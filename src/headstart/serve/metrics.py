@@ -68,6 +68,8 @@ class Metrics(Collector):
             ("spec_decode_num_drafts", "Drafts that were judged.", counts.drafts),
             ("spec_decode_num_draft_tokens", "Draft tokens, all nodes of trees.", counts.drafted),
             ("spec_decode_num_accepted_tokens", "Draft tokens that were accepted.", counts.accepted),
+            ("ahead_hits", "Drafts made ahead that were ready when asked for.", counts.ahead.hits),
+            ("ahead_misses", "Drafts made anew, since a round came to what was not foreseen.", counts.ahead.misses),
         ):
             yield self._counter(name, help, {"": count})
         positions = counts.positions

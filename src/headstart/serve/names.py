@@ -7,6 +7,8 @@ from pathlib import PurePath
 
 _AND = " + "
 """Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
+_AHEAD = "ahead:"
+"""Stands before the name of one that drafts ahead; `headstart.drafters.ahead.PREFIX`, without its imports."""
 
 
 @lru_cache(maxsize=256)  # metrics ask in every step
@@ -28,5 +30,7 @@ def public_words(words: str, drafter: str) -> str:
 
 
 def _public(name: str) -> str:
+    if name.startswith(_AHEAD):
+        return _AHEAD + _public(name.removeprefix(_AHEAD))
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     return PurePath(name).name or "model" if is_path else name

@@ -43,12 +43,21 @@ class DraftCost:
     """What each further request of a batch adds, as a share of the first one's seconds."""
     drawn: float = 0.0
     """Seconds that each level takes more where its token is drawn from the draft's law, at a temperature above 0."""
-    hidden: bool = False
-    """Whether the drafter works while the target verifies: only what outlasts the forward then takes time."""
+    hidden: float = 0.0
+    """The share of its drafts that are made while the target verifies, 0 to 1: of one of these only what outlasts the
+    forward takes time; the others are made in turn, while the target waits."""
+    slowing: float = 0.0
+    """How much longer the target's forward takes while this source drafts beside it, as a share of the forward."""
 
     def seconds(self, depth: float, requests: float = 1) -> float:
-        """Seconds to draft `depth` levels for so many requests at a time."""
+        """Seconds to draft `depth` levels for so many requests at a time, hidden or not."""
         return (self.start + self.token * depth) * (1 + self.growth * max(0.0, requests - 1))
+
+    def late(self, depth: float, requests: float = 1) -> float:
+        """Seconds of these that are expected to be drafted in turn. Each request's draft is hidden or not by itself;
+        those that are not are drafted together."""
+        alone = self.start + self.token * depth
+        return alone * late_share(self.hidden, self.growth, max(1.0, requests))
 
     def scaled(self, factor: float) -> DraftCost:
         """Everything so many times as slow."""
@@ -88,6 +97,8 @@ class StepCosts:
         found = [getattr(cost, each.name) for cost in self.drafts.values() for each in fields(cost)]
         if any(not (math.isfinite(x) and x >= 0) for x in (*self._others, *found)):
             raise ValueError("a cost must be a number of at least 0")
+        if any(cost.hidden > 1 for cost in self.drafts.values()):
+            raise ValueError("the share of drafts that are hidden cannot be above 1")
 
     @property
     def _others(self) -> tuple[float, ...]:
@@ -136,16 +147,19 @@ class StepCosts:
     def step(self, rows: float, batch: int = 1, drafts: Mapping[str, tuple[float, float]] = _NOTHING) -> float:
         """Seconds of a step of so many rows. drafts: (depth, requests that ask) by source.
 
-        Hidden drafts run beside the forward, so that the longer of the two counts; others come before it.
+        Drafting in turn comes before the forward. Hidden drafts are made beside it: they slow it down, and where they
+        take longer than it does, they are waited for. Source: the times of a hit and of a miss in `theory.ssd`.
         """
-        before = hidden = 0.0
+        slowing = sum(self.drafts[source].slowing for source in drafts)
+        forward = (1 + slowing) * self.forward(rows, batch)
+        late = hidden = share = 0.0
         for source, (depth, requests) in drafts.items():
-            seconds = self.draft(source, depth, requests)
-            if self.drafts[source].hidden:
-                hidden += seconds
-            else:
-                before += seconds
-        return before + max(self.forward(rows, batch), hidden) + self.outside(rows)
+            cost = self.drafts[source]
+            late += cost.late(depth, requests)
+            if cost.hidden:
+                hidden += cost.seconds(depth, requests)
+                share = max(share, cost.hidden)
+        return late + forward + share * max(0.0, hidden - forward) + self.outside(rows)
 
     @cached_property
     def plain(self) -> float:
@@ -163,6 +177,13 @@ class StepCosts:
     @cached_property
     def _curve(self) -> tuple[list[int], list[float]]:
         return list(self.forwards), list(self.forwards.values())
+
+
+def late_share(hidden: float, growth: float, requests: float) -> float:
+    """What so many requests wait for drafts of which a share is hidden, in seconds of one draft in turn: as many drafts
+    as are not hidden are made together, where there is any. See `DraftCost.growth`."""
+    any_late = 1 - math.pow(hidden, requests)
+    return (1 - growth) * any_late + growth * (1 - hidden) * requests
 
 
 def rising(seconds: list[float]) -> list[float]:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from headstart.types import Preparation
+
 VERSION = 1
 TOP = 8
 """How many of the likeliest tokens of a law are written down where nobody chooses."""
@@ -141,6 +143,37 @@ class SecondsLine(_Part):
     """Scheduling, pacing, and the rule."""
 
 
+class AheadLine(_Part):
+    """How a draft came about that a drafter made ahead, while the target judged the round before; `Preparation`. Times
+    are seconds from the step's beginning, negative before it."""
+
+    hit: bool
+    """Whether the draft was ready when it was asked for, in part or whole."""
+    node: int | None
+    """Of the round before, the node after which nothing was accepted, -1 for x0; null where no round was foreseen."""
+    depth: int
+    """How many tokens of the round before were accepted."""
+    rank: int | None
+    """The place of its bonus token among the drafter's likeliest ones there, from 0; null if it was not among them."""
+    branches: int
+    """Outcomes of the round before for which drafts were being made; 0 where none were, as before a first draft."""
+    forwards: int
+    """Forwards of the drafter that made them, for all requests of the batch."""
+    begin: float | None
+    """When the first of them began; null where there was none."""
+    end: float | None
+    """When the last of them ended."""
+    asked: float
+    """When this draft was asked for."""
+    answered: float
+    """When it was there; what lies between is waiting, or drafting after a miss."""
+
+    @property
+    def prepared(self) -> Preparation:
+        """The same as the engine has it, on the step's own clock."""
+        return Preparation(**self.model_dump() | {"begin": self.begin or 0.0, "end": self.end or 0.0})
+
+
 class EndToken(_Part):
     """The last token of a step, before stops were applied."""
 
@@ -185,6 +218,11 @@ class StepLine(_Part):
     """How much could be drafted, and why."""
     seconds: SecondsLine
     """Where the time went."""
+    at: float | None = None
+    """When the step began, in seconds from the beginning of the recording; absent in traces of before this was
+    recorded."""
+    ahead: AheadLine | None = None
+    """How the draft came about, where drafts are made ahead; absent elsewhere."""
     laws: list[LawLine]
     """The target's laws: N + 1, after x0 and after each node; none where nothing was judged."""
     nodes: list[NodeLine]

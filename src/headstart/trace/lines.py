@@ -22,6 +22,8 @@ from headstart.types import Draft, Output, Rule, Sampling, Stats, Step
 Json = dict[str, Any]
 PACKAGES = ("headstart", "torch", "transformers", "numpy")
 _NOT_TOLD = {"seed", "cache_salt"}
+_DIGITS = 7
+"""Of seconds, behind the point."""
 
 
 def header(engine: Mapping[str, Any], drafters: Sequence[Drafter], *, command: str, note: str) -> Json:
@@ -50,7 +52,7 @@ def _versions() -> dict[str, str]:
 
 
 def _kind(drafter: Drafter) -> str:
-    module = type(drafter).__module__
+    module = type(drafter.in_turn).__module__  # one that drafts ahead drafts what it would in turn
     return next((kind for kind, name in KINDS.items() if module == f"headstart.drafters.{name}"), "other")
 
 
@@ -92,8 +94,11 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def step_line(observation: Observation, rule: Rule, top: int) -> Json:
-    """What one step made of one request. top: how many of the likeliest tokens of each law are recorded."""
+def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Json:
+    """What one step made of one request.
+
+    top: how many of the likeliest tokens of each law are recorded. zero: when the recording began, as `Step.began`.
+    """
     step, row, laws = observation.step, observation.row, observation.laws
     assert row is not None, "a step has a row"
     line = {
@@ -110,7 +115,9 @@ def step_line(observation: Observation, rule: Rule, top: int) -> Json:
         "rows": step.rows,
         "batch": step.batch,
         "budget": _budget(step),
-        "seconds": {part: round(value, 7) for part, value in asdict(step.seconds).items()},
+        "seconds": {part: round(value, _DIGITS) for part, value in asdict(step.seconds).items()},
+        "at": round(step.began - zero, _DIGITS),
+        **_ahead(step),
         "laws": [],
         "nodes": [{"p": None, "state": "beyond"} for _ in step.draft.tokens],
         "end": None,
@@ -122,6 +129,15 @@ def step_line(observation: Observation, rule: Rule, top: int) -> Json:
 def _budget(step: Step) -> Json:
     found: Json = {"nodes": step.budget.nodes, "reason": step.budget.reason}
     return found | ({"max_nodes": dict(step.budget.max_nodes)} if step.budget.max_nodes else {})
+
+
+def _ahead(step: Step) -> Json:
+    prepared = step.draft.prepared
+    if prepared is None:
+        return {}
+    found = asdict(prepared)
+    found |= {name: round(found[name] - step.began, _DIGITS) for name in ("begin", "end", "asked", "answered")}
+    return {"ahead": found if prepared.forwards else found | {"begin": None, "end": None}}
 
 
 def _judged(step: Step, row: Row, laws: Laws, rule: Rule, top: int) -> Json:
@@ -212,11 +228,17 @@ def _stats(stats: Stats) -> Json:
         value = getattr(stats, each.name)
         if each.name == "seconds":
             found["seconds"] = {part: round(spent, 6) for part, spent in asdict(value).items()}
+        elif each.name == "ahead":
+            found |= {} if value is None else {"ahead": {name: _number(part) for name, part in asdict(value).items()}}
         elif each.name != "speculation":
-            found[each.name] = round(value, 6) if isinstance(value, float) else _plain(value)
+            found[each.name] = _number(value)
     found["tokens_per_forward"] = numbers.rounded(stats.tokens_per_forward)
     found["speculation"] = {"on": speculation.on, "drafter": speculation.drafter, "reason": speculation.reason}
     return found
+
+
+def _number(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else _plain(value)
 
 
 def ids_of(line: Mapping[str, Any]) -> Iterator[int]:

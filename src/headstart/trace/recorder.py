@@ -5,6 +5,7 @@ It looks at laws and noise and touches neither: what is recorded is what would h
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -56,6 +57,7 @@ class Recorder:
         self._spelling = None if tokenizer is None else Spelling(tokenizer)
         self._top = top
         self._only = request
+        self._zero = time.perf_counter()
         self._open: dict[int, Texts | None] = {}
 
     def observe(self, observation: Observation, request: Recorded) -> None:
@@ -67,7 +69,7 @@ class Recorder:
         if request.number not in self._open:
             self._begin(request, () if row is None else row.tokens[len(request.prompt) :])
         if row is not None:
-            self._tell(request, step_line(observation, self._rule, self._top))
+            self._tell(request, step_line(observation, self._rule, self._top, self._zero))
         if observation.step.finish_reason is not None:
             self._tell(request, end_line(request.number, request.finish()))
             del self._open[request.number]

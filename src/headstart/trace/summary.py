@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from headstart.theory.rounds import PositionCounts
 from headstart.trace.format import StepLine
 from headstart.trace.reader import TracedRequest
-from headstart.types import depths_of
+from headstart.types import AheadStats, depths_of
 
 WORST = 5
 """Refusals that are listed one by one."""
@@ -74,6 +74,8 @@ class Summary:
     """Forwards that judged no draft."""
     worst: tuple[Loss, ...] = field(default=())
     """The rounds that lost the most levels."""
+    ahead: AheadStats | None = None
+    """What drafting ahead brought; None where nothing was."""
 
     @property
     def tokens_per_forward(self) -> float:
@@ -111,7 +113,16 @@ def summarise(request: TracedRequest) -> Summary:
         refused_at=dict(sorted(ends.items())),
         plain=len(judged) - len(drafted),
         worst=tuple(sorted(losses, key=lambda loss: (-loss.lost, loss.i))[:WORST]),
+        ahead=_ahead(judged),
     )
+
+
+def _ahead(steps: Sequence[StepLine]) -> AheadStats | None:
+    found = None
+    for step in steps:
+        if step.ahead is not None:
+            found = (found or AheadStats()).counting(step.ahead.prepared)
+    return found
 
 
 def depth_of(step: StepLine) -> int:

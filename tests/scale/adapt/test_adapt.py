@@ -6,7 +6,6 @@ import json
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,12 +153,14 @@ def test_a_user_is_forgotten(tmp_path: Path) -> None:
 def test_what_passed_is_exported_as_the_old_one_was_and_handed_to_the_fleet(
     models: dict[str, str], traffic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headstart.scale.export import manifest, write
+    from headstart.scale.export import again, write
+    from headstart.scale.export.options import ExportOptions
 
     launched, out = tmp_path / "launched", tmp_path / "out"
     launched.mkdir()
-    old = SimpleNamespace(engine="vllm", depth=3, target=SimpleNamespace(dtype="float32"))
-    monkeypatch.setattr(manifest, "read_manifest", lambda folder: old)
+    (out / "export").mkdir(parents=True)  # of the last time, which the fleet may run
+    old = ExportOptions(dtype="float32", name="mine", num_speculative_tokens=3)
+    monkeypatch.setattr(again, "same_options", lambda folder: old)
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(write, "export", lambda *given, **more: asked.append(given))
     common = ("-o", out, "--fleet", launched)
@@ -168,7 +169,6 @@ def test_what_passed_is_exported_as_the_old_one_was_and_handed_to_the_fleet(
     code, said, _ = run(traffic, *usual(models, "bad", "--gate-only", models["good"], *common))
     assert code == 0, said
     ((target, drafter, folder, options),) = asked
-    assert (target, drafter, folder) == (models["target"], models["good"], out / "export")
-    assert (options.engine, options.dtype, options.num_speculative_tokens) == ("vllm", "float32", 3)
-    assert json.loads((launched / "rollout.json").read_text())["export"] == str(out / "export")
+    assert (target, drafter, folder, options) == (models["target"], models["good"], out / "export-2", old)
+    assert json.loads((launched / "rollout.json").read_text())["export"] == str(out / "export-2")
     assert run(traffic, *usual(models, "bad", "--gate-only", models["good"], "--fleet", launched))[0] == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headstart.errors import EndpointFailed, InvalidOption, ServerFailed
+from headstart.errors import CheckFailed, EndpointFailed, HeadstartError, InvalidFile, InvalidOption, ServerFailed
 from headstart.insight.watch.counters import Counters
 from headstart.scale.adapt.rollout import Rollout, RolloutOptions
 
@@ -31,13 +31,15 @@ class Fleet:
         self.engines = [Engine(f"http://{n}", OLD) for n in range(engines)]
         self.replaced: list[tuple[int, Path]] = []
         self.broken: set[Path] = set()
+        self.failure: type[HeadstartError] = ServerFailed
         self.silent: set[Path] = set()
+        self.plain = 0.0
         self.now = 0.0
         self._acceptance, self._load, self._random = acceptance, load, np.random.default_rng(seed)
 
     def replace(self, place: int, export: Path) -> Engine:
         if export in self.broken:
-            raise ServerFailed("engine died", hint="see its log")
+            raise self.failure("engine died", hint="see its log")
         self.replaced.append((place, export))
         self.engines[place] = Engine(f"http://{place}-{len(self.replaced)}", export)
         return self.engines[place]
@@ -55,9 +57,10 @@ class Fleet:
             drafts = int(self._random.poisson(self._load))
             first = self._random.binomial(drafts, np.clip(self._acceptance[engine.export] + ease, 0, 1))
             second = self._random.binomial(first, 0.5)
+            plain = int(self._random.uniform(0, self.plain) * drafts) if self.plain else 0  # forwards without a draft
             counted = Counters(
-                "vllm", counts_drafts=True, generated=drafts + first + second, drafts=drafts, drafted=2 * drafts,
-                accepted=first + second, accepted_per_position=(int(first), int(second)),
+                "vllm", counts_drafts=True, generated=plain + drafts + first + second, drafts=drafts,
+                drafted=2 * drafts, accepted=first + second, accepted_per_position=(int(first), int(second)),
             )  # fmt: skip
             engine.counters = engine.counters + counted
 
@@ -97,6 +100,17 @@ def test_a_worse_replica_is_taken_back() -> None:
     assert fleet.replaced == [(0, NEW), (0, OLD)]
     assert under_way.ratio.high < 1
     assert "old is back" in said[-1]
+    assert under_way.record()["reason"] == said[-1]
+
+
+def test_a_replica_that_accepts_less_is_found_whatever_load_does_to_tokens_per_forward() -> None:
+    """Where engines draft in some forwards only, and each in others, the ratio says little and the positions do."""
+    fleet = Fleet({OLD: 0.7, NEW: 0.6})
+    fleet.plain = 4.0
+    under_way = rollout(fleet)
+    assert "the new replica accepts" in fleet.run(under_way)[-1]
+    assert under_way.outcome == "back"
+    assert under_way.ratio.high > 1
 
 
 def test_what_is_not_proved_in_time_is_taken_back() -> None:
@@ -110,11 +124,13 @@ def test_what_is_not_proved_in_time_is_taken_back() -> None:
     assert "nothing was proved" in idle.run(rollout(idle))[-1]
 
 
-def test_an_engine_that_does_not_start_changes_nothing() -> None:
+@pytest.mark.parametrize("failure", [ServerFailed, CheckFailed, EndpointFailed, InvalidFile])
+def test_an_engine_that_is_not_admitted_changes_nothing(failure: type[HeadstartError]) -> None:
     fleet = Fleet({OLD: 0.6, NEW: 0.7})
+    fleet.failure = failure
     fleet.broken = {NEW}
     under_way = rollout(fleet)
-    assert "did not start" in fleet.run(under_way)[-1]
+    assert "was not admitted, and the old one goes on: engine died" in fleet.run(under_way)[-1]
     assert (under_way.outcome, fleet.replaced) == ("back", [])
 
 

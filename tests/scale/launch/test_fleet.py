@@ -18,6 +18,7 @@ from support.fleets import fake_export, fake_installation, free_port
 
 from headstart.errors import EngineNotFound, InvalidOption, ServerFailed
 from headstart.scale.children import Child, Children
+from headstart.scale.launch.checks import CheckOptions, Checks
 from headstart.scale.launch.fleet import Fleet
 from headstart.scale.loopback import ask
 from headstart.scale.vllm import Installation
@@ -135,6 +136,23 @@ def test_a_dead_engine_is_started_again_if_asked(start: Callable[..., Fleet], mo
         tended(fleet, "never said")
 
 
+def test_an_engine_that_is_started_again_is_checked_before_it_has_requests(
+    start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headstart.scale.launch.fleet._FIRST_PAUSE", 0.05)
+    checks = Checks(CheckOptions(parity=False, audit=False))
+    fleet = start(engines=2, restart=True, admit=checks.admit)
+    checks.through_router(fleet)
+    other = _pid(fleet, 1)
+    monkeypatch.setenv("FAKE_VLLM", "text=other")
+    os.kill(_pid(fleet, 0), signal.SIGKILL)
+    tended(fleet, "engine-0 failed its check: engine-0 writes other greedy text than the engine before it")
+    assert {complete(fleet.url)["engine"] for _ in range(3)} == {other}
+    monkeypatch.delenv("FAKE_VLLM")
+    tended(fleet, "engine-0 is ready again")
+    assert {complete(fleet.url)["engine"] for _ in range(3)} == {other, _pid(fleet, 0)}
+
+
 def test_another_server_at_the_port_is_no_engine(start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be taken for one that is ready, if it took the port while the engine was still loading."""
     fleet = start(engines=1)
@@ -147,7 +165,7 @@ def test_another_server_at_the_port_is_no_engine(start: Callable[..., Fleet], mo
 def test_a_dead_router_ends_the_fleet(start: Callable[..., Fleet]) -> None:
     fleet = start(engines=1)
     assert fleet.router is not None
-    fleet.router.child.ask()
+    fleet.router.child.request_stop()
     with pytest.raises(ServerFailed, match="router"):
         tended(fleet, "never said")
 

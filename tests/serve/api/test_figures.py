@@ -49,6 +49,7 @@ def test_the_figures_fit_each_other(server: Running) -> None:
     assert sum(ours["sources"].values()) == accepted
     assert ours["speculating"] is True
     assert ours["off_reason"] is None
+    assert ours["ahead"] is None, "nothing is drafted ahead here"
     assert all(0 <= chance <= 1 for chance in ours["conditional_acceptance"])
 
 

@@ -116,7 +116,9 @@ class GrowingForesight:
         self._begun = False
         for row, draft in zip(rows, drafts, strict=True):
             memory = drafter.memory_of(row.request)
-            if memory is not None and memory.grown is not None and len(draft):
+            # where a row's bits depend on its neighbours, a prepared draft may differ from one made in turn by rounding
+            same = drafter.runner.width_invariant or not row.reproducible
+            if same and memory is not None and memory.grown is not None and len(draft):
                 memory.uncover(len(row.tokens), drafter.cache)
                 if len(memory.cached) == len(row.tokens):
                     self._requests[row.request] = _Request(row, draft, memory, drafter.runner.max_length)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headstart.drafters.ahead import PREFIX
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_sizes
 from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS, head_kind
@@ -20,7 +21,7 @@ ALWAYS = ("ngram", "suffix", "early-exit")
 FEWER = 0.5
 """A draft model found in a directory has at most this share of the target's weights."""
 _DEEP = 6
-Origin = Literal["always", "bundled", "given", "found", "list"]
+Origin = Literal["always", "bundled", "given", "found", "list", "ahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """Short, for tables."""
-        return " + ".join(Path(name).name if Path(name).exists() else name for name in self.drafters)
+        return " + ".join(_short(name) for name in self.drafters)
 
 
 def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
@@ -66,9 +67,17 @@ def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> 
 
 def absolute(name: str) -> str:
     """A local directory by its absolute path, anything else as it is."""
+    if name.startswith(PREFIX):
+        return PREFIX + absolute(name.removeprefix(PREFIX))
     path = Path(name).expanduser()
     special = name in (*WEIGHTLESS, *BUNDLED_HEADS, loading.BUNDLED)
     return str(path.resolve()) if path.exists() and not special else name
+
+
+def _short(name: str) -> str:
+    if name.startswith(PREFIX):
+        return PREFIX + _short(name.removeprefix(PREFIX))
+    return Path(name).name if Path(name).exists() else name
 
 
 def scan(directory: Path, target: Target) -> tuple[tuple[str, ...], dict[str, str]]:

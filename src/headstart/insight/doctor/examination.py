@@ -19,6 +19,7 @@ from headstart.engine.engine import Engine
 from headstart.engine.prompts import templated
 from headstart.errors import HeadstartError, InvalidPrompt, NotEnoughMemory
 from headstart.insight.conversations import every_turn
+from headstart.insight.doctor.ahead import Outlook, hopeless, outlook, put_ahead, ranked_ahead
 from headstart.insight.doctor.candidates import Candidate, candidates, scan
 from headstart.insight.doctor.checking import ratio
 from headstart.insight.doctor.costs import bytes_read
@@ -27,6 +28,7 @@ from headstart.insight.doctor.measuring import (
     Inspected,
     Sample,
     affordable,
+    both_ways,
     by_prompt,
     measure_candidate,
     seconds_of_token,
@@ -36,7 +38,7 @@ from headstart.insight.doctor.measuring import (
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.setup import Setup, described, inspect
-from headstart.insight.doctor.verdict import Checked, Ranked, Recommendation, decide, preferred, promising
+from headstart.insight.doctor.verdict import HOPELESS, Checked, Ranked, Recommendation, decide, preferred, promising
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
 from headstart.loading import advice
@@ -52,6 +54,8 @@ _LISTS = 2
 _COSTS = 1.5
 _TURNS = 0.1
 """The share of the time in which first turns are answered, so that later ones can be measured."""
+_AHEAD = 0.08
+"""The share of the time in which drafting ahead is tried against drafting in turn."""
 _LEAST = 0.5
 
 Progress = Callable[[str, float], None]
@@ -94,6 +98,8 @@ class Examination:
     verdict: Recommendation
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
+    ahead: Outlook | None = None
+    """What drafting ahead would bring for the fastest drafter that could; None where there is none, or no time."""
     advice: Path | None = None
     forms: str = ""
     """How the prompts were sent, in words."""
@@ -127,6 +133,7 @@ class _Examiner:
         self._inspected: list[Inspected] = []
         self._ranked: list[Ranked] = []
         self._timings: dict[Candidate, Timing] = {}
+        self._models: dict[Candidate, tuple[int, str]] = {}  # the place and name of the member that can draft ahead
 
     def run(self) -> Examination:
         question = self._question
@@ -145,10 +152,13 @@ class _Examiner:
         costs = self._target_costs()
         self._ask_later_turns()
         self._measure_all(wanted)
+        ahead = self._look_ahead()
         if question.check:
             self._check_default_pacing()
         verdict, ours = decide(self._ranked), target.checkpoint
         quantize = question.setup.target_options.quantize
+        if ahead is not None:
+            verdict = replace(verdict, reasons=(*verdict.reasons, ahead.sentence))
         if verdict.best is not None:
             self._engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
         return Examination(
@@ -164,6 +174,7 @@ class _Examiner:
             verdict=verdict,
             seconds=time.monotonic() - self._begin,
             passed_over=passed_over,
+            ahead=ahead,
             advice=self._keep(verdict) if question.keep else None,
             forms=words_of_forms(item.form for item in self._items),
         )
@@ -221,7 +232,7 @@ class _Examiner:
 
     def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
         """With what its share of the time showed; as it is, if time ran out before and another was measured."""
-        left = self._left
+        left = self._left - _AHEAD * self._question.seconds
         # An answer about one is better than none about all
         if one.result is not None or (left <= 0 and self._ranked):
             return one
@@ -237,6 +248,9 @@ class _Examiner:
             rest = max(_LEAST, share - (time.monotonic() - begin))
             sample = measure_candidate(one.candidate, engine, self._plain, items, self._sampling, rest, budget=budget)
             ranked = self._rank(sample)
+            models = [(place, part.name) for place, part in enumerate(engine.drafter.parts) if part.can_foresee]
+            if models:
+                self._models[one.candidate] = models[0]
             if ranked is not None:
                 self._ranked.append(self._checked(ranked, share) if self._question.check else ranked)
         except HeadstartError as error:
@@ -258,6 +272,44 @@ class _Examiner:
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
         return Ranked(sample.candidate, sample.settings[0].tree, tuple(predictions))
+
+    # -- ahead of the target ------------------------------------------------------------------------------------------
+
+    def _look_ahead(self) -> Outlook | None:
+        """What drafting ahead would bring for the fastest candidate with a draft model; where it pays, the candidate
+        that does so is ranked, too."""
+        able = [one for one in self._ranked if one.gain >= HOPELESS and one.candidate in self._models]
+        if not able:
+            return None
+        base = max(able, key=lambda one: one.gain)
+        place, source = self._models[base.candidate]
+        candidate, k = put_ahead(base.candidate, base.candidate.drafters[place]), base.best.k
+        timing = self._timings[base.candidate].of(source)
+        found = hopeless(candidate, k, timing.draft(source, base.best.depth) / timing.forward(1 + k))
+        if found is not None:
+            return found
+        self._tell(f"trying {candidate.name}")
+        budget = k if len(candidate.drafters) > 1 else None
+        try:
+            engines = {
+                "turn": self._engine(base.candidate, FixedPacing(k), budget=budget),
+                "ahead": self._question.setup.engine(
+                    self._target, candidate, FixedPacing(k), budget=budget, always_ahead=True
+                ),
+            }
+            for engine in engines.values():
+                warm_up(engine, self._items[0], self._sampling)
+            until = time.monotonic() + max(_LEAST, _AHEAD * self._question.seconds)
+            rounds, steps = both_ways(engines, self._items, self._sampling, until)
+        except (HeadstartError, torch.OutOfMemoryError):
+            return None  # the candidate itself was measured
+        turn = [step for step in steps["turn"] if step.draft.source == source]
+        ahead = [step for step in steps["ahead"] if step.draft.prepared is not None]
+        found = outlook(candidate, k, ratio(rounds["turn"], rounds["ahead"]), turn, ahead)
+        if found.pays:
+            self._timings[candidate] = self._timings[base.candidate]
+            self._ranked.append(ranked_ahead(base, found))
+        return found
 
     # -- check, advice ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.errors import HeadstartError
 from headstart.insight.as_json import as_json
+from headstart.insight.doctor.ahead import Outlook
 from headstart.insight.doctor.candidates import absolute
 from headstart.insight.doctor.costs import bandwidth, bound_in_words, costs_record, free_rows
 from headstart.insight.doctor.examination import Examination
@@ -47,8 +48,21 @@ def target_facts(examination: Examination) -> dict[str, str]:
         "nearly free": f"up to {free_rows(costs)} rows",
         "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
         **tokenizers,
+        **({"drafting ahead": words} if (words := ahead_words(examination.ahead)) else {}),
         "prompts": f"{prompts}, up to {examination.tokens} new tokens each",
     }
+
+
+def ahead_words(found: Outlook | None) -> str:
+    """What was measured of drafting ahead, in figures; nothing where it was not tried."""
+    if found is None or found.account is None:
+        return ""
+    account = found.account
+    ranks = ", ".join(f"{f}: {share:.0%}" for f, share in (found.by_fan_out or {}).items())
+    return (
+        f"outcomes foreseen by fan-out {ranks}; in verifications: drafting {account.hidden:.2f} in turn and "
+        f"{found.ahead:.2f} ahead, {account.sharing:.2f} slower beside it"
+    )
 
 
 def warning(examination: Examination) -> str:
@@ -151,6 +165,7 @@ def record(examination: Examination) -> dict[str, Any]:
         "costs": costs_record(examination.costs, examination.read),
         "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
         "passed_over": examination.passed_over,
+        "ahead": _ahead(examination.ahead),
         "verdict": {
             "kind": verdict.kind,
             "headline": verdict.headline,
@@ -166,6 +181,31 @@ def record(examination: Examination) -> dict[str, Any]:
         "advice": None if examination.advice is None else str(examination.advice),
     }
     return as_json(found)  # type: ignore[no-any-return]
+
+
+def _ahead(found: Outlook | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    account = found.account
+    return {
+        "drafters": found.candidate.drafters,
+        "k": found.k,
+        "pays": found.pays,
+        "most": found.most,
+        "gain": found.gain,
+        "rounds": found.rounds,
+        "hit": found.hit,
+        "by_fan_out": found.by_fan_out,
+        "in_verifications": None if account is None else {
+            "in_turn": account.hidden,
+            "ahead": found.ahead,
+            "slower": account.sharing,
+            "waiting": account.waiting,
+            "missing": account.missing,
+            "gain": account.gain,
+        },
+        "sentence": found.sentence,
+    }  # fmt: skip
 
 
 def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:

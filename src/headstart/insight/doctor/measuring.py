@@ -18,7 +18,7 @@ from headstart.pacing import FixedPacing
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, by_category
 from headstart.theory import StepCosts
-from headstart.types import Sampling
+from headstart.types import Sampling, Step
 
 LONGEST = 8
 """Tokens of the chains that drafters with weights are measured with; shorter ones follow from these."""
@@ -153,6 +153,26 @@ def by_prompt(
             if time.monotonic() > until:
                 return found
     return found
+
+
+def both_ways(
+    engines: Mapping[str, Engine], items: Sequence[PromptItem], sampling: Sampling, until: float
+) -> tuple[dict[str, list[tuple[Round, ...]]], dict[str, list[Step]]]:
+    """As `by_prompt`, one pass at most; and the steps with a draft, by engine.
+
+    Raises:
+        HeadstartError: a drafter gave up.
+    """
+    rounds: dict[str, list[tuple[Round, ...]]] = {name: [] for name in engines}
+    steps: dict[str, list[Step]] = {name: [] for name in engines}
+    for index, item in enumerate(items):
+        for run in in_turn(engines, item.prompt, sampling, turn=index):
+            raise_failure(run)
+            rounds[run.name].append(run.rounds)
+            steps[run.name] += [step for _, step in run.arrivals[1:] if len(step.draft)]
+        if time.monotonic() > until:
+            break
+    return rounds, steps
 
 
 def _settings(drafter: Drafter, budget: int | None) -> list[tuple[int, bool]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -106,11 +106,16 @@ def _outside(one: Round) -> float:
 
 
 def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
-    """The costs, scaled so that drafts take what they took in rounds."""
-    seconds = median(one.parts.draft for one in rounds)
+    """The costs, scaled so that drafts take what they took in rounds; what rounds hid and slowed is in these times.
+
+    Drafts that are made ahead take nearly nothing or all of their time, so that their mean counts, and no median.
+    """
+    middle = fmean if found.hidden else median
+    found = replace(found, hidden=0.0, slowing=0.0)
+    seconds = middle(one.parts.draft for one in rounds)
     expected = median(found.seconds(one.depth) for one in rounds)
     if expected <= 0:
-        return DraftCost(start=seconds, growth=found.growth, hidden=found.hidden)
+        return DraftCost(start=seconds, growth=found.growth)
     return found.scaled(seconds / expected)
 
 
@@ -224,21 +229,17 @@ def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: in
         return 1.0
     tokens = sum(w * one.tokens for w, one in weighted) / whole
     drafted = sum(w * one.nodes for w, one in weighted) / whole
-    before, hidden = 0.0, 0.0
+    before = 0.0
     widest, most = "", 0.0
     for source in dict.fromkeys(one.source for _, one in weighted):
         mine = [(w, one) for w, one in weighted if one.source == source]
         share = sum(w for w, _ in mine) / whole
         depth = sum(w * one.depth for w, one in mine) / (share * whole)
         asked = 1 - (1 - share) ** batch  # that at least one of them has it draft
-        seconds = asked * timing.of(source).draft(source, depth, share * batch / asked)
-        if timing.of(source).drafts[source].hidden:
-            hidden += seconds
-        else:
-            before += seconds
+        before += asked * timing.of(source).draft(source, depth, share * batch / asked)
         if source and share > most:
             widest, most = source, share
     rows, costs = 1 + drafted, timing.of(widest)
     forward = timing.plain.forward(batch * rows, batch) * costs.forward(rows) / timing.plain.forward(rows)
     plain = timing.plain.forward(batch, batch) + costs.outside(batch)
-    return tokens * plain / (before + max(forward, hidden) + costs.outside(batch * rows))
+    return tokens * plain / (before + forward + costs.outside(batch * rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.engine.engine import Engine
 from headstart.insight.doctor.candidates import Candidate, Compatibility, compare
 from headstart.insight.doctor.memory import LEAST, Memory, check
@@ -54,15 +55,22 @@ class Setup:
         pacing: str | Pacing = "fixed",
         *,
         budget: int | None = None,
+        always_ahead: bool = False,
     ) -> Engine:
-        """With these drafters, or with none. budget: nodes of each member of a list, where it matters.
+        """With these drafters, or with none. budget: nodes of each member of a list, where it matters. always_ahead:
+        those that are to draft ahead do so even where that is slower.
 
         With pacing "adaptive", costs that were never measured are, and are kept: the next load takes them.
 
         Raises what `headstart.Target.engine` raises for a drafter.
         """
+        drafters: Any = None if candidate is None else candidate.drafters
+        if drafters is not None and always_ahead:
+            drafters = [
+                Ahead(each.removeprefix(PREFIX), always=True) if each.startswith(PREFIX) else each for each in drafters
+            ]
         return target.engine(
-            None if candidate is None else candidate.drafters,
+            drafters,
             pacing=pacing,
             rule=self.engine_options.rule,
             draft_tree=self.engine_options.draft_tree,

@@ -1,1 +1,1 @@
-"""Watching servers that speculate: what their counters say, and whether it changed."""
+"""Watching servers that speculate: the ratios of their counters, and whether they changed."""

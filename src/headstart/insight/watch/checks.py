@@ -9,7 +9,7 @@ from headstart.insight.watch.counters import Counters
 
 
 def broken(counters: Counters) -> list[str]:
-    """Each identity that the counters break, in a sentence that says what that means.
+    """Each identity that the counters break, in a sentence with what that means.
 
     counters: of one engine, since its start. A page may be written in the middle of a step, so that some of its
     counters lag by a step of all requests that run; that much is allowed for.

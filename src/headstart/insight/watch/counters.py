@@ -22,7 +22,7 @@ SHORT = 0.01
 class Counters:
     """What one engine has counted since its start; or, as the difference of two, in a window of time.
 
-    Counts that a kind of server does not have are 0, or None where 0 would say something. Positions count from 0.
+    Counts that a kind of server does not have are 0, or None where 0 would be a statement. Positions count from 0.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Counters:
     """G, generated tokens, the first one of each request included."""
     prompt_tokens: int = 0
     counts_drafts: bool = False
-    """Whether the server has the three counters that follow; without them it does not speculate or does not tell."""
+    """Whether the server has the three counters that follow; without them it does not speculate, or does not count."""
     drafts: int = 0
     """D, forwards of a request that verified at least one drafted token."""
     drafted: int = 0
@@ -45,9 +45,9 @@ class Counters:
     accepted_per_position: tuple[int, ...] = ()
     """A_i, drafts whose tokens 0 to i were accepted."""
     drafted_per_position: tuple[int, ...] | None = None
-    """Drafts that had a token i, where the server tells."""
+    """Drafts that had a token i, where the server counts them."""
     tested_per_position: tuple[int, ...] | None = None
-    """Drafts that had a token i and whose tokens before it were accepted, where the server tells (headstart)."""
+    """Drafts that had a token i and whose tokens before it were accepted, where the server counts them (headstart)."""
     counted_forwards: int | None = None
     """Forwards that gave tokens, by request, where the server counts them (headstart; SGLang, without prompts)."""
     ended: int | None = None
@@ -63,7 +63,7 @@ class Counters:
     per_token: Histogram | None = None
     """Seconds per output token after the first, a mean for each request: the honest measure under speculation."""
     started: float | None = None
-    """When the server's process was started, in seconds since 1970, where it tells."""
+    """When the server's process was started, in seconds since 1970, where it is on the page."""
     restarts: int = 0
     """In a window: how often counters began anew. What was counted between the last look and a restart is lost."""
 

@@ -27,9 +27,9 @@ class Dialect:
     histograms: Mapping[str, tuple[str, ...]]
     """By field: names of histograms."""
     engine_label: str | None = None
-    """The label that tells the engines of one server apart, if it has several."""
+    """The label by which the engines of one server differ, if it has several."""
     only: Mapping[str, str] = field(default_factory=dict)
-    """Labels whose other values repeat what this one says; samples that have them are left out."""
+    """Labels whose other values repeat this one's; samples that have them are left out."""
 
 
 _SPECULATION = {

@@ -1,4 +1,4 @@
-"""Watch's own figures for Prometheus: a port that is asked, or a file that its node exporter reads."""
+"""Watch's own figures for Prometheus: a port that Prometheus scrapes, or a file that its node exporter reads."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def _read_dialect(dialect: Dialect, samples: Iterable[_Sample]) -> Iterator[dict
     for (model, engine), rows in by_engine.items():
         values = _values(dialect, rows)
         if "generated" in values:
-            told = all(name in values for name in ("drafts", "drafted", "accepted"))
-            yield {"kind": dialect.kind, "model": model, "engine": engine, "counts_drafts": told, **values}
+            counts_drafts = all(name in values for name in ("drafts", "drafted", "accepted"))
+            yield {"kind": dialect.kind, "model": model, "engine": engine, "counts_drafts": counts_drafts, **values}
 
 
 def _values(dialect: Dialect, rows: Mapping[str, _Row]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def cells_of(window: Counters) -> list[Cell]:
 class Drift:
     """One stream of windows and its detector: a server, or a ledger.
 
-    seconds: how long a window lasts at least; shorter pieces are added up first, since windows of seconds would say
-        little each, and many of them come until a false alarm.
+    seconds: how long a window lasts at least; shorter pieces are added up first, since windows of seconds are
+        noisy each, and many of them come until a false alarm.
     """
 
     detector: Detector

@@ -1,4 +1,4 @@
-"""A fleet under watch: each look scrapes every server, and says of each what it does and what is wrong with it."""
+"""A fleet under watch: each look scrapes every server, and holds the figures of each and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headstart.insight.watch.feeding import Drift, cells_of
 from headstart.insight.watch.ledgers import LedgerReader
 from headstart.insight.watch.look import Finding, Look, Row
 from headstart.insight.watch.options import WatchOptions
-from headstart.insight.watch.replicas import Comparison
+from headstart.insight.watch.replicas import Comparisons
 from headstart.insight.watch.scrape import scrape
 from headstart.insight.watch.server import Piece, Server
 from headstart.insight.watch.store import Store, Window
@@ -74,8 +74,7 @@ class Watch:
         self._ledgers = {str(path): LedgerReader.of(path, store.mark(f"ledger {path}")) for path in ledgers}
         self._drifts = {name: self._drift(name) for name in urls}
         """By server, or by ledger and model."""
-        kept = {} if relearn else store.mark("replicas") or {}
-        self._comparisons = {group: Comparison.of(record) for group, record in kept.items()}
+        self._comparisons = Comparisons.restore({} if relearn else store.mark("replicas") or {})
         self._threads = ThreadPoolExecutor(min(32, len(names)), "headstart-watch")
 
     def close(self) -> None:
@@ -107,7 +106,8 @@ class Watch:
             for url, counters in found.items()
             if not isinstance(counters, EndpointFailed)
         }
-        self._compare(pieces)
+        last = {url: next(iter(server.last.values())) for url, server in self._servers.items() if server.last}
+        self._comparisons.observe(last, {url: piece.counters for url, piece in pieces.items() if piece is not None})
         rows = [self._row(url, found[url], pieces.get(url)) for url in self._servers]
         rows += [self._ledger_row(name, now) for name in self._ledgers]
         self._keep(pieces)
@@ -133,19 +133,14 @@ class Watch:
         if server.several:
             findings.append(Finding("broken", "this address leads to several engines in turn", advice.SEVERAL))
         findings += self._drifted(drift, found[0].kind, len(found[0].accepted_per_position))
-        findings += [
-            Finding("unlike", each.words, advice.UNLIKE)
-            for comparison in self._comparisons.values()
-            for each in comparison.found
-            if each.replica == url
-        ]
+        findings += [Finding("unlike", each.words, advice.UNLIKE) for each in self._comparisons.of(url)]
         engines, seconds = server.shown()
         row = Row(url, engines, seconds, server.restarts, tuple(findings), drift.facts())
         below = self._below(row)
         return row if below is None else Row(url, engines, seconds, server.restarts, (*findings, below), drift.facts())
 
     def _drifted(self, drift: Drift, kind: str, depth: int = 0) -> list[Finding]:
-        """What the detector says; depth: the draft length, where it is fixed."""
+        """What the detector found; depth: the draft length, where it is fixed."""
         cost = self.options.draft_cost
         if cost is None and self._expectation is not None:
             cost = self._expectation.draft_cost
@@ -186,30 +181,6 @@ class Watch:
             self._drifts[stream] = self._drift(stream, HOUR)
         return self._drifts[stream]
 
-    # -- replicas -------------------------------------------------------------------------------------------------
-
-    def _compare(self, pieces: Mapping[str, Piece | None]) -> None:
-        """Servers of the same kind and model, in pieces that all of them have. A replica that was started anew may have
-        another drafter, so it is compared from there on."""
-        anew = {url for url, piece in pieces.items() if piece is not None and piece.counters.restarts}
-        groups: dict[str, dict[str, list[tuple[int, int]]]] = {}
-        missing: set[str] = set()
-        for url, server in self._servers.items():
-            counters = next(iter(server.last.values()), None)
-            if counters is None:
-                continue
-            group = f"{counters.kind} {counters.model}"
-            piece = pieces.get(url)
-            if piece is None:
-                missing.add(group)
-                continue
-            groups.setdefault(group, {})[url] = _known(piece.counters)
-        for group, window in groups.items():
-            if anew & set(window):
-                self._comparisons.pop(group, None)
-            if group not in missing and len(window) > 1:
-                self._comparisons.setdefault(group, Comparison()).add(window)
-
     # -- what is kept ---------------------------------------------------------------------------------------------
 
     def _drift(self, name: str, seconds: float | None = None) -> Drift:
@@ -238,7 +209,7 @@ class Watch:
                 store.keep(f"ledger {name}", reader.record())
             for name, drift in self._drifts.items():
                 store.keep(f"drift {name}", drift.record())
-            store.keep("replicas", {group: each.record() for group, each in self._comparisons.items()})
+            store.keep("replicas", self._comparisons.record())
 
     def history(self) -> dict[str, list[Window]]:
         """By server, the windows that were kept, the oldest first."""
@@ -257,14 +228,3 @@ class Watch:
 
 def _engine(counters: Counters) -> str:
     return f"engine {counters.engine}: " if counters.engine else ""
-
-
-def _known(window: Counters) -> list[tuple[int, int]]:
-    """(tested, accepted) by position, as far as the tests are known."""
-    found = []
-    for place, accepted in enumerate(window.accepted_per_position):
-        tested = window.tested(place)
-        if tested is None:
-            break
-        found.append((tested, min(accepted, tested)))
-    return found

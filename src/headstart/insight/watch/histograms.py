@@ -1,4 +1,4 @@
-"""A Prometheus histogram, and what may honestly be said about its quantiles."""
+"""A Prometheus histogram, and bounds of its quantiles."""
 
 from __future__ import annotations
 

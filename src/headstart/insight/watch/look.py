@@ -41,7 +41,7 @@ class Row:
     """Since the watch began."""
     findings: tuple[Finding, ...] = ()
     drift: Mapping[str, Any] | None = None
-    """What the detector of drift says of it, as JSON takes it."""
+    """The state of its detector of drift, as JSON takes it."""
 
     @property
     def window(self) -> Counters | None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from headstart.insight.statistics import student
+from headstart.insight.watch.counters import Counters
 
 BATCHES = 32
 ERROR = 0.01
@@ -30,6 +31,17 @@ RELEVANT = 0.01
 
 Counts = Sequence[tuple[int, int]]
 """(tested, accepted) by position."""
+
+
+def tests_of(window: Counters) -> list[tuple[int, int]]:
+    """(tested, accepted) by position, as far as the tests are known."""
+    found = []
+    for place, accepted in enumerate(window.accepted_per_position):
+        tested = window.tested(place)
+        if tested is None:
+            break
+        found.append((tested, min(accepted, tested)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +124,56 @@ class Comparison:
         return cls(batches, record["merged"], record["pending"], record["tests"], found)
 
 
+@dataclass(slots=True)
+class Comparisons:
+    """The comparison of each group of servers: those of the same kind that serve the same model."""
+
+    groups: dict[str, Comparison] = field(default_factory=dict)
+
+    def observe(self, servers: Mapping[str, Counters], windows: Mapping[str, Counters]) -> None:
+        """Take a window of each server that was seen twice.
+
+        A group is compared in windows that all its servers have. A replica that was started again may have another
+        drafter, so that its group is compared from there on.
+
+        Args:
+            servers: what each server counted at its last look, by address; it says which group it is in.
+            windows: what each server counted between its last two looks, where there were two.
+        """
+        names: dict[str, list[str]] = {}
+        for server, counters in servers.items():
+            names.setdefault(f"{counters.kind} {counters.model}", []).append(server)
+        for group, members in names.items():
+            known = {server: windows[server] for server in members if server in windows}
+            if any(window.restarts for window in known.values()):
+                self.groups.pop(group, None)
+            if len(known) == len(members) > 1:
+                window = {server: tests_of(each) for server, each in known.items()}
+                self.groups.setdefault(group, Comparison()).add(window)
+
+    def of(self, server: str) -> list[Unlike]:
+        """Where this server was found unlike the others of its group."""
+        return [each for comparison in self.groups.values() for each in comparison.found if each.replica == server]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {group: comparison.record() for group, comparison in self.groups.items()}
+
+    @classmethod
+    def restore(cls, record: Mapping[str, Any]) -> Comparisons:
+        """What `record` has written."""
+        return cls({group: Comparison.of(each) for group, each in record.items()})
+
+
 def unlike(batches: Sequence[Mapping[str, Counts]], error: float) -> list[Unlike]:
     """The replicas that accept otherwise than the rest, by more than `RELEVANT`; the worst first."""
     names = sorted(batches[0])
     depth = _depth(batches[0])
     counts = np.array([[batch[name] for name in names] for batch in batches], dtype=float)  # [batches, names, depth, 2]
-    asked = names if len(names) > 2 else names[:1]  # of two, one comparison says all
-    t = student(len(batches) - 1, 1 - error / (2 * depth * len(asked)))
+    judged = names if len(names) > 2 else names[:1]  # of two, one comparison is enough
+    t = student(len(batches) - 1, 1 - error / (2 * depth * len(judged)))
     found = []
-    for index, name in enumerate(asked):
+    for index, name in enumerate(judged):
         own, rest = counts[:, index], counts.sum(1) - counts[:, index]
         for position in range(depth):
             (value, variance), (other, other_variance) = _share(own[:, position]), _share(rest[:, position])
@@ -145,7 +198,7 @@ def _share(counts: Any) -> tuple[float, float]:
 
 
 def _turned(each: Unlike, other: str) -> Unlike:
-    """Of two replicas, the same said of the one that accepts less."""
+    """Of two replicas, the same finding about the one that accepts less."""
     return Unlike(other, each.position, each.rest, each.value, -each.high, -each.low)
 
 

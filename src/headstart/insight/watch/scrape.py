@@ -35,7 +35,7 @@ def scrape(
         url: see `metrics_url`.
         timeout: in seconds, for the connection and for each part of the answer.
         api_key: sent as a bearer token, for servers that ask for one.
-        client: asks; whoever looks often keeps one, since making one takes longer than a look.
+        client: for the requests; whoever looks often keeps one, since making one takes longer than a look.
 
     Raises:
         EndpointFailed: nobody answers, the answer is no page of counters, or none of a known kind.

@@ -40,7 +40,7 @@ class Server:
     """When that was."""
     restarts: int = 0
     several: bool = False
-    """Whether the address leads to several processes in turn, so that differences say nothing."""
+    """Whether the address leads to several processes in turn, so that differences mean nothing."""
     pieces: deque[Piece] = field(default_factory=deque)
     """The last ones, as far back as the window reaches."""
     _starts: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))

@@ -1,4 +1,4 @@
-"""Telling a URL of changes: a POST of JSON, tried again, from a thread of its own. A failure is a message, no more."""
+"""Changes are sent to a URL: a POST of JSON, tried again, from a thread of its own. A failure is a message, no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = 300
 
 
 class Webhook:
-    """Where changes are told. They are told in order; what is still under way when it is closed is waited for.
+    """Where changes are sent. They are sent in order; what is still under way when it is closed is waited for.
 
     Args:
         url: gets a POST with a JSON object: see `message`.
@@ -42,13 +42,13 @@ class Webhook:
         self._failures: list[str] = []
         self._where = parsed.host  # a hook's path is a secret, which messages and pages must not show
 
-    def tell(self, look: Look, changes: Mapping[str, tuple[str, str]]) -> None:
+    def send(self, look: Look, changes: Mapping[str, tuple[str, str]]) -> None:
         """Post the servers whose level has changed, by name (before, now); nothing happens without any."""
         if changes:
             self._thread.submit(self._post, message(look, changes))
 
     def failures(self) -> tuple[str, ...]:
-        """What could not be told since the last call."""
+        """What could not be sent since the last call."""
         found, self._failures = tuple(self._failures), []
         return found
 
@@ -69,7 +69,7 @@ class Webhook:
                     break  # it will say the same again
             except httpx2.HTTPError as error:
                 reason = str(error) or type(error).__name__
-        self._failures.append(f"the webhook at {self._where} was not told: {reason[:_WORDS]}")
+        self._failures.append(f"the webhook at {self._where} got nothing: {reason[:_WORDS]}")
 
 
 def message(look: Look, changes: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

@@ -175,8 +175,8 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
     if len(question.alpha) > 1 or len(question.batch) > 1:
         many = "alpha" if len(question.alpha) > 1 else "batch"
         raise InvalidOption(f"--ssd takes one {_flag(many)}", hint="ask once for each")
-    if question.c is not None and ahead.draft_cost is not None:
-        raise InvalidOption("--c and --draft-cost exclude each other", hint="--draft-cost gives the cost by rows")
+    if question.c is not None and ahead.draft_costs is not None:
+        raise InvalidOption("--c and --draft-costs exclude each other", hint="--draft-costs gives the cost by rows")
     plan = SsdPlan(
         acceptance=tuple(question.by_position or question.alpha or (DEFAULT_ALPHA,)),
         k=DEFAULT_K if question.k is None else question.k,
@@ -191,7 +191,7 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
     slow = ahead.slow or 0.0
     costs = LaneCosts(
         verify=_scaled(question.verify_cost or {1: 1.0}, scale / (question.verify_cost or {1: 1.0}).get(1, 1.0)),
-        level=_scaled(ahead.draft_cost or {1: c}, scale),
+        level=_scaled(ahead.draft_costs or {1: c}, scale),
         hand_over=(ahead.hand_over or 0.0) * scale,
         slow=slow,
         draft_slow=slow if ahead.draft_slow is None else ahead.draft_slow,

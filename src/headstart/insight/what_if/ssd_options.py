@@ -51,10 +51,10 @@ class SsdQuestion:
         (), "The same where the whole draft was accepted. Default: as --hits.",
         metavar="H1,H2,...", kind=str, parse=partial(parse_numbers, "--hits-full", example="0.8,0.9,0.95"),
     )  # fmt: skip
-    draft_cost: Mapping[int, float] | None = _ahead(
+    draft_costs: Mapping[int, float] | None = _ahead(
         None, "A forward of the drafter by rows, one row for each foreseen outcome, as in '1:0.1,24:0.2'. Default: "
         "--c, however many rows.",
-        metavar="ROWS:COST,...", kind=str, parse=partial(parse_cost, "--draft-cost", example="1:0.1,24:0.2"),
+        metavar="ROWS:COST,...", kind=str, parse=partial(parse_cost, "--draft-costs", example="1:0.1,24:0.2"),
     )  # fmt: skip
     hand_over: float | None = _ahead(None, "Telling the drafter the outcome, and fetching a draft. Default: 0.", low=0)
     slow: float | None = _ahead(

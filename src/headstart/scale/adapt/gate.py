@@ -24,7 +24,7 @@ from headstart.types import Output, Sampling
 LEAST = 20
 """Conversations without which nothing is proved."""
 Advance = Callable[[int], None]
-"""Is told how many prompts are done."""
+"""Called with the number of prompts that are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What the pairs say.
+    """What follows from the pairs.
 
     old, new, difference, ratio: tokens per forward and how they compare, with their intervals.
     old_by_position, new_by_position: acceptance of the first, second, ... guess, given those before it.

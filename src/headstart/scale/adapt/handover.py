@@ -56,33 +56,33 @@ class Handover:
         self._new = launched
 
     def tend(self) -> list[str]:
-        """What has happened since the last call, as sentences. A request that cannot be is said and dropped."""
+        """What has happened since the last call, as sentences. An impossible request is reported and dropped."""
         if self._rollout is None:
             try:
                 return self._take()
             except HeadstartError as error:
                 return [f"the rollout was refused: {error.message}"]
         try:
-            said = self._rollout.step()
-        except HeadstartError as error:  # an export that cannot be read, say; the fleet goes on
-            said, self._rollout = [f"the rollout ended: {error.message}"], None
-            return said
+            events = self._rollout.step()
+        except HeadstartError as error:  # an export that cannot be read, for example; the fleet goes on
+            self._rollout = None
+            return [f"the rollout ended: {error.message}"]
         if (outcome := self._rollout.outcome) is not None:
             if outcome == "replaced":
                 self.serving = self._new
             record = json.dumps(as_json(self._rollout.record()), indent=1) + "\n"
             self._rollout = None
             write_text(self._launched / ANSWER, record)
-        return said
+        return events
 
     def _take(self) -> list[str]:
         path = self._launched / REQUEST
         if not path.exists():
             return []
         try:
-            asked = json.loads(path.read_text(encoding="utf-8"))
-            self._new = Path(asked["export"])
-            known = asked["headstart_rollout"] == VERSION
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self._new = Path(found["export"])
+            known = found["headstart_rollout"] == VERSION
         except (OSError, ValueError, KeyError, TypeError) as error:
             known, self._new = False, self._launched
             raise InvalidFile(f"{path} cannot be read: {error}", hint="write it with `headstart adapt`") from error

@@ -4,10 +4,13 @@ The gate has proved a gain on held-out traffic. What it cannot see is everything
 an export that went wrong. So one replica gets the new export, and both sides count under the same traffic at the same
 time, in windows of time; a window, not a token, is the unit, since the tokens of a request are alike. The rest follow
 as soon as tokens per forward of the new replica are proved to be no more than `tolerance` below those of the others.
-If they are proved lower, or nothing is proved in time, or the new replica fails, the old export comes back.
+The old export comes back if they are proved lower, if the new replica is proved to accept less than the others at some
+position, as `headstart watch` compares replicas (which shows sooner, and whatever pacing and load do to tokens per
+forward), if nothing is proved in time, or if the new replica fails.
 
-Looks are made after 1, 2, 4, ... times `windows`; the j-th takes 6/(pi j)^2 of the error, so that all of them together
-have the level that was asked for. Texts are exact throughout: a drafter decides how fast they come, not what they say.
+Looks are made after 1, 2, 4, ... times `windows`; the j-th takes 6/(pi j)^2 of the error, half for either comparison,
+so that all of them together have the level that was asked for. Texts are exact throughout: a drafter decides how fast
+they come, not what they say.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from headstart.errors import EndpointFailed, InvalidOption, ServerFailed
+from headstart.errors import EndpointFailed, HeadstartError, InvalidOption
 from headstart.insight.statistics import Interval, bootstrap
 from headstart.insight.watch.counters import Counters, total
+from headstart.insight.watch.replicas import Unlike, tests_of, unlike
 from headstart.insight.watch.scrape import scrape
 from headstart.options import check_fields, option, strict
 
@@ -50,7 +54,8 @@ class Replicas(Protocol):
         """Put an engine from another export in this place, without failing a request.
 
         Raises:
-            ServerFailed: the new engine did not start; the old one goes on.
+            HeadstartError: the export cannot be read, or its engine did not start or failed a check; the old one goes
+                on.
         """
 
 
@@ -103,6 +108,8 @@ class Rollout:
             raise InvalidOption("one replica alone cannot be compared with others", hint="launch two engines or more")
         self.outcome: Outcome | None = None
         """None while it is under way."""
+        self.reason = ""
+        """Why it ended as it did."""
         self.ratio = Interval(math.nan)
         """Of the last judgement: tokens per forward of the new replica to those of the others."""
         self._fleet, self._new, self._old = fleet, new, old
@@ -120,10 +127,47 @@ class Rollout:
         if self.outcome is not None:
             return []
         if self._begun is None:
-            return self._begin()
-        if self._replaced > 1:
-            return self._follow()
-        now = self._clock()
+            words = self._begin()
+        elif self._replaced > 1:
+            words = self._follow()
+        else:
+            words = self._watch(self._clock())
+        if self.outcome is not None:
+            self.reason = words[-1]
+        return words
+
+    def record(self) -> dict[str, Any]:
+        """For a report."""
+        return {
+            "outcome": self.outcome, "reason": self.reason, "new": str(self._new), "old": str(self._old),
+            "windows": len(self._windows), "judgements": self._judgements,
+            "ratio": [self.ratio.value, self.ratio.low, self.ratio.high],
+        }  # fmt: skip
+
+    def _replace(self, place: int, export: Path) -> str:
+        """Put an engine in a place; returns why that could not be, or "". A check that fails is such a reason."""
+        try:
+            self._fleet.replace(place, export)
+        except HeadstartError as error:
+            return error.message
+        return ""
+
+    # -- the first replica --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> list[str]:
+        self._begun = self._looked = self._clock()
+        if trouble := self._replace(0, self._new):
+            self.outcome = "back"
+            return [f"the new replica was not admitted, and the old one goes on: {trouble}"]
+        self._replaced = 1
+        self._begun = self._looked = self._clock()
+        self._last = {}
+        count = len(self._fleet.engines) - 1
+        return [f"one replica runs {self._new}; it is compared with {count} other{'s' * (count > 1)}"]
+
+    def _watch(self, now: float) -> list[str]:
+        """Count a window if one has passed, and judge when there are enough of them."""
+        assert self._begun is not None
         if now - self._looked < self._options.window:
             return []
         self._looked = now
@@ -133,34 +177,11 @@ class Rollout:
             if not self._silent():
                 return []
             return self._back(f"the new replica does not answer: {error.message}")
-        due = self._options.windows * 2**self._judgements
-        if len(self._windows) >= due:
+        if len(self._windows) >= self._options.windows * 2**self._judgements:
             return self._judge()
         if now - self._begun > self._options.patience * 3600:
             return self._back(f"nothing was proved in {self._options.patience:g} hours")
         return []
-
-    def record(self) -> dict[str, Any]:
-        """For a report."""
-        return {
-            "outcome": self.outcome, "new": str(self._new), "old": str(self._old), "windows": len(self._windows),
-            "judgements": self._judgements, "ratio": [self.ratio.value, self.ratio.low, self.ratio.high],
-        }  # fmt: skip
-
-    # -- the first replica --------------------------------------------------------------------------------------------
-
-    def _begin(self) -> list[str]:
-        self._begun = self._looked = self._clock()
-        try:
-            self._fleet.replace(0, self._new)
-        except ServerFailed as error:
-            self.outcome = "back"
-            return [f"the new replica did not start, and the old one goes on: {error.message}"]
-        self._replaced = 1
-        self._begun = self._looked = self._clock()
-        self._last = {}
-        count = len(self._fleet.engines) - 1
-        return [f"one replica runs {self._new}; it is compared with {count} other{'s' * (count > 1)}"]
 
     def _observe(self) -> None:
         """Add a window, if both sides have forwards in it and nobody began anew."""
@@ -185,7 +206,7 @@ class Rollout:
 
     def _judge(self) -> list[str]:
         self._judgements += 1
-        error = (1 - self._options.level) * 6 / (math.pi * self._judgements) ** 2
+        error = (1 - self._options.level) * 6 / (math.pi * self._judgements) ** 2 / 2
         units = np.array(
             [[new.generated, new.forwards, rest.generated, rest.forwards] for new, rest in self._windows], dtype=float
         )
@@ -194,9 +215,23 @@ class Rollout:
         if self.ratio.low > 1 - self._options.tolerance:
             self._replaced = 2
             return [f"{words}: the rest follow"]
+        lower = self._lower(error)
+        if lower is not None:
+            return self._back(f"{words}; the new replica {lower.words}")
         if self.ratio.high < 1:
             return self._back(words)
         return [f"{words}: not decided yet"]
+
+    def _lower(self, error: float) -> Unlike | None:
+        """Where the new replica accepts less than the others, most; None where that is not proved, or where it accepts
+        more elsewhere."""
+        batches = [{"new": tests_of(new), "others": tests_of(rest)} for new, rest in self._windows]
+        depth = min(len(counts) for batch in batches for counts in batch.values())
+        if not depth:
+            return None
+        alike = [{side: counts[:depth] for side, counts in batch.items()} for batch in batches]
+        found = unlike(alike, error)
+        return found[0] if found and all(each.replica == "new" for each in found) else None
 
     def _by_position(self) -> str:
         """Acceptance by position of both sides, in words; nothing where it is not known."""
@@ -216,11 +251,9 @@ class Rollout:
     def _follow(self) -> list[str]:
         """Replace one more."""
         place = self._replaced - 1
-        try:
-            self._fleet.replace(place, self._new)
-        except ServerFailed as error:
+        if trouble := self._replace(place, self._new):
             self.outcome = "stopped"
-            return [f"replica {place} could not be replaced and goes on as it was: {error.message}"]
+            return [f"replica {place} could not be replaced and goes on as it was: {trouble}"]
         self._replaced += 1
         if self._replaced > len(self._fleet.engines):
             self.outcome = "replaced"
@@ -228,11 +261,9 @@ class Rollout:
         return [f"{place + 1} of {len(self._fleet.engines)} replicas run {self._new}"]
 
     def _back(self, why: str) -> list[str]:
-        try:
-            self._fleet.replace(0, self._old)
-        except ServerFailed as error:
+        if trouble := self._replace(0, self._old):
             self.outcome = "stopped"
-            return [f"{why}: the old export should come back, but did not start: {error.message}"]
+            return [f"{why}: the old export should come back, but was not admitted: {trouble}"]
         self.outcome = "back"
         return [f"{why}: {self._old} is back"]
 

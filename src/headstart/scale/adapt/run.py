@@ -22,6 +22,7 @@ from headstart.scale.adapt.learning import Learning
 from headstart.scale.adapt.options import GateOptions
 from headstart.scale.adapt.split import HeldOut, Split, require, split
 from headstart.traffic import Exchange, Tokens, Traffic, read
+from headstart.training import provenance
 from headstart.training.harness import Observer, TrainingResult
 
 REPORT = "report.json"
@@ -136,7 +137,15 @@ def trained(
     """The deployed drafter, trained further on the learnt side, in `folder / "drafter"`.
 
     Raises what `headstart.scale.adapt.learn.learn` and `deployed` raise.
+
+    Raises:
+        InvalidOption: the folder holds a trained drafter.
     """
+    if (folder / "drafter" / provenance.FILE).exists():
+        raise InvalidOption(
+            f"{folder / 'drafter'} holds a finished drafter",
+            hint=f"judge it with --gate-only {folder / 'drafter'}, or train another one into another --output",
+        )
     begun = deployed(str(target.source), drafter)
     return learn(target, begun, found.split, folder / "drafter", learning, seed, observe)
 

@@ -25,7 +25,7 @@ SHINGLE = 13
 ALIKE = 0.5
 """From this share of its runs on, a prompt is like one that is held out."""
 COMMON = 0.1
-"""Runs that stand in this share of the conversations are boilerplate, such as a system prompt, and tell nothing."""
+"""Runs that stand in this share of the conversations are boilerplate, such as a system prompt, and are not compared."""
 _SHORT = 16
 """A prompt below this length makes no conversation of those that begin with it."""
 _LEAST_COMMON = 10

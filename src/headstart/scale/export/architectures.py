@@ -51,4 +51,4 @@ SGLANG = frozenset((
 ))  # fmt: skip
 EAGLE3_TARGETS = {"vllm": VLLM, "sglang": SGLANG}
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
-"""Whose sources the lists were read from."""
+"""Whose sources the lists were read from; vLLM's is also the one that the written files were tested with."""

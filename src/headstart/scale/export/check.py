@@ -59,7 +59,7 @@ def accepted(installation: Installation, folder: Path) -> dict[str, Any]:
 
     Raises:
         ExportRefused: it refuses the configuration, with its own words.
-        ServerFailed: it could not be asked.
+        ServerFailed: its Python could not be run.
     """
     found = _ask(installation, _ASK, json.dumps(engine_arguments(folder)))
     if "error" in found:
@@ -83,7 +83,7 @@ def _ask(installation: Installation, program: str, given: str) -> Any:
             env=environment(installation), cwd="/", check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        raise ServerFailed(f"{installation.python} could not be asked: {error}", hint=hint) from error
+        raise ServerFailed(f"{installation.python} could not be run: {error}", hint=hint) from error
     line = next((line for line in done.stdout.splitlines() if line.startswith(_MARK)), None)
     if line is None:
         end = "\n".join(done.stderr.splitlines()[-5:])

@@ -31,10 +31,10 @@ from headstart.types import Sampling
 
 LEVEL = 0.95
 _SOME = 4
-"""Prompts from which on the scatter between them says something."""
+"""Prompts from which on the scatter between them is an estimate."""
 
 Tick = Callable[[int, int], None]
-"""Told how many prompts are done, of how many."""
+"""Called with the number of prompts that are done, and with that of all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def _replace(fresh: Path, path: Path, force: bool) -> None:
 
 
 def hashes(folder: Path, tick: Callable[[int], None] = lambda _: None) -> dict[str, str]:
-    """SHA-256 of a model's files by name. tick: told of bytes as they are read."""
+    """SHA-256 of a model's files by name. tick: called with the number of bytes that were read."""
     found = {}
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in _HASHED and not file.name.startswith("."):

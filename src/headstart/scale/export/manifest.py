@@ -30,7 +30,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 class TargetRecord:
     """The model that writes.
 
-    name: as the engine is told, a path on the serving machine or a hub id. path: where it lay when this was written;
+    name: as the engine knows it, a path on the serving machine or a hub id. path: where it lay when this was written;
     None for a hub id. sha256: of its files, weights included, where they are local. dtype: what it is served in.
     """
 
@@ -142,7 +142,7 @@ class CostsRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that an export says of itself.
+    """What an export holds, and what was measured of it.
 
     expected: None where nothing was measured. off_from: the number of requests at once from which no draft pays; None
     where every batch size that was looked at gains, or costs are an assumption. tested: versions of engines that this

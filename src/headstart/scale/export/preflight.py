@@ -26,7 +26,7 @@ _TRAIN = "train a head for this target with `headstart train`, or export a draft
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the config and weights of a head say. Sizes are those it was made for.
+    """The facts of a head's config and weights. Sizes are those it was made for.
 
     layer_ids: inputs, in the order of the config. count: of Medusa heads. third: EAGLE-3, not EAGLE-1 or -2.
     """

@@ -21,11 +21,11 @@ _ENGINES_HAVE = "vLLM and SGLang draft with an EAGLE-3 head, Medusa heads, a dra
 class Target:
     """The model that writes.
 
-    asked: as the user named it. source: its directory or hub id. local: the directory, None for a hub id. revision: the
+    name: as the user named it. source: its directory or hub id. local: the directory, None for a hub id. revision: the
     commit of a hub id's files, where it is known.
     """
 
-    asked: str
+    name: str
     source: str
     local: Path | None
     revision: str | None
@@ -61,7 +61,7 @@ class Drafter:
     stands. revision: as for the target.
     """
 
-    asked: str
+    name: str
     kind: DrafterKind
     source: str = ""
     raw: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Drafter:
     @property
     def names(self) -> tuple[str, ...]:
         """What it may be called in a record of `headstart doctor`."""
-        return (self.asked, self.source)
+        return (self.name, self.source)
 
     @property
     def local(self) -> Path | None:
@@ -95,31 +95,31 @@ def find(target: str, drafter: str) -> Subject:
     return Subject(_target(target), _drafter(target, drafter))
 
 
-def _target(asked: str) -> Target:
-    source = loading.resolve(asked, "target")
+def _target(name: str) -> Target:
+    source = loading.resolve(name, "target")
     _refuse_gguf(source)
     config = loading.load_config(source, trust_remote_code=False)
     local = Path(source).resolve() if Path(source).is_dir() else None
-    return Target(asked, source if local is None else str(local), local, _commit(source), config)
+    return Target(name, source if local is None else str(local), local, _commit(source), config)
 
 
-def _drafter(target: str, asked: str) -> Drafter:
-    if asked in ("auto", "none") or "," in asked:
-        raise ExportRefused(f"--drafter {asked!r} names no single drafter", hint=f"name one: {_ENGINES_HAVE}")
-    spec = choose(target, asked).drafters[0]
+def _drafter(target: str, name: str) -> Drafter:
+    if name in ("auto", "none") or "," in name:
+        raise ExportRefused(f"--drafter {name!r} names no single drafter", hint=f"name one: {_ENGINES_HAVE}")
+    spec = choose(target, name).drafters[0]
     if spec.kind == "ngram" or spec.kind == "suffix":
-        return Drafter(asked, spec.kind)  # type: ignore[arg-type]
-    source = str(spec.source) if spec.source else loading.resolve(asked, "draft")
+        return Drafter(name, spec.kind)  # type: ignore[arg-type]
+    source = str(spec.source) if spec.source else loading.resolve(name, "draft")
     folder = loading.config_folder(source)
     raw = {} if folder is None else read_json(folder / "config.json")
     kinds: dict[str, DrafterKind] = {"medusa": "medusa", "eagle": "eagle3", "draft": "draft_model"}
-    if spec.kind not in kinds:
-        raise ExportRefused(f"drafter {asked!r} runs in headstart alone", hint=_ENGINES_HAVE)
+    if spec.kind not in kinds or spec.ahead is not None:
+        raise ExportRefused(f"drafter {name!r} runs in headstart alone", hint=_ENGINES_HAVE)
     _refuse_gguf(source)
     if spec.kind == "draft":
         loading.load_config(source, trust_remote_code=False)
     local = Path(source).resolve() if Path(source).is_dir() else None
-    return Drafter(asked, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
+    return Drafter(name, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
 
 
 def _refuse_gguf(source: str) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 from headstart.scale.export.manifest import DepthAt, DrafterKind
 from headstart.scale.export.options import ExportOptions
 
-TESTED = "0.32.0"
-"""The version of vLLM whose readers these files were tested with."""
 LOOKUP = (3, 5)
 """The least and the greatest length of a match of n-grams. An engine that drafts K tokens after every match cannot tell
 weak ones, so short ones are left out; vLLM's own default is 5 and 5."""

@@ -25,7 +25,7 @@ from headstart.scale.export.subject import Subject, find
 from headstart.types import Sampling
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and which share of it is done."""
+"""Called with what is being done, and with the share of it that is done."""
 SAMPLES = "sample prompts"
 UNMEASURED = 3
 """K where nothing is measured and none is given."""
@@ -131,7 +131,7 @@ class _Export:
             longest = min(longest, case.head.count)
         if not options.measure:
             return None, depth.Plan(fixed or min(UNMEASURED, longest), (), None), []
-        self._progress(f"loading {subject.target.asked}", 0.0)
+        self._progress(f"loading {subject.target.name}", 0.0)
         drafter = str(self._folder) if self._copied else subject.drafter.source or None
         bench = Bench(subject.target.source, kind, drafter, options.dtype, self._sampling, longest=longest)
         prompts = bench.prompts(*self._items())
@@ -149,7 +149,7 @@ class _Export:
                 f"acceptance was measured in {bench.dtype} and will be served in {self._dtype}: near ties can fall "
                 "otherwise; --dtype sets both"
             )
-        if self._options.prompts is None and self._subject.target.asked != BUNDLED:
+        if self._options.prompts is None and self._subject.target.name != BUNDLED:
             found.append(
                 "acceptance was measured on a few lines of Python, not on your traffic: --prompts FILE measures yours, "
                 "and that is what counts"
@@ -200,7 +200,7 @@ class _Export:
         return DrafterRecord(
             kind=self._subject.drafter.kind,
             folder=drafter_folder.NAME if self._copied else None,
-            origin=self._subject.drafter.asked,
+            origin=self._subject.drafter.name,
             sha256=hashes(self._folder) if self._copied else {},
             layer_ids=layer_ids,
         )
@@ -247,7 +247,7 @@ def served_name(subject: Subject, options: ExportOptions) -> str:
     target = subject.target
     if options.name is not None:
         return options.name
-    return target.asked if target.local is None or target.asked == BUNDLED else target.local.name
+    return target.name if target.local is None or target.name == BUNDLED else target.local.name
 
 
 def _provenance() -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""What a fleet is asked before it serves: whether it answers, accepts what its drafter deserves, and writes what the
-model would write."""
+"""The checks of a fleet before it serves: that it answers, accepts as many drafts as its drafter deserves, and writes
+what the model would write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headstart.scale.parity.reference import Reference
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being checked, and how much of it is done, of how much."""
+"""Called with what is being checked, and with how much of it is done, of how much."""
 
 SMOKE_PROMPT = "def add(a, b):"
 SMOKE_TOKENS = 24
@@ -68,10 +68,11 @@ class Checks:
     progress: Progress = lambda _what, _done, _count: None
     lines: list[str] = field(default_factory=list)
     _texts: dict[Path, str] = field(default_factory=dict)
-    _references: dict[Path, Reference] = field(default_factory=dict)
+    _kept: tuple[Served, Reference] | None = None
+    """The reference of the last parity, and what it is of: the same folder may hold another export by now."""
 
     def admit(self, engine: Engine) -> None:
-        """Ask one engine, before anybody else does.
+        """Check one engine, before it gets other requests.
 
         Raises:
             CheckFailed: it writes other text than the engine before it, or accepts other drafts than it should.
@@ -85,7 +86,7 @@ class Checks:
             self._parity(engine)
 
     def through_router(self, fleet: Fleet) -> None:
-        """Ask the whole fleet at its front door.
+        """Check the whole fleet, through its router.
 
         Raises:
             CheckFailed: it writes other text than its engines, or text that the model would not write.
@@ -130,14 +131,15 @@ class Checks:
         self.lines.append(_parity_line(engine.name, report))
 
     def _reference(self, served: Served) -> Reference:
-        if served.folder not in self._references:
+        if self._kept is None or self._kept[0] != served:
             from headstart.scale.parity.reference import Reference
             from headstart.scale.parity.verify import read_plan
 
+            self._kept = None  # two would not always fit
             self.progress("loading the target for the checks", 0, 1)
             plan = read_plan(served.folder, device=self.options.reference_device)
-            self._references[served.folder] = Reference(plan)
-        return self._references[served.folder]
+            self._kept = served, Reference(plan)
+        return self._kept[1]
 
     def _audit(self, url: str, served: Served) -> Certificate:
         from headstart.insight.audit.plan import AuditPlan
@@ -146,7 +148,7 @@ class Checks:
         from headstart.insight.samples import sample_prompts
         from headstart.loading.load import Target
 
-        self._references.clear()  # the audit loads the target alone; both would not always fit
+        self._kept = None  # the audit loads the target alone; both would not always fit
         self.progress("loading the target for the audit", 0, 1)
         dtype = "auto" if served.manifest is None else served.manifest.target.dtype
         engine = Target(served.target, device=self.options.reference_device, dtype=dtype).engine("none")

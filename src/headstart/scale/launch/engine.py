@@ -12,9 +12,9 @@ import httpx2
 from headstart.errors import EndpointFailed
 from headstart.insight.watch.scrape import scrape
 from headstart.scale.children import Child, Children
-from headstart.scale.launch.places import LOOPBACK, gpus, processors, share
+from headstart.scale.launch.places import gpus, processors, share
 from headstart.scale.launch.served import Served
-from headstart.scale.loopback import answers, ask
+from headstart.scale.loopback import LOOPBACK, answers, ask
 from headstart.scale.vllm import Installation, environment, serve_command
 
 _SETTLE = 0.5
@@ -48,7 +48,7 @@ class Engine:
         return answers(self.url, "/health") and self.served.name in _models(self.url)
 
     def idle(self) -> bool:
-        """Whether no request runs or waits in it; an engine that does not say counts as busy."""
+        """Whether no request runs or waits in it; an engine without counters counts as busy."""
         try:
             return all(not each.running and not each.waiting for each in scrape(self.url))
         except EndpointFailed:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headstart.errors import InvalidOption
+from headstart.errors import HeadstartError, InvalidOption
 from headstart.scale.children import Child, Children
 from headstart.scale.launch.engine import Engine, start_engine
 from headstart.scale.launch.options import LaunchOptions
@@ -20,11 +20,11 @@ from headstart.scale.vllm import Installation
 from headstart.scale.vllm_plugin import write_plugin
 
 Progress = Callable[[str, float, str | None], None]
-"""Told of each server that is waited for: name, seconds so far, and the last line of its log; None once it is ready."""
+"""Called for each server that is waited for: name, seconds so far, last line of its log; None once it is ready."""
 
 Admit = Callable[[Engine], None]
-"""Told of an engine that is ready, before it gets requests from the router. It may ask it whatever it wants to; what it
-raises keeps the engine out."""
+"""Called with an engine that is ready, before it gets requests from the router, to check it; what it raises keeps the
+engine out."""
 
 MOST_RESTARTS = 5
 """Restarts of an engine in a row, before it is given up."""
@@ -87,9 +87,9 @@ class Fleet:
         Args:
             export: the folder that `headstart export` wrote.
             installation: the vLLM that runs it, see `scale.vllm.find`.
-            progress: told what is waited for.
-            admit: told of each engine before it gets requests, of those of `replace` too (not of one that is started
-                again after it died).
+            progress: called while servers are waited for.
+            admit: checks each engine before it gets requests, those of `replace` and those that are started again after
+                they died, too.
             options: the fields of `LaunchOptions`.
 
         Raises:
@@ -167,18 +167,18 @@ class Fleet:
         """Look after the fleet, once: what has happened since the last look, as sentences.
 
         An engine that died leaves the router, and is started again if `restart` says so. To be called every second or
-        so; it does not wait for anything.
+        so; it waits for nothing but the check of an engine that was started again.
 
         Raises:
             ServerFailed: the router died, or the last engine did and will not be started again.
         """
         if self.router is not None and not self.router.child.alive:
             raise self.router.child.failure()
-        said = [line for engine in self.engines for line in self._look(engine)]
+        events = [line for engine in self.engines for line in self._look(engine)]
         gone = [engine for engine in self.engines if not engine.child.alive and engine.place not in self._due]
         if len(gone) == len(self.engines):
             raise gone[-1].child.failure()
-        return said
+        return events
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Fleet:
                 host=options.host, port=options.port, metrics_port=next(self._ports),
             )  # fmt: skip
             self._children.wait_all(
-                [(self.router.child, self.router.ready)], seconds=_ROUTER_SECONDS, progress=self._tell
+                [(self.router.child, self.router.ready)], seconds=_ROUTER_SECONDS, progress=self._report
             )
 
     def _engine(self, served: Served, place: int, name: str) -> Engine:
@@ -207,10 +207,10 @@ class Fleet:
 
     def _wait(self, engines: list[Engine]) -> None:
         self._children.wait_all(
-            [(engine.child, engine.ready) for engine in engines], seconds=self.options.timeout, progress=self._tell
+            [(engine.child, engine.ready) for engine in engines], seconds=self.options.timeout, progress=self._report
         )
 
-    def _tell(self, child: Child, seconds: float, line: str | None) -> None:
+    def _report(self, child: Child, seconds: float, line: str | None) -> None:
         self._progress(child.name, seconds, line)
 
     # -- tending ------------------------------------------------------------------------------------------------------
@@ -219,33 +219,41 @@ class Fleet:
         place, now = engine.place, time.monotonic()
         starting = place in self._starting
         late = starting and now - engine.born > self.options.timeout
-        if late or not (engine.child.alive or engine.child.asked):
+        if late or not (engine.child.alive or engine.child.stopping):
             return self._died(engine, now)
         if place in self._due and now >= self._due[place]:
             return self._again(engine)
         if starting and engine.ready():
-            self._starting.remove(place)
-            if self.router is not None:
-                self.router.add(engine.url)
-            return [f"{engine.name} is ready again"]
+            return self._rejoin(engine, now)
         return []
 
-    def _died(self, engine: Engine, now: float) -> list[str]:
-        """Take it out of the router, say how it ended, and plan its restart."""
-        said = [engine.child.failure().message]
+    def _rejoin(self, engine: Engine, now: float) -> list[str]:
+        """Check an engine that was started again as any new one is, and let it have requests if it passes."""
+        try:
+            self._admit(engine)
+        except HeadstartError as error:
+            return self._died(engine, now, f"{engine.name} failed its check: {error.message}")
+        self._starting.remove(engine.place)
+        if self.router is not None:
+            self.router.add(engine.url)
+        return [f"{engine.name} is ready again"]
+
+    def _died(self, engine: Engine, now: float, why: str = "") -> list[str]:
+        """Take it out of the router, say why, or how it ended, and plan its restart."""
+        events = [why or engine.child.failure().message]
         engine.child.stop()
         self._starting.discard(engine.place)
         if self.router is not None and engine.url in self.router.engines():
             self.router.remove(engine.url)
         if not self.options.restart:
-            return said
+            return events
         if now - engine.born > _STEADY:
             engine.restarts = 0
         if engine.restarts >= MOST_RESTARTS:
-            return [*said, f"{engine.name} was started {engine.restarts} times again, and is given up"]
+            return [*events, f"{engine.name} was started {engine.restarts} times again, and is given up"]
         pause = _FIRST_PAUSE * 2**engine.restarts
         self._due[engine.place] = now + pause
-        return [*said, f"{engine.name} is started again in {pause:g} s"]
+        return [*events, f"{engine.name} is started again in {pause:g} s"]
 
     def _again(self, engine: Engine) -> list[str]:
         place = engine.place

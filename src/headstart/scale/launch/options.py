@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from headstart.errors import InvalidOption
 from headstart.options import check_fields, described, option, strict
-from headstart.scale.launch.places import LOOPBACK
+from headstart.scale.loopback import LOOPBACK
 from headstart.scale.settings import parse_settings
 
 RouterName = Literal["vllm-router", "none"]
@@ -55,7 +55,7 @@ class LaunchOptions:
         "vllm-router", "What divides the requests among the engines; 'none' leaves that to the clients."
     )
     policy: str = _router("round_robin", "How vllm-router chooses an engine.")
-    host: str = _router("127.0.0.1", "The address to listen on. The engines listen on the loopback in any case.")
+    host: str = _router(LOOPBACK, "The address to listen on. The engines listen on the loopback in any case.")
     port: int = _router(
         8000, "The router's port; the engines take free ones after it. Without a router it is the first engine's.",
         low=1, high=65535,

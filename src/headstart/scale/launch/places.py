@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from headstart.errors import InvalidOption
+from headstart.scale.loopback import LOOPBACK
 
 T = TypeVar("T")
-
-LOOPBACK = "127.0.0.1"
 
 
 def check_free(host: str, port: int) -> None:
@@ -43,7 +42,7 @@ def _bound(host: str, port: int) -> str | None:
 
 
 def processors() -> tuple[int, ...]:
-    """The processors that this process may use, by number; empty where the system does not say."""
+    """The processors that this process may use, by number; empty where the system does not list them."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
@@ -53,8 +52,8 @@ def gpus() -> tuple[str, ...]:
     if given is not None:
         return tuple(name.strip() for name in given.split(",") if name.strip())
     try:
-        asked = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        listed = subprocess.run(asked, capture_output=True, text=True, timeout=20.0, check=True)
+        command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20.0, check=True)
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(listed.stdout.split())

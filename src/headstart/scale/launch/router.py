@@ -1,4 +1,4 @@
-"""vllm-router before the engines: found, started, and told which engines there are.
+"""vllm-router before the engines: found, started, and given its engines.
 
 It is the Rust router of the vLLM project (PyPI: vllm-router). Of what it can do, this uses: a policy, retries of
 requests that a dead engine did not take, health checks, and adding and removing engines while requests run. Seen with
@@ -16,7 +16,7 @@ import httpx2
 
 from headstart.errors import EngineNotFound, ServerFailed
 from headstart.scale.children import Child, Children
-from headstart.scale.loopback import answers, ask
+from headstart.scale.loopback import LOOPBACK, answers, ask
 from headstart.scale.vllm import Installation
 
 PROGRAM = "vllm-router"
@@ -51,7 +51,7 @@ def router_command(
     """Its command line. engines: their URLs, each of which must answer by then. Its own metrics are on the loopback."""
     return [
         str(program), "--worker-urls", *engines, "--policy", policy, "--host", host, "--port", str(port),
-        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
+        "--prometheus-host", LOOPBACK, "--prometheus-port", str(metrics_port),
         "--health-check-interval-secs", str(_HEALTH_SECONDS), "--log-level", "warning",
         "--cors-allowed-origins", f"http://{host}:{port}",
     ]  # fmt: skip
@@ -62,8 +62,8 @@ class Router:
 
     def __init__(self, child: Child, host: str, port: int, metrics_port: int) -> None:
         self.child = child
-        self.url = f"http://{'127.0.0.1' if host in ('0.0.0.0', '') else host}:{port}"
-        self.metrics = f"http://127.0.0.1:{metrics_port}/metrics"
+        self.url = f"http://{LOOPBACK if host in ('0.0.0.0', '') else host}:{port}"
+        self.metrics = f"http://{LOOPBACK}:{metrics_port}/metrics"
 
     @classmethod
     def start(cls, children: Children, program: Path, engines: Sequence[str], *, policy: str, host: str, port: int,

@@ -25,7 +25,7 @@ class Served:
     folder: the export. config: its vllm.yaml. name: the model's name for clients. target: its folder here, or its hub
     id. model: how it is named to vLLM where the file names another. drafter: its folder here, or None where nothing is
     loaded. flags: options of `vllm serve` that win over the file. tensor, data: the numbers of ranks. length: the
-    longest context, if it is set. manifest: what the export says of itself, if it does.
+    longest context, if it is set. manifest: the export's, if it has one.
     """
 
     folder: Path

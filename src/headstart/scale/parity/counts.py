@@ -27,7 +27,7 @@ class Counts:
     accepted_per_position: tuple[int, ...]
     """A_i, drafts whose tokens up to this position were accepted."""
     beyond: int = 0
-    """Tokens of A that lie behind the end of the text. A server does not tell them; `run` says where they come from."""
+    """Tokens of A that lie behind the end of the text. A server does not count them apart; `run` works them out."""
 
     @property
     def accepted(self) -> int:

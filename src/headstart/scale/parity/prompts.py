@@ -1,4 +1,4 @@
-"""The prompts that parity asks with where the user gives none: beginnings of small Python files."""
+"""The prompts of parity where the user gives none: beginnings of small Python files."""
 
 from __future__ import annotations
 

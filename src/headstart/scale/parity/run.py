@@ -83,7 +83,7 @@ def parity(
 
 
 def _completed(theirs: Counts, ours: Counts, plan: Plan) -> Counts:
-    """The server's counts with what it does not tell: accepted tokens behind the text's end.
+    """The server's counts with what it does not count apart: accepted tokens behind the text's end.
 
     Where every step but the prompt's drafts, they follow from its own counters: there are 1 + D forwards, which gave
     1 + D + A tokens. N-grams leave steps undrafted, which vLLM does not count; ours stand in for them.

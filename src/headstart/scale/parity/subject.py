@@ -1,4 +1,4 @@
-"""The side that is put to the test: somebody who completes one prompt at a time and tells what was counted for it."""
+"""The side that is tested: it completes one prompt at a time and returns what was counted for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answered:
 
 
 class Subject(Protocol):
-    """What parity asks."""
+    """What is compared with headstart."""
 
     name: str
 

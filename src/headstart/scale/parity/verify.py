@@ -15,6 +15,7 @@ import yaml
 
 from headstart.errors import InvalidFile
 from headstart.scale.children import Children
+from headstart.scale.loopback import LOOPBACK
 from headstart.scale.parity.plan import Plan
 from headstart.scale.parity.prompts import MAX_TOKENS, PROMPTS
 from headstart.scale.parity.reference import Reference
@@ -27,7 +28,7 @@ START_SECONDS = 900.0
 CONFIG, MANIFEST = "vllm.yaml", "manifest.json"
 
 Progress = Callable[[str, float], None]
-"""Told what is being done, and which share of it is done (0 while that is not known)."""
+"""Called with what is being done, and with the share of it that is done (0 while that is not known)."""
 
 
 def verify_export(
@@ -122,13 +123,13 @@ def serving(
         ServerFailed: it ended, or was not ready in time.
     """
     with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+        free.bind((LOOPBACK, 0))
         port = free.getsockname()[1]
     given = dict(flags or {})
     if installation.cpu:
         given.setdefault("enforce_eager", True)  # compiling for a dozen prompts takes longer than it saves
     command = serve_command(installation, config, model=model, port=port, flags=given)
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://{LOOPBACK}:{port}"
     with tempfile.TemporaryDirectory() as kept, Children(logs or Path(kept)) as children:
         child = children.start("vllm", command, env=environment(installation))
         children.wait(

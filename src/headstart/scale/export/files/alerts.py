@@ -1,4 +1,4 @@
-"""`prometheus.yml`, `prometheus-rules.yaml`: what is watched, and what somebody has to be told of.
+"""`prometheus.yml`, `prometheus-rules.yaml`: what is scraped, and the alerts.
 
 Tokens per forward is G / (G - A), of generated and accepted tokens, summed over engines; the engine's own "acceptance
 length" leaves out forwards without a draft and so flatters. Sources of names: vLLM 0.32 (v1/spec_decode/metrics.py,

@@ -10,8 +10,8 @@ import json
 import shlex
 from typing import Any
 
+from headstart.scale.export.architectures import VERSIONS
 from headstart.scale.export.files.deployment import Deployment, as_flags, as_yaml
-from headstart.scale.export.vllm_file import TESTED
 
 CLAIM = "headstart-models"
 """The name of the volume's claim, which the user makes."""
@@ -110,7 +110,7 @@ def ray_serve(one: Deployment) -> str:
             }
         ]
     }
-    head = f"For Ray Serve (with vLLM {TESTED}): serve run ray-serve.yaml\n{_claim_words(one)}"
+    head = f"For Ray Serve (with vLLM {VERSIONS['vllm']}): serve run ray-serve.yaml\n{_claim_words(one)}"
     return as_yaml(found, head)
 
 

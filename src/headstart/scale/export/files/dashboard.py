@@ -100,7 +100,7 @@ def _load() -> list[dict[str, Any]]:
     def now(name: str, how: str = "sum") -> str:
         return f"{how} by (instance) (vllm:{name}{{{_MODEL}}})"
 
-    hits, asked = _sum("prefix_cache_hits_total"), _sum("prefix_cache_queries_total")
+    hits, queries = _sum("prefix_cache_hits_total"), _sum("prefix_cache_queries_total")
     return [
         _row("Load"),
         _panel("Requests that run", "More at once make guesses dearer.",
@@ -110,7 +110,7 @@ def _load() -> list[dict[str, Any]]:
         _panel("Preemptions per second", "A preempted request is computed again.",
                [(_sum("num_preemptions_total", by="instance"), "{{instance}}")], unit="short"),
         _panel("Prefix cache hits", "Share of prompt tokens that need not be read again.",
-               [(f"{hits} / {asked}", "all")], unit="percentunit"),
+               [(f"{hits} / {queries}", "all")], unit="percentunit"),
     ]  # fmt: skip
 
 

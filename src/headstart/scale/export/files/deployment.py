@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from headstart.scale.export.architectures import VERSIONS
 from headstart.scale.export.manifest import Manifest
-from headstart.scale.export.vllm_file import TESTED
 
 PORT = 8000
 ROUTER = "vllm-router==0.1.17"
@@ -52,7 +52,7 @@ class Deployment:
 
     @property
     def image(self) -> str:
-        return f"vllm/vllm-openai-cpu:v{TESTED}" if self.cpu else f"vllm/vllm-openai:v{TESTED}"
+        return f"vllm/vllm-openai-cpu:v{VERSIONS['vllm']}" if self.cpu else f"vllm/vllm-openai:v{VERSIONS['vllm']}"
 
     @property
     def gpus(self) -> int:

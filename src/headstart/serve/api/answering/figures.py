@@ -12,7 +12,7 @@ from typing import Any
 from headstart.serve.api.answering.counts import Counts
 from headstart.serve.api.reading.drafting import Shown
 from headstart.serve.names import public_name, public_words
-from headstart.types import Output
+from headstart.types import AheadStats, Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +143,29 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "seconds": {part: round(value, 6) for part, value in seconds.items()},
         "drafter": public_name(speculation.drafter),
         "sources": dict(counts.sources),
+        "ahead": _ahead([each.ahead for each in stats if each.ahead is not None]),
         "speculating": speculation.on,
         "off_reason": None if speculation.on else reason,
         "last_budget": reason if speculation.on else None,
         "finish_reason": done[0].output.finish_reason if len(done) == 1 else None,
+    }
+
+
+def _ahead(stats: Sequence[AheadStats]) -> dict[str, Any] | None:
+    """What drafting ahead brought; null where nothing was drafted ahead."""
+    if not stats:
+        return None
+    found = sum(stats, AheadStats())
+    return {
+        "drafts": found.drafts,
+        "hits": found.hits,
+        "misses": found.misses,
+        "waits": found.waits,
+        "hit_rate": round(found.hit_rate, 4),
+        "seconds_on_hits": round(found.seconds_on_hits, 6),
+        "seconds_on_misses": round(found.seconds_on_misses, 6),
+        "rounds_per_depth": list(found.rounds_per_depth),
+        "hits_per_depth": list(found.hits_per_depth),
     }
 
 

@@ -13,6 +13,11 @@ export const stripLegend = () =>
   h("ul.legend.strip-legend", { "aria-label": "What the parts of a round are" }, PARTS.map(([part, words]) =>
     h("li", h(`span.swatch.${part}`, { "aria-hidden": "true" }), ` ${words}`)));
 
+/** The pattern of what a drafter does, by the id that it is filled with. */
+export const hatchOf = (id) =>
+  svg("defs", {}, svg("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    svg("rect", { class: "hatch-back", width: 5, height: 5 }), svg("rect", { class: "hatch-line", width: 2, height: 5 })));
+
 /** A round in words. */
 export function roundWords(round, index) {
   const guesses = round.drafted ? `${counted(round.drafted, "guess", "guesses")}, ${round.accepted ?? Math.max(0, round.emitted - 1)} accepted, ` : "";
@@ -52,14 +57,10 @@ export function roundStrip({ rounds = [], at = 0, onPick }) {
       x += wide + GAP;
       return block;
     });
-    const picture = svg("svg", { width, height: TOKENS + TIME + 6, viewBox: `0 0 ${width} ${TOKENS + TIME + 6}`, "aria-hidden": "true" }, pattern(), blocks);
+    const picture = svg("svg", { width, height: TOKENS + TIME + 6, viewBox: `0 0 ${width} ${TOKENS + TIME + 6}`, "aria-hidden": "true" }, hatchOf(hatch), blocks);
     holder.replaceChildren(picture);
     mark();
   }
-
-  const pattern = () =>
-    svg("defs", {}, svg("pattern", { id: hatch, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("rect", { class: "hatch-back", width: 5, height: 5 }), svg("rect", { class: "hatch-line", width: 2, height: 5 })));
 
   function blockOf(round, index, x, wide, most) {
     const group = svg("g.strip-round", { class: index === state.at ? "now" : "", data: { index } });

@@ -1,5 +1,7 @@
 // What the steps of a request say: where every token came from, what each round brought, and what it all adds up to.
 
+import { aheadOf } from "hs/trace/ahead";
+
 /** Whether a step judged something; the others only read a part of the prompt. */
 export const isJudged = (step) => step.procedure !== "read";
 
@@ -129,6 +131,7 @@ export function summary(requests) {
     sources: bySource(steps),
     plainRounds: steps.filter((step) => step.tokens.length === 0).length,
     seconds: secondsOf(list.flatMap((request) => request.steps)),
+    ahead: aheadOf(steps),
     lost: list.flatMap(lostOf).sort((a, b) => b.lost - a.lost || a.step - b.step),
   };
 }

@@ -7,7 +7,9 @@ import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { roundStrip, roundWords, stripLegend } from "hs/figures/strip";
 import { legend, tokenText } from "hs/figures/text";
+import { draftsAhead } from "hs/trace/ahead";
 import { roundsOf, summary, tokensOf } from "hs/trace/rounds";
+import { aheadView } from "hs/viewer/ahead";
 import { tokenCard } from "hs/viewer/card";
 import { provenance, samplingOf } from "hs/viewer/provenance";
 import { roundView } from "hs/viewer/round";
@@ -38,10 +40,11 @@ export function viewer({ trace, heading = "h2" }) {
       caption: "A round is as wide as it took long. Above it stand its tokens: accepted guesses filled, corrections dotted, bonuses in blue outline. The arrow keys go along.",
       table: () => tableOf(now.rounds),
     });
+    const ahead = aheadView({ heading, onPick: (index) => goStep(index, { quiet: true }) });
     const back = button("Round before", () => goStep(now.step - 1), { quiet: true });
     const on = button("Round after", () => goStep(now.step + 1), { quiet: true });
     const play = button("Play", () => (now.timer ? stop() : start()), { quiet: true });
-    return { card, round, text, strip, stripFigure, back, on, play };
+    return { card, round, text, strip, stripFigure, ahead, back, on, play };
   }
 
   function show(next) {
@@ -81,6 +84,7 @@ export function viewer({ trace, heading = "h2" }) {
         h("aside.card-side-panel", { "aria-label": "The chosen token" }, parts.card.element)),
       h("section", { "aria-label": "Rounds" }, h(heading, "Rounds"), parts.stripFigure.element,
         h("div.round-controls", {}, parts.back, parts.on, parts.play), parts.round.element),
+      draftsAhead(request) && parts.ahead.element,
       accountOf({ trace: now.trace, request, found, heading }, (step) => {
         goStep(step);
         parts.round.element.scrollIntoView({ behavior: calm() ? "auto" : "smooth", block: "start" });
@@ -88,6 +92,7 @@ export function viewer({ trace, heading = "h2" }) {
     );
     parts.strip.set({ rounds: now.rounds, at: 0 });
     parts.stripFigure.update();
+    if (draftsAhead(request)) parts.ahead.set(request, found);
     const first = now.rounds.findIndex((round) => round.kind !== "read");
     goStep(Math.max(0, first), { quiet: true });
     if (now.tokens.length) {
@@ -102,6 +107,7 @@ export function viewer({ trace, heading = "h2" }) {
     parts.strip.set({ at: step });
     parts.text.set({ at: step });
     parts.round.set(now.request, now.request.steps[step]);
+    if (draftsAhead(now.request)) parts.ahead.go(step);
     if (event !== undefined) parts.round.go(event);
     parts.back.disabled = step === 0;
     parts.on.disabled = step === now.rounds.length - 1;

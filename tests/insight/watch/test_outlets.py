@@ -1,4 +1,4 @@
-"""Who else is told: a webhook, Prometheus, and a page."""
+"""Where findings go: a webhook, Prometheus, and a page."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ CHANGES = {"http://two:8000": ("fine", "suspected")}
 def test_a_change_is_posted_with_words_that_a_chat_shows() -> None:
     with fake_server() as server:
         hook = Webhook(server.url + "/hook/secret")
-        hook.tell(look(), {})
-        hook.tell(look(), CHANGES)
+        hook.send(look(), {})
+        hook.send(look(), CHANGES)
         hook.close()
     (body,) = server.posts
     assert body["changes"][0]["findings"][0]["advice"] == "retrain"
@@ -60,7 +60,7 @@ def test_a_webhook_that_fails_at_first_is_tried_again() -> None:
     with fake_server() as server:
         server.failing = 2
         hook = Webhook(server.url, pause=0.0)
-        hook.tell(look(), CHANGES)
+        hook.send(look(), CHANGES)
         hook.close()
     assert len(server.posts) == 1
     assert hook.failures() == ()
@@ -71,10 +71,10 @@ def test_a_webhook_that_cannot_be_told_is_a_message_without_its_secret(status: i
     with fake_server() as server:
         server.status = status or 200
         hook = Webhook((server.url if status else "http://127.0.0.1:1") + "/hook/secret", pause=0.0)
-        hook.tell(look(), CHANGES)
+        hook.send(look(), CHANGES)
         hook.close()
     (words,) = hook.failures()
-    assert "was not told" in words
+    assert "got nothing" in words
     assert "secret" not in words
     assert hook.failures() == (), "each is said once"
 

@@ -33,7 +33,8 @@ class Worker:
     """A thread that runs what it is sent, in order. While there is nothing, it calls `idle` again and again, until that
     returns False; then it sleeps until something is sent.
 
-    begin: called in the thread, first.
+    idle: must not raise.
+    begin: called in the thread, first. What it raises, every `call` does.
     """
 
     def __init__(self, idle: Callable[[], bool], begin: Callable[[], None], name: str) -> None:
@@ -62,8 +63,12 @@ class Worker:
 
 
 def _run(inbox: queue.SimpleQueue[Any], idle: Callable[[], bool], begin: Callable[[], None]) -> None:
-    begin()
-    busy = True
+    failed: BaseException | None = None
+    try:
+        begin()
+    except BaseException as error:  # whoever asks for something is told, or would wait for ever
+        failed = error
+    busy = failed is None
     while True:
         try:
             message = inbox.get(block=not busy)
@@ -74,8 +79,10 @@ def _run(inbox: queue.SimpleQueue[Any], idle: Callable[[], bool], begin: Callabl
             return
         answer, function, arguments = message
         try:
+            if failed is not None:
+                raise failed
             answer.set_result(function(*arguments))
         except BaseException as error:  # whatever it is, whoever waits is told
             answer.set_exception(error)
-        busy = True
+        busy = failed is None
         del message, answer, function, arguments  # a request that has ended is not kept alive by a sleeping thread

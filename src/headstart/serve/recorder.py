@@ -1,0 +1,95 @@
+"""`Recorder`: a watcher whose records are queued and written by a thread of its own, so that no request waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from queue import Empty, Full, Queue
+from typing import ClassVar, Generic, TypeVar
+
+from headstart.serve.watching import Watcher
+
+Record = TypeVar("Record")
+Write = Callable[[list[Record]], None]
+log = logging.getLogger(__name__)
+
+
+class Recorder(Watcher, Generic[Record]):
+    """Records are gathered for a while and written together. A file that cannot be written ends the recording.
+
+    A subclass calls `_start` when its constructor is done, gives each record to `_record`, and says in `_open` how they
+    are written. It records until `close`.
+
+    Args:
+        name: of the file, for the log.
+        write_seconds: how long records are gathered before they are written.
+        most_waiting: records that may wait to be written; more are lost, and counted.
+    """
+
+    WHAT: ClassVar[str]
+    """What is recorded, as the log names it."""
+    FAILURES: ClassVar[tuple[type[Exception], ...]]
+    """What `_open` and its function raise where the file cannot be written."""
+
+    def __init__(self, name: str, *, write_seconds: float, most_waiting: int) -> None:
+        self.stopped: str | None = None
+        """Why nothing is recorded any more."""
+        self.lost = 0
+        """Records that found no room."""
+        self._name, self._write_seconds = name, write_seconds
+        self._queue: Queue[Record | None] = Queue(most_waiting)
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def _open(self) -> AbstractContextManager[Write[Record]]:
+        """On the writer's thread: the file, open as long as the context lasts, as the function that writes records."""
+
+    def close(self) -> None:
+        """Write what waits."""
+        if self._thread is None:
+            return
+        self._closing.set()
+        with suppress(Full):  # the thread wakes for a record then, and sees that it is closing
+            self._queue.put_nowait(None)
+        self._thread.join()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"headstart-{self.WHAT}", daemon=True)
+        self._thread.start()
+
+    def _record(self, record: Record) -> None:
+        try:
+            self._queue.put_nowait(record)
+        except Full:
+            self.lost += 1
+
+    def _stop(self, error: Exception) -> None:
+        self.stopped = f"{type(error).__name__}: {error}"
+        log.warning("%s is not recorded any more in %s: %s", self.WHAT, self._name, error)
+
+    # -- the writer's thread --------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with self._open() as write:
+                while (first := self._queue.get()) is not None:
+                    self._closing.wait(self._write_seconds)
+                    write([first, *self._waiting()])
+                    if self._closing.is_set() and self._queue.empty():
+                        break
+        except self.FAILURES as error:
+            self._stop(error)
+
+    def _waiting(self) -> list[Record]:
+        found: list[Record] = []
+        while True:
+            try:
+                record = self._queue.get_nowait()
+            except Empty:
+                return found
+            if record is not None:
+                found.append(record)
