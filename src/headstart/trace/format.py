@@ -167,6 +167,8 @@ class AheadLine(_Part):
     """When this draft was asked for."""
     answered: float
     """When it was there; what lies between is waiting, or drafting after a miss."""
+    beside: bool = False
+    """Whether drafts were made ahead while the target judged this one; not so while drafting in turn is quicker."""
 
     @property
     def prepared(self) -> Preparation:
