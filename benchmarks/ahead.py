@@ -110,7 +110,7 @@ def main() -> None:
     show(console, results)
     console.print("\n".join(provenance.lines()))
     if args.output is not None:
-        record = {"figures": results, "arguments": {**vars(args), "prompts": str(args.prompts), "output": None}}
+        record = {"figures": results, "arguments": {**vars(args), "target": Path(args.target).name, "output": None}}
         args.output.write_text(json.dumps({**record, "provenance": provenance.rows()}, indent=1, default=str) + "\n")
 
 
