@@ -38,29 +38,29 @@ def make_config(file: GgufFile) -> Any:
     """
     metadata = file.metadata
     architecture = _architecture(file)
-    said = _Said(metadata, architecture)
+    stated = _Stated(metadata, architecture)
     _refuse_unknown(file, architecture)
-    heads, hidden = said.whole("attention.head_count"), said.whole("embedding_length")
+    heads, hidden = stated.whole("attention.head_count"), stated.whole("embedding_length")
     if not heads or not hidden:
         raise DamagedModel(f"{file.label}: {heads} heads of {hidden} numbers", hint="convert the model again")
-    dim = said.whole("attention.key_length", hidden // heads)
+    dim = stated.whole("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
-        if said.whole(key, dim) != dim:
-            raise _not_run(file, f"{architecture}.{key} is {said.whole(key)}, and heads are {dim} wide")
-    window = said.whole("attention.sliding_window", 0) or None
+        if stated.whole(key, dim) != dim:
+            raise _not_run(file, f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
+    window = stated.whole("attention.sliding_window", 0) or None
     tied = "output.weight" not in file.tensors
     ends = sorted(end_tokens(metadata))
     common = {
-        "vocab_size": _vocabulary(file, said),
+        "vocab_size": _vocabulary(file, stated),
         "hidden_size": hidden,
-        "intermediate_size": said.whole("feed_forward_length"),
-        "num_hidden_layers": said.whole("block_count"),
+        "intermediate_size": stated.whole("feed_forward_length"),
+        "num_hidden_layers": stated.whole("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": said.whole("attention.head_count_kv", heads),
+        "num_key_value_heads": stated.whole("attention.head_count_kv", heads),
         "head_dim": dim,
-        "max_position_embeddings": said.whole("context_length"),
-        "rms_norm_eps": said.number("attention.layer_norm_rms_epsilon"),
-        "rope_parameters": _rope(file, said),
+        "max_position_embeddings": stated.whole("context_length"),
+        "rms_norm_eps": stated.number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": _rope(file, stated),
         "tie_word_embeddings": tied,
         "bos_token_id": metadata.whole("tokenizer.ggml.bos_token_id", None),
         "eos_token_id": ends or None,
@@ -91,7 +91,7 @@ def _of(architecture: str, file: GgufFile, common: dict[str, Any], window: int |
     return Qwen3Config(**common, use_sliding_window=False, attention_bias="blk.0.attn_q.bias" in file.tensors)
 
 
-class _Said:
+class _Stated:
     """Metadata of the architecture."""
 
     def __init__(self, metadata: Metadata, architecture: str) -> None:
@@ -140,25 +140,25 @@ def _not_run(file: GgufFile, why: str) -> UnsupportedModel:
     )
 
 
-def _vocabulary(file: GgufFile, said: _Said) -> int:
+def _vocabulary(file: GgufFile, stated: _Stated) -> int:
     """Rows of the embedding, which is what counts."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise DamagedModel(f"{file.label} has no matrix token_embd.weight", hint="give the file of a whole model")
     rows = embedding.shape[0]
-    if said.whole("vocab_size", rows) != rows:
+    if stated.whole("vocab_size", rows) != rows:
         raise DamagedModel(
-            f"{file.label} claims {said.whole('vocab_size')} tokens, and its embedding has {rows} rows",
+            f"{file.label} claims {stated.whole('vocab_size')} tokens, and its embedding has {rows} rows",
             hint="convert the model again with a current llama.cpp",
         )
     return rows
 
 
-def _rope(file: GgufFile, said: _Said) -> dict[str, Any]:
+def _rope(file: GgufFile, stated: _Stated) -> dict[str, Any]:
     """The rotation. What `rope_freqs.weight` does to it is no part of a config: see `weights`."""
-    base = {"rope_theta": said.number("rope.freq_base", 10000.0)}
-    kind = said.text("rope.scaling.type", None)
-    factor = said.number("rope.scaling.factor", 0.0) or said.number("rope.scale_linear", 0.0)
+    base = {"rope_theta": stated.number("rope.freq_base", 10000.0)}
+    kind = stated.text("rope.scaling.type", None)
+    factor = stated.number("rope.scaling.factor", 0.0) or stated.number("rope.scale_linear", 0.0)
     if kind is None:
         kind = "linear" if factor else "none"
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
@@ -167,14 +167,14 @@ def _rope(file: GgufFile, said: _Said) -> dict[str, Any]:
         raise _not_run(file, f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor, **base}
-    if said.number("rope.scaling.attn_factor", 1.0) != 1.0:
-        raise _not_run(file, f"rope.scaling.attn_factor is {said.number('rope.scaling.attn_factor'):g}")
+    if stated.number("rope.scaling.attn_factor", 1.0) != 1.0:
+        raise _not_run(file, f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
     return {
         "rope_type": "yarn",
         "factor": factor,
-        "original_max_position_embeddings": said.whole("rope.scaling.original_context_length"),
-        "beta_fast": said.number("rope.scaling.yarn_beta_fast", 32.0),
-        "beta_slow": said.number("rope.scaling.yarn_beta_slow", 1.0),
+        "original_max_position_embeddings": stated.whole("rope.scaling.original_context_length"),
+        "beta_fast": stated.number("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": stated.number("rope.scaling.yarn_beta_slow", 1.0),
         **base,
     }
 
