@@ -156,7 +156,7 @@ def test_escape_stops_and_the_slot_is_free(reader: Reader, pair: Running) -> Non
     reader.tab.get_by_label("Guess ahead with the drafter").uncheck()
     reader.set(tokens=1000)
     reader.tab.locator(".ask .run").click()
-    reader.tab.locator(".answer .tok.plain").nth(3).wait_for(timeout=PATIENCE)
+    reader.tab.locator(".answer .tok.plain[data-index]").nth(3).wait_for(timeout=PATIENCE)
     reader.tab.keyboard.press("Escape")
     reader.ended("stopped")
     assert pair.settled()
