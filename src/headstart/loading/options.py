@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantize = Literal["int8", "int4", "none"]
+Quantize = Literal["int8", "int8-grouped", "int4", "none"]
 
 _target = partial(option, panel="Model")
 _engine = partial(option, panel="Speculation")
@@ -34,7 +34,8 @@ class TargetOptions:
     """How a target is loaded.
 
     With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
-    scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
+    scale for each token. With "int8-grouped" both have a scale for each 32 inputs, which is nearer to the floats: 8.5 bits
+    a weight, and no tiles. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
     in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
     of the quantised model.
 
@@ -52,8 +53,8 @@ class TargetOptions:
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, which needs a processor with VNNI, or on 4-bit ones, which needs AVX2 and "
-        "a model of the Llama, Mistral or Qwen families. A GGUF file runs on its own blocks by default where it can; "
+        "Run the target on 8-bit integers, which needs a processor with VNNI, or on 8-bit ones in groups or 4-bit ones, "
+        "which need AVX2 and a model of the Llama, Mistral or Qwen families. A GGUF file runs on its own blocks by default where it can; "
         "'none' makes floats of them.",
         kind=Quantize,
     )
@@ -111,7 +112,7 @@ class EngineOptions:
     draft_quantize: str | None = _engine(
         "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes a GGUF "
         "file's own blocks, and else 8 bits where that is faster. Their rounding can only cost acceptance.",
-        kind=Literal["auto", "int8", "int4", "none"], parse=_parse_quantize,
+        kind=Literal["auto", "int8", "int8-grouped", "int4", "none"], parse=_parse_quantize,
     )  # fmt: skip
     draft_device: str | torch.device | None = _engine(
         None, "Where draft models run: 'cpu' beside a GPU, or another GPU ('cuda:1'). Default: where the target runs.",

@@ -1,4 +1,4 @@
-"""Rounding a model's matrices to 4-bit codes in groups, for `quantize="int4"`."""
+"""Rounding a model's matrices to codes in groups, for `quantize="int4"` and `quantize="int8-grouped"`."""
 
 from __future__ import annotations
 
@@ -37,22 +37,28 @@ def can_run(device: torch.device) -> bool:
     return device.type == "cpu" and native.available() and bool(native.kernels().supported(native.GROUPED4))
 
 
-def round_matrices(model: Any) -> None:
-    """Replace every linear layer of a Llama-shaped model in place: 4-bit codes, and 8-bit codes for the output head.
+KINDS = ("int4", "int8-grouped")
+"""What `round_matrices` can round to."""
+
+
+def round_matrices(model: Any, kind: str = "int4") -> None:
+    """Replace every linear layer of a Llama-shaped model in place: 4-bit codes, and 8-bit codes for the output head; or
+    8-bit codes for all.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
     if not is_llama_shaped(model) or not can_run(model.device):
         raise InvalidOption(
-            f"quantize='int4' needs the row kernels, which do not run this {model.config.model_type} here",
+            f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here",
             hint="use quantize='int8', or leave it out",
         )
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 weight = child.weight.detach()
-                rounded = eight_bits(weight) if child is model.lm_head else four_bits(weight)
+                eight = kind != "int4" or child is model.lm_head
+                rounded = eight_bits(weight) if eight else four_bits(weight)
                 setattr(module, name, GroupedLinear(rounded, None if child.bias is None else child.bias.detach()))
 
 
