@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.training import Eagle3Training, train_eagle3
-from headstart.training.eagle_head import EagleHead, HeadShape
+from headstart.training.eagle_head import EagleHead
+from headstart.training.head_shape import HeadShape
 from headstart.training.hidden import TargetStates, choose_layers
 from headstart.types import Step
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from headstart.errors import UnsupportedModel
 from headstart.model.heads.eagle_checkpoint import EAGLE3, HeadCheckpoint
-from headstart.training.eagle_head import EagleHead, HeadShape
+from headstart.training.eagle_head import EagleHead
+from headstart.training.head_selector import FIRST_CODES
+from headstart.training.head_shape import HeadShape
 
 
 def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) -> EagleHead:
@@ -25,8 +27,12 @@ def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) 
         for parameter in head.parameters():
             if parameter.ndim == 2:
                 torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        for last in (head.midlayer.self_attn.o_proj, head.midlayer.mlp.down_proj):
-            torch.nn.init.zeros_(last.weight)  # the layer begins as the identity
+        for layer in head.stack():
+            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                torch.nn.init.zeros_(last.weight)  # a layer begins as the identity
+        if shape.selector_rank:
+            torch.nn.init.normal_(head.candidate_selector.predecessor_codebook, std=FIRST_CODES)
+            torch.nn.init.zeros_(head.candidate_selector.successor_codebook)
         if init == "target":
             _inherit(head, target, kept)
     return head

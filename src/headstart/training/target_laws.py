@@ -34,6 +34,6 @@ def log_sums(logits: Tensor) -> Tensor:
 
     `torch.logsumexp` takes ten times as long on a processor; the log-softmax of one token gives the same number.
     """
-    rows = logits.flatten(0, 1).split(ROWS_AT_ONCE)
+    rows = torch.split(logits.flatten(0, 1), ROWS_AT_ONCE)
     found = [part[:, 0].float() - part.float().log_softmax(-1)[:, 0] for part in rows]
     return torch.cat(found).view(logits.shape[:2])

@@ -120,7 +120,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _grouped(x: Tensor, shared: int) -> Tensor:
     """[B, H, T, ...] to [B, H', group, T, ...], without a copy."""
-    return x.unflatten(1, (shared, -1))
+    return x.view(len(x), shared, -1, *x.shape[2:])
 
 
 def _each(shared: Tensor, grouped: Tensor) -> Tensor:
