@@ -21,7 +21,7 @@ from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.eagle_head import HeadShape
 from headstart.training.harness import Material, Observer, TrainingResult, train
-from headstart.training.hidden import HiddenStore, TargetStates, choose_layers
+from headstart.training.hidden import choose_layers, states_of
 from headstart.training.objective import head_divergence
 from headstart.training.options import Eagle3Training
 
@@ -47,10 +47,7 @@ class Eagle3Student:
         begun = None if options.begin_with is None else eagle_checkpoint.read(options.begin_with, target.config)
         asked = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
         self.layer_ids = choose_layers(asked, config.num_hidden_layers)
-        store = None
-        if options.cache_hidden:
-            store = HiddenStore(options.folder / "hidden", options.cache_hidden)
-        self._states = TargetStates(target, self.layer_ids, store)
+        self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
             self.kept = draft_vocabulary(material.train, config, options.draft_vocab_size)
         else:
@@ -74,7 +71,7 @@ class Eagle3Student:
         likeliest token is in the draft vocabulary."""
         options = self._options
         passes = options.ttt_steps
-        aux, logits = self._states.read(ids, places)
+        aux, logits = self.states.read(ids)
         states = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), passes)
         # Logits row r is the label of row r - 1 - i of pass i: from r = passes on, of every pass
         labels = logits[:, passes:]
@@ -99,7 +96,7 @@ class Eagle3Student:
         tally = Tally()
         for window in heldout:
             ids = window.long()[None].to(self._kept.device)
-            aux, logits = self._states.read(ids)
+            aux, logits = self.states.read(ids)
             logits = logits[0].float()
             states = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), DRAFT_LENGTH)
             drafts = [self.head.logits(state[0]).float() for state in states]

@@ -14,6 +14,7 @@ from headstart.options import check_fields, check_number, described, option, str
 Init = Literal["target", "random"]
 Format = Literal["hf", "speculators", "both"]
 DType = Literal["auto", "float32", "bfloat16"]
+Quantize = Literal["int8", "int4", "none"]
 
 _size = partial(option, None, panel="Size of the draft model", low=1)
 _data = partial(option, panel="Training data")
@@ -156,7 +157,25 @@ class DraftTraining(Training):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class Eagle3Training(Training):
+class HeadTraining(Training):
+    """What the training of every head shares: it learns from the target's hidden states."""
+
+    cache_hidden: float | None = _run(
+        None, "Gigabytes of disk for the target's hidden states, which are then read once; 0 keeps none, and what has "
+        "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
+    )  # fmt: skip
+    target_quantize: Quantize | None = _run(
+        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
+        "from the states that it will be given.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Eagle3Training(HeadTraining):
     """One run that trains an EAGLE-3 head for a target.
 
     layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
@@ -182,10 +201,6 @@ class Eagle3Training(Training):
         1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
     )
     norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
-    cache_hidden: float = _run(
-        0.0, "Gigabytes of disk for the target's hidden states, which are computed again beyond it.",
-        metavar="GB", low=0,
-    )  # fmt: skip
     begin_with: str | Path | None = _head(
         None, "An EAGLE-3 head to continue from, for example to adapt it.", metavar="DIR", kind=Path
     )
@@ -206,7 +221,7 @@ class Eagle3Training(Training):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class MedusaTraining(Training):
+class MedusaTraining(HeadTraining):
     """One run that trains Medusa heads for a target.
 
     init: "target" begins each head as the target's output matrix after a linear forecast of the state, "random" with
