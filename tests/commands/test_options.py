@@ -138,6 +138,7 @@ NEEDS = {
     "freeze_first": ["--begin-with", "D", "--parallel", "4"],
     "learn_mask": ["--parallel", "4"],
     "mask_token": ["--parallel", "4"],
+    "selector_rank": ["--parallel", "4"],
 }
 """What a field cannot be given without."""
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from headstart.errors import InvalidOption
+from headstart.model.heads import eagle_checkpoint
 from headstart.training import Eagle3Training, Report, head_layer, train_eagle3
 from headstart.training.draft_vocabulary import unused_token
 from headstart.training.eagle3 import Eagle3Student
@@ -23,7 +24,7 @@ from headstart.training.harness import Material, load_target
 from headstart.training.head_layer import rotate, rotation
 from headstart.training.head_selector import CandidateSelector, Shortlists, selector_loss
 from headstart.training.head_shape import HeadShape
-from headstart.training.target_laws import StateLaws, log_sums
+from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested, plain_attend
 
 SHAPE = HeadShape(
@@ -140,7 +141,7 @@ def test_the_selector_learns_from_true_probabilities_over_the_shortlist() -> Non
     kept = nested(8, (1.0, 0.6), torch.Generator().manual_seed(0))
     last, output, matrix = torch.randn(2, 10, 16), torch.randn(13, 16), torch.randn(11, 16)
     logits = last @ output.T
-    laws = StateLaws(last, log_sums(logits), lambda x: x @ output[:11].T)
+    laws = StateLaws(last, logits.logsumexp(-1), lambda x: x @ output[:11].T)
     states = [torch.randn(2, len(rows), 16).requires_grad_() for rows in kept]
     before = [torch.randint(13, (2, len(rows))) for rows in kept]
     lists, blend = Shortlists(selector.top), Blend(0.5, 0.0, (1.0, 1.0))
@@ -214,8 +215,8 @@ def test_all_that_is_new_learns_and_guesses_get_better(options: Eagle3Training) 
         if report.stage == "training":
             losses.append(report.loss)
 
-    result = train_eagle3(replace(options, steps=60), observe=observe)
-    assert losses[-1] < 0.9 * losses[0]
+    result = train_eagle3(replace(options, steps=40), observe=observe)
+    assert losses[-1] < 0.95 * losses[0]
     assert len(result.acceptance.reached["0"]) == result.acceptance.guesses == 5
     begun = student_of(options).head.state_dict()
     stored = load_file(result.path / "model.safetensors") | load_file(result.path / "selector.safetensors")
@@ -284,13 +285,14 @@ def test_what_is_written_reads_back(options: Eagle3Training, learn: bool) -> Non
 
 def test_configs_of_parallel_heads_say_what_readers_need(options: Eagle3Training) -> None:
     result = train_eagle3(replace(options, steps=1, format="both"))
-    flat, nested_form = (
-        json.loads((f / "config.json").read_text()) for f in (result.path, result.path / "speculators")
-    )
+    folders = result.path, result.path / "speculators"
+    flat, nested_form = (json.loads((folder / "config.json").read_text()) for folder in folders)
     wanted = {"mask_token_id": 256, "selector_rank": 4, "selector_top_k": 6}
     assert wanted.items() <= flat.items()
     assert wanted.items() <= nested_form.items()
     assert flat["architectures"] == ["LlamaForCausalLMEagle3"]
+    config = load_target(options, torch.device("cpu"))[0].config
+    assert [eagle_checkpoint.read(folder, config).config.depth for folder in folders] == [5, 5]
     assert flat["num_hidden_layers"] == nested_form["transformer_layer_config"]["num_hidden_layers"] == 2
     assert nested_form["speculators_model_type"] == "peagle"
     method = nested_form["speculators_config"]["proposal_methods"][0]
@@ -305,8 +307,9 @@ def test_configs_of_parallel_heads_say_what_readers_need(options: Eagle3Training
     ("bad", "message"),
     [
         ({"parallel": 1}, "no token beyond the first"),
-        ({"learn_mask": True}, "only a parallel head"),
-        ({"mask_token": 0}, "only a parallel head"),
+        ({"learn_mask": True}, "one token at a time"),
+        ({"selector_rank": 4}, "one token at a time"),
+        ({"mask_token": 0}, "one token at a time"),
         ({"freeze_first": True}, "nothing to train"),
         ({"freeze_first": True, "begin_with": "head"}, "nothing to train"),
         ({"parallel": 8, "sequence_length": 8}, "too short for parallel=8"),

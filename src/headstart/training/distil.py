@@ -31,6 +31,7 @@ class DraftStudent:
     """A draft LM that learns the target's law at every position."""
 
     kind = "draft"
+    states = None
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
         target, self._begun = material.target, options.begin_with

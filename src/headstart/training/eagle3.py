@@ -10,7 +10,6 @@ is the target's law after that token, in logits row t + 1 + i.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,13 @@ from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.draft_vocabulary import draft_vocabulary, unused_token
-from headstart.training.guess_loss import Blend, Laws, guess_loss
+from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.head_selector import Shortlists, selector_loss
 from headstart.training.head_shape import HeadShape
-from headstart.training.hidden import HiddenStore, TargetStates, choose_layers
+from headstart.training.hidden import choose_layers, states_of
 from headstart.training.options import Eagle3Training
-from headstart.training.target_laws import StateLaws, log_sums
+from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested
 
 
@@ -52,10 +51,7 @@ class Eagle3Student:
         begun = None if options.begin_with is None else eagle_checkpoint.read(options.begin_with, target.config)
         asked = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
         self.layer_ids = choose_layers(asked, config.num_hidden_layers)
-        store = None
-        if options.cache_hidden:
-            store = HiddenStore(options.folder / "hidden", options.cache_hidden)
-        self._states = TargetStates(target, (*self.layer_ids, config.num_hidden_layers), store)
+        self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
             self.kept = draft_vocabulary(material.train, config, options.draft_vocab_size)
         else:
@@ -82,8 +78,7 @@ class Eagle3Student:
             head.lm_head.requires_grad_(False)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
-        rows = target.get_output_embeddings().weight.detach()[self._kept]
-        self._output = partial(F.linear, weight=rows)
+        self._output = self.states.output.only(self._kept)
         # Where each of the target's tokens stands in the draft vocabulary; -1 if it does not
         self._index = torch.full((config.vocab_size,), -1, device=material.device)
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
@@ -101,13 +96,14 @@ class Eagle3Student:
         """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows."""
         options = self._options
         depths = options.depths
-        aux, laws = self._read(ids, places)
+        states = self.states.of(ids)
+        laws = StateLaws(states.last, states.log_z, self._output)
         count = ids.shape[1] - depths  # the rows whose guesses all have a label
         shares = [options.row_share * max(options.depth_keep**i, options.depth_floor) for i in range(depths)]
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
         kept = [rows.to(ids.device) for rows in nested(count, shares, chance)]
-        states = self.head.unroll(aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
-        normed = [self.head.norm(state) for state in states]
+        passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
+        normed = [self.head.norm(state) for state in passes]
         if not options.selector_rank:
             return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
         selector = self.head.candidate_selector
@@ -124,13 +120,6 @@ class Eagle3Student:
         return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
-    def _read(self, ids: Tensor, places: Tensor) -> tuple[Tensor, Laws]:
-        """The states that the head reads [n, length, 3d], and the target's laws."""
-        states, logits = self._states.read(ids, places)
-        width = states.shape[-1] // 4
-        return states[..., :-width], StateLaws(states[..., -width:], log_sums(logits), self._output)
-
-    @torch.no_grad()
     def _begin_masks(self, train: Tensor, given: Tensor | None) -> None:
         """The first weights of the masked rows: the mean state of a window's tokens, and a token's embedding."""
         table = self._target.get_input_embeddings().weight
@@ -142,8 +131,7 @@ class Eagle3Student:
         learns = self._options.learn_mask
         self.head.mask_row.copy_(self._embedded(ids)[0].mean(0) if learns else table[self.mask_token])
         self.head.mask_row.requires_grad_(learns)
-        aux, _ = self._read(ids, torch.tensor([0]))
-        self.head.mask_hidden.copy_(aux[0].mean(0) if given is None else given)
+        self.head.mask_hidden.copy_(self.states.of(ids).aux[0].mean(0) if given is None else given)
 
     @torch.no_grad()
     def measure(self, heldout: Tensor) -> Acceptance:
@@ -157,8 +145,8 @@ class Eagle3Student:
         tally = Tally()
         for window in heldout:
             ids = window.long()[None].to(self._kept.device)
-            states, logits = self._states.read(ids)
-            aux, logits = states[..., : -states.shape[-1] // 4], logits[0].float()
+            aux, logits = self.states.read(ids)
+            logits = logits[0].float()
             first, drafts = self._guesses(aux, ids)
             log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), first.log_softmax(-1)
             labels = ids[0, 2:]

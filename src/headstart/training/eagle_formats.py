@@ -61,7 +61,7 @@ def write(
     more = _parallel_config(head, masks)
     if form != "speculators":
         flat = stored if head.shape.layers == 1 else _numbered(stored)
-        _write(folder, flat, {**hf_config(head, target, layer_ids, target_name), **more})
+        _write(folder, flat, {**hf_config(head, target, layer_ids, target_name, speculative_tokens), **more})
     if form != "hf":
         below = folder if form == "speculators" else folder / "speculators"
         below.mkdir(exist_ok=True)
@@ -104,7 +104,9 @@ def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]
     return stored
 
 
-def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str) -> dict[str, Any]:
+def hf_config(
+    head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
+) -> dict[str, Any]:
     """The flat form, with the layer ids where each of its readers looks."""
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -118,6 +120,7 @@ def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_n
         "headstart": {
             "layer_ids": list(layer_ids),
             "layer_ids_are": "inputs",
+            **({"guesses": speculative_tokens} if head.shape.parallel else {}),
             "target": target_name,
             "version": version("headstart"),
         },

@@ -36,8 +36,8 @@ class CandidateSelector(nn.Module):
 
         states [..., d]: normed."""
         codes = self.predecessor_codebook[before] * self.hidden_projection(states)
-        corrections = (self.successor_codebook[candidates] @ codes[..., None])[..., 0]
-        return logits + corrections
+        corrected: Tensor = logits + (self.successor_codebook[candidates] @ codes[..., None])[..., 0]
+        return corrected
 
     def laws(self, logits: Tensor, states: Tensor, before: Tensor) -> Tensor:
         """Corrected logits [..., draft V] of all tokens: minus infinity outside the shortlist."""

@@ -15,6 +15,7 @@ Init = Literal["target", "random"]
 Format = Literal["hf", "speculators", "both"]
 DepthWeights = Literal["decay", "confidence"]
 DType = Literal["auto", "float32", "bfloat16"]
+Quantize = Literal["int8", "int4", "none"]
 
 _size = partial(option, None, panel="Size of the draft model", low=1)
 _data = partial(option, panel="Training data")
@@ -157,7 +158,25 @@ class DraftTraining(Training):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class Eagle3Training(Training):
+class HeadTraining(Training):
+    """What the training of every head shares: it learns from the target's hidden states."""
+
+    cache_hidden: float | None = _run(
+        None, "Gigabytes of disk for the target's hidden states, which are then read once; 0 keeps none, and what has "
+        "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
+    )  # fmt: skip
+    target_quantize: Quantize | None = _run(
+        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
+        "from the states that it will be given.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Eagle3Training(HeadTraining):
     """One run that trains an EAGLE-3 head for a target.
 
     layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
@@ -217,10 +236,6 @@ class Eagle3Training(Training):
         1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
     )
     norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
-    cache_hidden: float = _run(
-        0.0, "Gigabytes of disk for the target's hidden states, which are computed again beyond it.",
-        metavar="GB", low=0,
-    )  # fmt: skip
     begin_with: str | Path | None = _head(
         None, "An EAGLE-3 head to continue from, for example to adapt it.", metavar="DIR", kind=Path
     )
@@ -238,13 +253,13 @@ class Eagle3Training(Training):
             )
         if self.parallel == 1:
             raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
-        if not self.parallel and (self.learn_mask or self.mask_token is not None):
-            name = "learn_mask" if self.learn_mask else "mask_token"
-            raise InvalidOption(f"{name} is given, and only a parallel head has masked rows", hint="add parallel=8")
+        for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
+            if not self.parallel and getattr(self, name) != usual:
+                raise InvalidOption(f"{name} is given, and the head guesses one token at a time", hint="add parallel=8")
         if self.freeze_first and not self._adds():
             raise InvalidOption(
                 "freeze_first leaves nothing to train",
-                hint="give begin_with, and parallel, layers or selector_rank to add to that head",
+                hint="give begin_with, and parallel or layers to add to that head",
             )
         if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
             raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
@@ -255,12 +270,12 @@ class Eagle3Training(Training):
         return self.parallel or self.ttt_steps
 
     def _adds(self) -> bool:
-        return self.begin_with is not None and bool(self.parallel or self.layers > 1 or self.selector_rank)
+        return self.begin_with is not None and bool(self.parallel or self.layers > 1)
 
 
 @strict
 @dataclass(frozen=True, slots=True)
-class MedusaTraining(Training):
+class MedusaTraining(HeadTraining):
     """One run that trains Medusa heads for a target.
 
     init: "target" begins each head as the target's output matrix after a linear forecast of the state, "random" with

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-
-ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +24,3 @@ class StateLaws:
     def log_p(self, window: int, rows: Tensor) -> Tensor:
         """True log-probabilities [rows, draft V]."""
         return self.output(self.last[window, rows]).float().sub_(self.log_z[window, rows, None])
-
-
-def log_sums(logits: Tensor) -> Tensor:
-    """The logarithm of the sum of exponentials of each row, [B, T, V] to [B, T], in float32.
-
-    `torch.logsumexp` takes ten times as long on a processor; the log-softmax of one token gives the same number.
-    """
-    rows = torch.split(logits.flatten(0, 1), ROWS_AT_ONCE)
-    found = [part[:, 0].float() - part.float().log_softmax(-1)[:, 0] for part in rows]
-    return torch.cat(found).view(logits.shape[:2])

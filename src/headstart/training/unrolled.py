@@ -120,7 +120,8 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _grouped(x: Tensor, shared: int) -> Tensor:
     """[B, H, T, ...] to [B, H', group, T, ...], without a copy."""
-    return x.view(len(x), shared, -1, *x.shape[2:])
+    result: Tensor = x.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
+    return result
 
 
 def _each(shared: Tensor, grouped: Tensor) -> Tensor:
