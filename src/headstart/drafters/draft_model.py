@@ -1,15 +1,17 @@
 """A small causal LM as drafter: K cheap forwards guess a chain of K tokens, or a tree of K levels.
 
 Chains are sampled from its own law q; trees are grown as in `growing.trees`. It runs on the same runner and cache as
-the target.
+the target. A model that was trained with a mask token, which its config names, guesses all K tokens in one forward.
 """
 
 from __future__ import annotations
 
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.own_model import GrowingModel
-from headstart.drafters.growing.policy import MOST, policy_of
+from headstart.drafters.growing.parallel_model import ParallelModel, mask_token
+from headstart.drafters.growing.policy import MOST, ChainPolicy, policy_of
 from headstart.drafters.growing.residual import Residual
+from headstart.errors import InvalidOption
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -17,6 +19,9 @@ WEIGHTS: Weights = "model"
 
 LONGEST = 12
 """Tokens of the longest chain."""
+PARALLEL, LONGEST_PARALLEL = 8, 16
+"""Tokens of a parallel draft where nobody chooses, and of the longest: published ones were trained on 8, and go on
+guessing well up to about 16."""
 
 
 class DraftModel(GrowingModel):
@@ -53,8 +58,54 @@ class DraftModel(GrowingModel):
         self.name = name
 
 
-def build(context: BuildContext) -> DraftModel:
+class ParallelDraft(ParallelModel):
+    """Chains of a draft LM with a mask token: one forward guesses all tokens.
+
+    Args:
+        runner: the draft.
+        mask: its mask token.
+        vocab_size: entries of the target's logits.
+        slots: requests that run at once.
+        budget: nodes where nobody chooses; None is 8.
+        chunk: tokens that the draft reads in one forward.
+        residual: what drawn tokens leave to the target, if anything.
+    """
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        *,
+        name: str,
+        mask: int,
+        vocab_size: int,
+        slots: int,
+        budget: int | None = None,
+        chunk: int = 512,
+        residual: Residual | None = None,
+    ) -> None:
+        policy = ChainPolicy(PARALLEL, LONGEST_PARALLEL, residual)
+        super().__init__(runner, policy, mask=mask, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk)
+        self.name = name
+
+
+def build(context: BuildContext) -> DraftModel | ParallelDraft:
+    """The drafter. A model whose config names a mask token drafts in parallel."""
     assert context.draft is not None, "a draft model has been read"
+    mask = mask_token(context.draft.config)
+    if mask is not None:
+        if context.tree not in (None, "none"):
+            raise InvalidOption(
+                f"draft_tree={context.tree!r} does not go with {context.name}, which guesses all tokens in one forward",
+                hint="leave draft_tree out",
+            )
+        return ParallelDraft(
+            context.draft,
+            name=context.name,
+            mask=mask,
+            vocab_size=context.target.vocab_size,
+            slots=context.slots,
+            **context.given("budget", "residual"),
+        )
     return DraftModel(
         context.draft,
         name=context.name,
