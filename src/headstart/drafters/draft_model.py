@@ -9,9 +9,8 @@ from __future__ import annotations
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.own_model import GrowingModel
 from headstart.drafters.growing.parallel_model import ParallelModel, mask_token
-from headstart.drafters.growing.policy import MOST, ChainPolicy, policy_of
+from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.drafters.growing.residual import Residual
-from headstart.errors import InvalidOption
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
@@ -59,16 +58,18 @@ class DraftModel(GrowingModel):
 
 
 class ParallelDraft(ParallelModel):
-    """Chains of a draft LM with a mask token: one forward guesses all tokens.
+    """Chains or trees of a draft LM with a mask token: one forward guesses all tokens.
 
     Args:
         runner: the draft.
         mask: its mask token.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
-        budget: nodes where nobody chooses; None is 8.
+        budget: nodes where nobody chooses; None is a chain of 8, or a tree of 32.
         chunk: tokens that the draft reads in one forward.
-        residual: what drawn tokens leave to the target, if anything.
+        tree: as of `DraftModel`, but that the likeliest nodes of all are found, not only those of each level.
+        depth: of trees, the most levels: masks of a forward, whose number hardly changes what it costs.
+        residual: what drawn tokens leave to the target, if anything; for chains.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class ParallelDraft(ParallelModel):
         slots: int,
         budget: int | None = None,
         chunk: int = 512,
+        tree: TreeKind = "none",
+        depth: int = PARALLEL,
         residual: Residual | None = None,
     ) -> None:
-        policy = ChainPolicy(PARALLEL, LONGEST_PARALLEL, residual)
+        policy = policy_of(tree, chain=(PARALLEL, LONGEST_PARALLEL), trees=(32, MOST), depth=depth, residual=residual)
         super().__init__(runner, policy, mask=mask, vocab_size=vocab_size, slots=slots, budget=budget, chunk=chunk)
         self.name = name
 
@@ -93,18 +96,13 @@ def build(context: BuildContext) -> DraftModel | ParallelDraft:
     assert context.draft is not None, "a draft model has been read"
     mask = mask_token(context.draft.config)
     if mask is not None:
-        if context.tree not in (None, "none"):
-            raise InvalidOption(
-                f"draft_tree={context.tree!r} does not go with {context.name}, which guesses all tokens in one forward",
-                hint="leave draft_tree out",
-            )
         return ParallelDraft(
             context.draft,
             name=context.name,
             mask=mask,
             vocab_size=context.target.vocab_size,
             slots=context.slots,
-            **context.given("budget", "residual"),
+            **context.given("budget", "tree", "residual"),
         )
     return DraftModel(
         context.draft,

@@ -74,7 +74,7 @@ class Logits:
         if not self._plain:
             logits: Tensor = self._model(ids, use_cache=False, **layout).logits
             logits = logits if rows is None else logits[:, rows]
-            return logits if tokens is None else logits[..., tokens] + weights
+            return logits if tokens is None or weights is None else logits[..., tokens] + weights
         states: Tensor = self._model.base_model(ids, use_cache=False, **layout)[0]
         return self.after(states if rows is None else states[:, rows], tokens, weights)
 
@@ -82,8 +82,7 @@ class Logits:
         """The same of last states [..., d]."""
         layer = self._model.get_output_embeddings()
         bias = getattr(layer, "bias", None)
-        if tokens is None:
+        if tokens is None or weights is None:
             return F.linear(states, layer.weight, bias)
         logits = F.linear(states, layer.weight[tokens], None if bias is None else bias[tokens])
-        assert weights is not None, "given with the tokens"
         return logits + weights.to(logits.dtype)

@@ -145,6 +145,32 @@ def test_at_the_end_of_its_context_it_proposes_less_and_then_nothing(drafter: Pa
     assert lengths == [3, 2, 1, 0, 0]
 
 
+@pytest.mark.parametrize("tree", ["top-k", "sampled", "mixed"])
+def test_trees_come_of_one_forward_too(tree: Any, drafter: ParallelDraft, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = ParallelDraft(
+        drafter.runner, name="trees", mask=MASK, vocab_size=VOCAB, slots=3, chunk=8, tree=tree, depth=3
+    )
+    rows = fed(trees, monkeypatch)
+    warm = {"temperature": 1.0, "repetition_penalty": 1.2}
+    contexts = [context([5, 6], 9), context([7], 9, 1, temperature=1.0), context([9], 9, 2, **warm)]
+    drafts = trees.propose(contexts)
+    assert len(rows) == 1
+    assert all(len(draft) == 9 and 1 < max(draft.depths) <= 3 for draft in drafts)
+    laws = all_rows(random_model("llama"), [5, 6], MASK, 3).softmax(-1)
+    if tree != "sampled":  # the likeliest nodes by the product of their laws
+        chances = [
+            float(torch.stack([laws[d, drafts[0].tokens[node]] for d, node in enumerate(drafts[0].path(n))]).prod())
+            for n in range(9)
+        ]
+        assert chances == sorted(chances, reverse=True)
+    assert [draft.q is None for draft in drafts] == [True, tree == "top-k", tree == "top-k"]
+    for length in (61, 62, 63, 64):
+        (draft,) = trees.propose([context([5] * length, 9, 0)])
+        assert len(draft) <= 9
+        assert bool(len(draft)) == (length < 64)
+        assert max(draft.depths, default=0) <= 64 - length
+
+
 def test_slots_are_given_back(drafter: ParallelDraft) -> None:
     for request in range(10):
         drafter.propose([context([5, 6], request=request)])
@@ -297,3 +323,6 @@ def test_what_does_not_go_with_it_is_refused(tiny: Callable[..., str], load: Cal
         load("llama", f"ahead:{path}")
     with pytest.raises(UnsupportedModel, match="pard_token=4000"):
         load("llama", masked_checkpoint(tiny("llama", noise=0.02), 4000))
+    with pytest.raises(InvalidOption, match="goes with chains"):
+        load("llama", path, draft_tree="top-k", draft_residual=0.5)
+    assert load("llama", path, draft_tree="mixed").drafter.sizes[-1] == (64, 8)

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.own_model import GrowingModel
-from headstart.drafters.growing.policy import ChainPolicy
+from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
+from headstart.drafters.growing.trees import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -49,7 +51,7 @@ def mask_token(config: Any) -> int | None:
 
 
 class ParallelModel(GrowingModel):
-    """Chains whose tokens all come of one forward.
+    """Chains and trees whose tokens all come of one forward.
 
     Args:
         mask: the mask token.
@@ -61,7 +63,7 @@ class ParallelModel(GrowingModel):
     def __init__(
         self,
         runner: ModelRunner,
-        policy: ChainPolicy,
+        policy: ChainPolicy | TreePolicy,
         *,
         mask: int,
         vocab_size: int,
@@ -74,35 +76,38 @@ class ParallelModel(GrowingModel):
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]
-        chains = [self._begun(row, self._room(row, memory), memory) for row, memory in zip(rows, memories, strict=True)]
-        live = [chain for chain in chains if not chain.done]
-        self._catch_up([chain.memory for chain in live if chain.memory.feed])
+        found = [self._begun(row, self._room(row, memory), memory) for row, memory in zip(rows, memories, strict=True)]
+        live = [each for each in found if not each.done]
+        self._catch_up([each.memory for each in live if each.memory.feed])
         guesses = self._guess(live)
+        return [Draft() if each.done else grow_on(Lattice(each.row, guesses[each.row.request]), each) for each in found]
 
-        def after(chains: Sequence[GrowingChain]) -> Tensor:
-            found = [guesses[chain.row.request][len(chain.tokens)] for chain in chains]
-            return found[0][None] if len(found) == 1 else torch.stack(found)
+    def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
+        """As others do, but no deeper than there is room for masks."""
+        levels = min(row.budget.nodes, room)
+        begun = super()._begun(row, room, memory)
+        if _depth(begun) > levels:  # a tree, so near the end of the context that even a chain of it must fit
+            return super()._begun(row.with_budget(row.budget.within(levels)), room, memory)
+        return begun
 
-        grow_chains(chains, after)
-        return [chain.draft() for chain in chains]
-
-    def _guess(self, chains: Sequence[GrowingChain]) -> dict[int, Tensor]:
-        """By request, the logits [K, V] of all its guesses, from one forward for all requests."""
-        if not chains:
+    def _guess(self, growing: Sequence[Any]) -> dict[int, Tensor]:
+        """By request, the logits [K, V] of all depths of its draft, from one forward for all requests."""
+        if not growing:
             return {}
+        depths = [_depth(each) for each in growing]
         segments = [
-            Segment(
-                chain.memory.slot,
-                tuple(chain.memory.feed),
-                Draft.chain((self.mask,) * (chain.budget - 1)),
-                judged=chain.budget,
-            )
-            for chain in chains
+            Segment(each.memory.slot, tuple(each.memory.feed), Draft.chain((self.mask,) * (depth - 1)), judged=depth)
+            for each, depth in zip(growing, depths, strict=True)
         ]
         logits = self._fit(self.runner.forward(segments, self.cache).logits)
-        for chain in chains:
-            memory = chain.memory
-            self.cache.keep(memory.slot, len(memory.feed))
-            memory.cached += memory.feed
-        parts = torch.split(logits, [chain.budget for chain in chains])
-        return {chain.row.request: part for chain, part in zip(chains, parts, strict=True)}
+        for each in growing:
+            self.cache.keep(each.memory.slot, len(each.memory.feed))
+            each.memory.cached += each.memory.feed
+        return {each.row.request: part for each, part in zip(growing, torch.split(logits, depths), strict=True)}
+
+
+def _depth(growing: GrowingChain | GrowingTree) -> int:
+    """How many guesses in a row a draft can have."""
+    if isinstance(growing, GrowingChain):
+        return growing.budget
+    return min(growing.budget, growing.plan.depth)
