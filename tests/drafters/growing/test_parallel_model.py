@@ -155,7 +155,7 @@ def test_trees_come_of_one_forward_too(tree: Any, drafter: ParallelDraft, monkey
     contexts = [context([5, 6], 9), context([7], 9, 1, temperature=1.0), context([9], 9, 2, **warm)]
     drafts = trees.propose(contexts)
     assert len(rows) == 1
-    assert all(len(draft) == 9 and 1 < max(draft.depths) <= 3 for draft in drafts)
+    assert all(len(draft) == 9 and max(draft.depths) <= 3 for draft in drafts)
     laws = all_rows(random_model("llama"), [5, 6], MASK, 3).softmax(-1)
     if tree != "sampled":  # the likeliest nodes by the product of their laws
         chances = [
