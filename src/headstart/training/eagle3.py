@@ -9,23 +9,27 @@ is the target's law after that token, in logits row t + 1 + i.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.eagle_head import HeadShape
+from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
-from headstart.training.hidden import HiddenStore, TargetStates, choose_layers
-from headstart.training.objective import head_divergence
+from headstart.training.hidden import choose_layers, states_of
 from headstart.training.options import Eagle3Training
+from headstart.training.target_laws import StateLaws
+from headstart.training.unrolled import nested
 
-DEFAULT_VOCABULARY = 32_000
+COVERAGE = 0.995  # of the text's tokens, by the draft vocabulary: what is left out is rejected
+SMALLEST_VOCABULARY, LARGEST_VOCABULARY, STEP = 8_192, 32_768, 1_024
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -47,10 +51,7 @@ class Eagle3Student:
         begun = None if options.begin_with is None else eagle_checkpoint.read(options.begin_with, target.config)
         asked = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
         self.layer_ids = choose_layers(asked, config.num_hidden_layers)
-        store = None
-        if options.cache_hidden:
-            store = HiddenStore(options.folder / "hidden", options.cache_hidden)
-        self._states = TargetStates(target, self.layer_ids, store)
+        self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
             self.kept = draft_vocabulary(material.train, config, options.draft_vocab_size)
         else:
@@ -62,31 +63,38 @@ class Eagle3Student:
         if begun is not None:
             eagle_start.go_on(head, begun, self.kept, self.layer_ids)
         self.head = self.module = head.to(material.device, material.dtype)
-        self.named_parameters = self.module.named_parameters
+        if options.freeze_output:
+            self.head.lm_head.requires_grad_(False)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
+        self._output = self.states.output.only(self._kept)
         # Where each of the target's tokens stands in the draft vocabulary; -1 if it does not
         self._index = torch.full((config.vocab_size,), -1, device=material.device)
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, each) for name, each in self.module.named_parameters() if each.requires_grad)
+
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
-        """Mean divergence over passes, each weighing `step_decay` times the one before, and over the rows whose
-        likeliest token is in the draft vocabulary."""
+        """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows."""
         options = self._options
-        passes = options.ttt_steps
-        aux, logits = self._states.read(ids, places)
-        states = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), passes)
-        # Logits row r is the label of row r - 1 - i of pass i: from r = passes on, of every pass
-        labels = logits[:, passes:]
-        rows = self._index[labels.argmax(-1)] >= 0
-        if options.row_share < 1:
-            chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-            rows &= (torch.rand(rows.shape, generator=chance) < options.row_share).to(rows.device)
-        guesses = torch.stack([state[:, passes - 1 - i :][rows] for i, state in enumerate(states)])
-        weights = [options.step_decay**i for i in range(passes)]
-        weights = [weight / sum(weights) for weight in weights]
-        theirs = self._restricted(labels[rows])
-        return head_divergence(theirs, self.head.norm(guesses), self.head.lm_head.weight, weights, options.tv_weight)
+        depths = options.ttt_steps
+        states = self.states.of(ids)
+        laws = StateLaws(states.last, states.log_z, self._output)
+        count = ids.shape[1] - depths  # the rows whose guesses all have a label
+        shares = [options.row_share * max(options.depth_keep**i, options.depth_floor) for i in range(depths)]
+        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
+        kept = [rows.to(ids.device) for rows in nested(count, shares, chance)]
+        passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
+        normed = [self.head.norm(state) for state in passes]
+        return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
+
+    def _blend(self, step: int) -> Blend:
+        options = self._options
+        warm = min(1.0, step / options.tv_warmup) if options.tv_warmup else 1.0
+        decay = [options.step_decay**i for i in range(options.ttt_steps)]
+        depths = tuple(decay) if options.depth_weights == "decay" else None
+        return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
     def measure(self, heldout: Tensor) -> Acceptance:
@@ -99,10 +107,10 @@ class Eagle3Student:
         tally = Tally()
         for window in heldout:
             ids = window.long()[None].to(self._kept.device)
-            aux, logits = self._states.read(ids)
+            aux, logits = self.states.read(ids)
             logits = logits[0].float()
-            states = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), DRAFT_LENGTH)
-            drafts = [self.head.logits(state[0]).float() for state in states]
+            passes = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), DRAFT_LENGTH)
+            drafts = [self.head.logits(state[0]).float() for state in passes]
             log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), drafts[0].log_softmax(-1)
             labels = ids[0, 2:]
             places = self._index[labels]
@@ -154,12 +162,20 @@ class Eagle3Student:
 
 
 def draft_vocabulary(train: Tensor, config: Any, size: int | None) -> Tensor:
-    """The target's ids [size], rising, that a head may propose: those most frequent in the windows, and the ends."""
+    """The target's ids [size], rising, that a head may propose: those most frequent in the windows, and the ends.
+
+    Without a size, as many as cover `COVERAGE` of the windows' tokens, rounded up; tokens that never occur are taken
+    in the order of their ids, which in most tokenizers is that of their frequency elsewhere.
+    """
     width = int(config.vocab_size)
-    wanted = min(width, DEFAULT_VOCABULARY if size is None else size)
     counts = torch.bincount(train.flatten().long(), minlength=width)[:width]
-    ends = config.eos_token_id
+    seen, ends = counts.clone(), config.eos_token_id
     for end in ends if isinstance(ends, list | tuple) else [ends]:
         if isinstance(end, int) and 0 <= end < width:
             counts[end] = train.numel() + 1
-    return counts.argsort(descending=True, stable=True)[:wanted].sort().values
+    order = counts.argsort(descending=True, stable=True)
+    if size is None:
+        covered = seen[order].cumsum(0) / seen.sum()
+        wanted = 1 + int((covered < COVERAGE).sum())
+        size = min(LARGEST_VOCABULARY, max(SMALLEST_VOCABULARY, -(-wanted // STEP) * STEP))
+    return order[: min(width, size)].sort().values

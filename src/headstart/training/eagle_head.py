@@ -10,6 +10,7 @@ Parameters are named as the field's checkpoints name them. Source: EAGLE-3, arXi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,20 +73,31 @@ class EagleHead(nn.Module):
         self.norm = RMSNorm(shape.hidden, shape.eps)
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocab, bias=False)
 
-    def unroll(self, aux: Tensor, embedded: Tensor, steps: int) -> list[Tensor]:
+    def unroll(self, aux: Tensor, embedded: Tensor, steps: int, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The head's states at each pass of the training-time test, before the final norm.
 
-        aux [B, T, 3d]: the target's states at positions 0..T-1. embedded [B, T, d]: embeddings of the tokens at 1..T.
-        Pass i gives [B, T - i, d]: row t has read the token at t + 1 + i and predicts the one after it.
+        aux [B, T, 3d]: the target's states at positions 0..T-1. embedded [B, E, d]: embeddings of the tokens at 1..E.
+        Pass i gives [B, n_i, d]: row t has read the token at t + 1 + i and predicts the one after it. Without `kept`
+        a pass has all rows whose token is there, at most T; with it those rows [n_i], each of which the pass before
+        has too, and E >= T + steps - 1.
         """
-        length = aux.shape[1]
-        cos, sin = rotation(length + 1, self.shape, aux.device, aux.dtype)
+        longest, tokens = aux.shape[1], embedded.shape[1]
+        cos, sin = rotation(max(tokens, longest) + 1, self.shape, aux.device, aux.dtype)
         state: Tensor = self.fc(aux)
         past: list[tuple[Tensor, Tensor]] = []
-        states = []
-        for i in range(steps):
-            rows = length - i
-            state = self.midlayer(embedded[:, i:], state[:, :rows], (cos[i : i + rows], sin[i : i + rows]), past)
+        state = self.midlayer(embedded[:, :longest], state, (cos[:longest], sin[:longest]), past)
+        states = [state if kept is None else state[:, kept[0]]]
+        rows = torch.arange(longest, device=aux.device)
+        for i in range(1, steps):
+            if kept is None:
+                rows = rows[: tokens - i]
+                inside = rows
+            else:
+                inside = torch.searchsorted(rows, kept[i])
+                rows = kept[i]
+            past[1:] = [(key[:, :, inside], value[:, :, inside]) for key, value in past[1:]]
+            turn = cos[rows + i], sin[rows + i]
+            state = self.midlayer(embedded[:, rows + i], state[:, inside], turn, past, None if kept is None else rows)
             states.append(state)
         return states
 
@@ -108,12 +120,17 @@ class _Layer(nn.Module):
         self._norm_before_residual = shape.norm_before_residual
 
     def forward(
-        self, embedded: Tensor, state: Tensor, turn: tuple[Tensor, Tensor], past: list[tuple[Tensor, Tensor]]
+        self,
+        embedded: Tensor,
+        state: Tensor,
+        turn: tuple[Tensor, Tensor],
+        past: list[tuple[Tensor, Tensor]],
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """embedded, state [B, T, d]; this pass's keys and values are appended to `past`."""
+        """embedded, state [B, T, d]; this pass's keys and values are appended to `past`. rows as `attend` has them."""
         normed = self.hidden_norm(state)
         both = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
-        x = (normed if self._norm_before_residual else state) + self.self_attn(both, turn, past)
+        x = (normed if self._norm_before_residual else state) + self.self_attn(both, turn, past, rows)
         result: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return result
 
@@ -128,11 +145,13 @@ class _Attention(nn.Module):
         self.v_proj = nn.Linear(width, shape.kv_heads * shape.head_dim, bias=False)
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], past: list[tuple[Tensor, Tensor]], rows: Tensor | None
+    ) -> Tensor:
         query, key, value = (self._by_head(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
         query, key = rotate(query, *turn), rotate(key, *turn)
         past.append((key, value))
-        out = attend(query, past)
+        out = attend(query, past, rows)
         result: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
         return result
 

@@ -21,6 +21,7 @@ from headstart.loading.checkpoint import Checkpoint, find_device
 from headstart.model import loading
 from headstart.training import checkpoint, generations, output, provenance, sources, windows
 from headstart.training.acceptance import Acceptance
+from headstart.training.hidden import TargetStates
 from headstart.training.optimiser import Optimiser
 from headstart.training.options import Training
 from headstart.training.schedule import Budget, Clock, rate
@@ -86,6 +87,10 @@ class Student(Protocol):
 
     logits_per_token: int
     """Logits held at once for each token of a window, which bounds the windows of a micro-batch."""
+
+    @property
+    def states(self) -> TargetStates | None:
+        """What it learns from, where that can be read ahead and kept."""
 
     @property
     def module(self) -> nn.Module:

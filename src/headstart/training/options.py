@@ -13,7 +13,9 @@ from headstart.options import check_fields, check_number, described, option, str
 
 Init = Literal["target", "random"]
 Format = Literal["hf", "speculators", "both"]
+DepthWeights = Literal["decay", "confidence"]
 DType = Literal["auto", "float32", "bfloat16"]
+Quantize = Literal["int8", "int4", "none"]
 
 _size = partial(option, None, panel="Size of the draft model", low=1)
 _data = partial(option, panel="Training data")
@@ -180,7 +182,25 @@ class DraftTraining(Training):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class Eagle3Training(Training):
+class HeadTraining(Training):
+    """What the training of every head shares: it learns from the target's hidden states."""
+
+    cache_hidden: float | None = _run(
+        None, "Gigabytes of disk for the target's hidden states, which are then read once; 0 keeps none, and what has "
+        "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
+    )  # fmt: skip
+    target_quantize: Quantize | None = _run(
+        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
+        "from the states that it will be given.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Eagle3Training(HeadTraining):
     """One run that trains an EAGLE-3 head for a target.
 
     layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
@@ -197,19 +217,30 @@ class Eagle3Training(Training):
     ttt_steps: int = _head(
         4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
     )
+    depth_keep: float = _run(
+        0.7, "Share of the rows of each pass that the next one keeps: deep guesses are trained on fewer.", above=0,
+        high=1,
+    )  # fmt: skip
+    depth_floor: float = _run(0.2, "Share of the rows that every pass keeps at least.", low=0, high=1)
+    depth_weights: DepthWeights = _run(
+        "decay", "Weight of each pass: by 'step_decay', or by how many guesses the head itself expects to be accepted "
+        "there and after ('confidence').",
+    )  # fmt: skip
+    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to 'tv_weight'.", low=0)
+    tv_ramp: float = _run(
+        0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
+        low=0,
+    )  # fmt: skip
+    freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
     step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
     draft_vocab_size: int | None = _head(
-        None, "Number of tokens that the head can propose, the most frequent ones. Default: 32,000, or all if fewer.",
-        low=1,
+        None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 99.5% of "
+        "the text, from 8,192 to 32,768.", low=1,
     )  # fmt: skip
     row_share: float = _run(
         1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
     )
     norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
-    cache_hidden: float = _run(
-        0.0, "Gigabytes of disk for the target's hidden states, which are computed again beyond it.",
-        metavar="GB", low=0,
-    )  # fmt: skip
     begin_with: str | Path | None = _head(
         None, "An EAGLE-3 head to continue from, for example to adapt it.", metavar="DIR", kind=Path
     )
@@ -230,7 +261,7 @@ class Eagle3Training(Training):
 
 @strict
 @dataclass(frozen=True, slots=True)
-class MedusaTraining(Training):
+class MedusaTraining(HeadTraining):
     """One run that trains Medusa heads for a target.
 
     init: "target" begins each head as the target's output matrix after a linear forecast of the state, "random" with
