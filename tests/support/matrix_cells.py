@@ -32,7 +32,9 @@ from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
+from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
@@ -211,6 +213,13 @@ class Workshop:
             target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), method=way,
         )  # fmt: skip
 
+    def exit(self, **options: Any) -> TrainedExitDrafter:
+        """The target's own way out, slightly off, that knows seven of the eight tokens."""
+        off = torch.eye(WIDTH) + 0.1 * torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
+        made = Exit(1, torch.ones(WIDTH), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
+        head = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).get_output_embeddings()
+        return TrainedExitDrafter(made, head.weight.detach(), **options)
+
     def medusa(self) -> MedusaDrafter:
         folder = self._root / "medusa"
         if not folder.exists():
@@ -347,6 +356,8 @@ ENTRIES = (
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
     Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=0),
     Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=0),
+    Entry("trained exit, chain", lambda shop: shop.exit(), fast=8),
+    Entry("trained exit, tree sampled", lambda shop: shop.exit(tree="sampled"), nodes=6, fast=0),
     Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),

@@ -22,6 +22,7 @@ _data = partial(option, panel="Training data")
 _run = partial(option, panel="Training run")
 _head = partial(option, panel="The head")
 _draft = partial(option, panel="The draft model")
+_exit = partial(option, panel="The exit")
 _heads = partial(option, panel="The heads")
 
 
@@ -314,3 +315,24 @@ class MedusaTraining(HeadTraining):
     def __post_init__(self) -> None:
         Training.__post_init__(self)
         check_number("heads", self.heads, low=1, high=self.sequence_length - 2, integer=True)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class ExitTraining(HeadTraining):
+    """One run that trains a way out of the target after some of its layers.
+
+    The output matrix stays the target's. matrix_rate is smaller than elsewhere, as the map begins as the identity.
+    """
+
+    matrix_rate: float = 0.003
+    layers: int | None = _exit(
+        None, "After how many of the target's layers drafts are made. Default: a quarter of them.", low=1
+    )
+    draft_vocab_size: int | None = _exit(
+        None, "Number of tokens that the exit can propose, the most frequent ones. Default: 16,384 where the "
+        "vocabulary has 32,768 or more, else all.", low=1,
+    )  # fmt: skip
+    row_share: float = _run(
+        1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
+    )
