@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from headstart.training.acceptance import Acceptance
     from headstart.training.distil import train_draft
     from headstart.training.eagle3 import train_eagle3
-    from headstart.training.harness import Report, TrainingResult
     from headstart.training.medusa import train_medusa
     from headstart.training.progress import TrainingProgress
+    from headstart.training.reports import Report, TrainingResult
 
 __all__ = [
     "Acceptance",
@@ -35,7 +35,7 @@ __getattr__ = lazily(
     acceptance="Acceptance",
     distil="train_draft",
     eagle3="train_eagle3",
-    harness="Report TrainingResult",
     medusa="train_medusa",
     progress="TrainingProgress",
+    reports="Report TrainingResult",
 )
