@@ -241,7 +241,7 @@ def main(argv: list[str] | None = None) -> None:
     provenance = Provenance.now("headstart", "torch", "transformers")
     bench = Bench(args, console)
     tokenizer = bench.target.tokenizer
-    prompts, categories = read(args, tokenizer, bench.runner.max_length)
+    prompts, categories = read(args, tokenizer, bench.engines[PLAIN].target.max_length)
     described = bench.engines[PLAIN].describe()
     kind = args.quantize or described["dtype"]
     label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name
@@ -271,7 +271,7 @@ def main(argv: list[str] | None = None) -> None:
         }
         path.write_text(json.dumps(facts, indent=1) + "\n")  # after each temperature: what is measured is kept
     for name, layer in bench.exits.items():
-        console.print(f"{name}: after layer {layer} of {bench.runner.layers}", highlight=False)
+        console.print(f"{name}: after layer {layer} of {bench.engines[PLAIN].target.layers}", highlight=False)
     for line in provenance.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"written: {path.name}", highlight=False)

@@ -1,0 +1,34 @@
+"""The nouns of the engine, as small frozen values. Nothing here computes; nothing here imports the engine.
+
+Symbols follow the papers: p is the target's law, q the draft's, K the length of a draft, x0 the pending token.
+Shapes: V is the vocabulary, N the number of nodes of a draft.
+"""
+
+from headstart.types.ahead import AheadStats, Preparation
+from headstart.types.draft import Budget, Draft, Rule, TreeKind, Verdict, children_of, depths_of
+from headstart.types.output import Output, Stats
+from headstart.types.sampling import Drafting, LogprobsMode, Sampling
+from headstart.types.step import Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
+
+__all__ = [
+    "AheadStats",
+    "Budget",
+    "Chunk",
+    "Draft",
+    "Drafting",
+    "FinishReason",
+    "LogprobsMode",
+    "Output",
+    "Preparation",
+    "Rule",
+    "Sampling",
+    "Seconds",
+    "Speculation",
+    "Stats",
+    "Step",
+    "TokenLogprob",
+    "TreeKind",
+    "Verdict",
+    "children_of",
+    "depths_of",
+]

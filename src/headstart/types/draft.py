@@ -1,0 +1,128 @@
+"""What a drafter is given, what it gives, and what the rule makes of it: `Budget`, `Draft`, `Verdict`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from headstart.types.ahead import Preparation
+
+if TYPE_CHECKING:
+    import torch
+
+Rule = Literal["exact", "coupled"]
+TreeKind = Literal["none", "mixed", "top-k", "sampled"]
+"""What models and heads draft: chains ("none"); dynamic trees of the likeliest nodes ("top-k"); static trees drawn
+without replacement ("sampled"); or the first for greedy requests and the second for others ("mixed"). At temperature 0
+both trees do about as well; above it point masses are accepted less often than drawn nodes, and a tree of them may
+bring less than a drawn chain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A tree of draft tokens. A chain, an n-gram, a Medusa or EAGLE tree are all this type.
+
+    tokens: N token ids.
+    parents: parents[i] < i is the index of node i's parent, -1 for a child of the pending token x0.
+    q: [N, V] float. Row i is the law that node i was drawn from *given its elder siblings* (so a tree sampled
+        without replacement has them zeroed and the row renormalised). None if the nodes are point masses, which
+        were not drawn (n-gram, suffix, top-k trees, greedy drafts).
+    source: the name of the drafter it comes from. The engine fills it in where a drafter leaves it empty.
+    expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
+    passed_over: what other sources would have drafted instead, to learn from what was then accepted.
+    prepared: how it came about, where drafts are made ahead.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    q: torch.Tensor | None = None
+    source: str = ""
+    expected: float | None = None
+    passed_over: tuple[Draft, ...] = ()
+    prepared: Preparation | None = None
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:
+        """A draft in which each token follows the one before it."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q if tokens else None)
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        if any(not -1 <= parent < i for i, parent in enumerate(self.parents)):
+            raise ValueError(f"a parent must stand before its child: {self.parents}")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """depths[i]: 1 for a child of x0, 2 for its children, and so on."""
+        return depths_of(self.parents)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """children[i + 1]: the nodes below node i in drafting order; children[0] those below x0."""
+        return children_of(self.parents)
+
+    @property
+    def is_chain(self) -> bool:
+        return self.parents == tuple(range(-1, len(self) - 1))
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """The nodes from x0's child down to `node`, both included; () for node -1."""
+        up: list[int] = []
+        while node >= 0:
+            up.append(node)
+            node = self.parents[node]
+        return tuple(reversed(up))
+
+
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Of a tree's nodes, given their parents (-1: x0): 1 for a child of x0, 2 for its children, and so on."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return tuple(depths)
+
+
+def children_of(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """[i + 1]: the nodes below node i, in their order; [0]: those below x0."""
+    below: list[list[int]] = [[] for _ in range(len(parents) + 1)]
+    for node, parent in enumerate(parents):
+        below[parent + 1].append(node)
+    return tuple(tuple(nodes) for nodes in below)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many nodes one request may draft in one step."""
+
+    nodes: int = 0
+    reason: str = ""
+    """Why so many, in plain words."""
+    max_nodes: Mapping[str, int] = field(default_factory=dict)
+    """By source (a drafter's name), where a drafter has several, the most nodes: one with 0 is not asked, one that is
+    not named may use them all, as far as its own default goes."""
+    expected_gain: Mapping[str, float] = field(default_factory=dict)
+    """By source, the accepted tokens that a draft of it should bring, less the tokens that plain decoding would make in
+    the time it takes to draft."""
+
+    def within(self, room: int) -> Budget:
+        """The same, with at most `room` nodes and never less than none."""
+        nodes = max(0, min(self.nodes, room))
+        return self if nodes == self.nodes else Budget(nodes, self.reason, self.max_nodes, self.expected_gain)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The rule's decision: the accepted nodes in order from the root, and the bonus token after them."""
+
+    path: tuple[int, ...]
+    bonus: int
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)

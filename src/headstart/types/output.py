@@ -1,0 +1,77 @@
+"""A finished request: its text, and what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headstart.errors import HeadstartError
+from headstart.types.ahead import AheadStats
+from headstart.types.step import FinishReason, Seconds, Speculation, TokenLogprob
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts and times of one request.
+
+    target_forwards: forwards that judged a position of this request.
+    prefill_forwards: forwards that only read a part of its prompt.
+    drafted: draft tokens that were proposed.
+    accepted: draft tokens that were accepted.
+    drafted_per_position: [i] counts the drafts that reached depth i + 1 *and* whose tokens before it were all
+        accepted, so that its fate is known.
+    accepted_per_position: [i] counts those of them whose token at depth i + 1 was accepted. The ratio of the two
+        is the conditional acceptance.
+    seconds: by part of the steps it took part in.
+    seconds_to_first_token: from the request's submission to its first token.
+    total_seconds: from the request's submission to its end.
+    queue_seconds: from the request's submission until it had a slot; they are part of both.
+    cached_tokens: tokens of the prompt that the cache held already, so that they were not read again.
+    accepted_by_source: of `accepted`, those of each drafter, by its name.
+    refused_by_source: how often a guess of each drafter's was refused; what hung below it had no chance.
+    ahead: what drafting ahead brought; None where no draft was made by a drafter that drafts ahead.
+    """
+
+    tokens: int
+    prompt_tokens: int
+    target_forwards: int
+    prefill_forwards: int
+    drafted: int
+    accepted: int
+    drafted_per_position: tuple[int, ...]
+    accepted_per_position: tuple[int, ...]
+    seconds: Seconds
+    seconds_to_first_token: float
+    total_seconds: float
+    speculation: Speculation
+    queue_seconds: float = 0.0
+    cached_tokens: int = 0
+    accepted_by_source: Mapping[str, int] = field(default_factory=dict)
+    refused_by_source: Mapping[str, int] = field(default_factory=dict)
+    ahead: AheadStats | None = None
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """tau: the tokens emitted per target forward; 1.0 is plain decoding."""
+        return self.tokens / self.target_forwards if self.target_forwards else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / self.total_seconds if self.total_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
+
+    The `seed`, given to another request, repeats the text if draft lengths do (see docs/concepts/pacing.md).
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason
+    logprobs: tuple[TokenLogprob, ...] | None
+    stats: Stats
+    prompt_tokens: tuple[int, ...]
+    seed: int
+    error: HeadstartError | None = None

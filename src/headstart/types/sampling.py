@@ -1,0 +1,146 @@
+"""What a request asks for: how its tokens are drawn, and how it may be drafted for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from headstart.errors import InvalidOption
+from headstart.options import check_fields, check_number, described, option, strict
+
+LogprobsMode = Literal["raw", "processed"]
+
+_option = partial(option, panel="Sampling")
+
+
+def _parse_bias(pairs: Sequence[str]) -> dict[int, float]:
+    """The command line's ID=VALUE, ... as a mapping."""
+    bias: dict[int, float] = {}
+    for pair in pairs:
+        token, _, value = pair.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            hint = "for example --logit-bias 42=-100 forbids token 42"
+            raise InvalidOption(f"--logit-bias {pair!r} is not ID=VALUE", hint=hint) from None
+    return bias
+
+
+_BIAS = described(
+    "Number to add to the logit of a token, by the token's id.",
+    metavar="ID=VALUE", kind=list[str], parse=_parse_bias, panel="Sampling",
+)  # fmt: skip
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one request is sampled. Names and defaults follow the OpenAI and vLLM parameters; greedy by default.
+
+    The processors act in this order: logit_bias, repetition_penalty, presence_penalty and frequency_penalty,
+    min_tokens, temperature, top_k, top_p, min_p. The values top_k=0, top_p=1 and min_p=0 switch those off.
+    """
+
+    max_tokens: int = _option(256, "The most new tokens.", "-n", low=1)
+    temperature: float = _option(
+        0.0, "0 always takes the likeliest token; 1 draws from the model's distribution.", "-T", low=0
+    )
+    top_k: int = _option(0, "Keep only the N likeliest tokens; 0 keeps all.", low=0)
+    top_p: float = _option(1.0, "Keep only the likeliest tokens that together reach probability X.", above=0, high=1)
+    min_p: float = _option(0.0, "Keep only tokens at least X times as likely as the likeliest.", low=0, high=1)
+    repetition_penalty: float = _option(
+        1.0, "Above 1, tokens of the prompt and the text become less likely to come again.", low=0.001, high=1000
+    )
+    presence_penalty: float = _option(
+        0.0, "Subtracted from the logit of every token in the text so far.", low=-1000, high=1000
+    )
+    frequency_penalty: float = _option(
+        0.0, "Subtracted from a token's logit for each time the text so far contains it.", low=-1000, high=1000
+    )
+    logit_bias: Mapping[int, float] = field(default_factory=dict, metadata=_BIAS)
+    seed: int | None = _option(
+        None, "The same seed gives the same text. Without one, a seed is drawn.", low=0, high=2**63 - 1
+    )
+    min_tokens: int = _option(0, "The text does not end before this many new tokens.", low=0)
+    stop: Sequence[str] = _option((), "End the text before this string.", metavar="TEXT")
+    stop_token_ids: Sequence[int] = _option((), "End the text at this token.", "--stop-token-id", metavar="ID", low=0)
+    ignore_eos: bool = _option(False, "Continue past the model's end-of-text token until the limit on new tokens.")
+    logprobs: int | None = option(
+        None, "Also return the log-probability of each token, and of the N likeliest.", panel="Output", low=0
+    )
+    logprobs_mode: LogprobsMode = option(
+        "raw", "Log-probabilities before ('raw') or after ('processed') penalties and temperature.", panel="Output"
+    )
+    cache_salt: str = ""
+    """What an engine learns from past requests is shared only among requests of the same salt."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.min_tokens > self.max_tokens:
+            raise InvalidOption(
+                f"min_tokens={self.min_tokens} is above max_tokens={self.max_tokens}",
+                hint="min_tokens must not exceed max_tokens",
+            )
+        if not isinstance(self.cache_salt, str):
+            raise InvalidOption(f"cache_salt={self.cache_salt!r} is not text", hint="give a string, or leave it out")
+        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
+
+    @property
+    def greedy(self) -> bool:
+        """Temperature 0: the law is one-hot."""
+        return self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """How one request may be drafted for. Its text follows the same law whatever stands here.
+
+    Raises:
+        InvalidOption: a field has the wrong type or lies outside its range.
+    """
+
+    enabled: bool = True
+    """Whether anything is drafted for it at all."""
+    max_draft_tokens: int | None = None
+    """The most nodes of a draft; None leaves it to the drafter and the pacing."""
+    sources: tuple[str, ...] | None = None
+    """The names of the drafters that may be asked, where an engine has several; None is all of them."""
+    prediction: tuple[int, ...] = ()
+    """Token ids that the output is expected to contain, to a large part and in this order."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise InvalidOption(f"enabled={self.enabled!r} is neither true nor false", hint="give True or False")
+        if self.max_draft_tokens is not None:
+            check_number("max_draft_tokens", self.max_draft_tokens, low=0, integer=True)
+        if self.sources is not None:
+            names = (self.sources,) if isinstance(self.sources, str) else tuple(self.sources)
+            if not all(isinstance(name, str) and name for name in names):
+                raise InvalidOption(f"sources={self.sources!r} are no names", hint="give the names of drafters")
+            object.__setattr__(self, "sources", names)
+        for token in self.prediction:
+            check_number("prediction token", token, low=0, integer=True)
+        object.__setattr__(self, "prediction", tuple(self.prediction))
+
+
+def _stop_strings(stop: object) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else stop
+    if isinstance(strings, Sequence) and all(isinstance(s, str) and s for s in strings):
+        return tuple(strings)
+    raise InvalidOption(f"stop={stop!r} is not a list of strings", hint="give one non-empty string, or a list of them")
+
+
+_MOST_BIAS = 1e6
+"""Far beyond any logit, and far from where float32 ends."""
+
+
+def _bias(bias: object) -> dict[int, float]:
+    if not isinstance(bias, Mapping):
+        raise InvalidOption(f"logit_bias={bias!r} is not a mapping", hint="give {token id: bias}")
+    for token, value in bias.items():
+        check_number("logit_bias token", token, low=0, integer=True)
+        check_number(f"logit_bias[{token}]", value, low=-_MOST_BIAS, high=_MOST_BIAS)
+    return dict(bias)

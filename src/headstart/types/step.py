@@ -1,0 +1,111 @@
+"""One engine step as everybody else sees it: the event, its times, and a piece of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headstart.errors import HeadstartError
+from headstart.types.draft import Budget, Draft
+
+FinishReason = Literal["stop", "length", "error", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability (nats) of an emitted token under the target, and of the likeliest alternatives."""
+
+    token: int
+    logprob: float
+    top: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Wall-clock seconds by part: drafter, target forward, logits to law; and scheduling, pacing and the rule."""
+
+    draft: float = 0.0
+    verify: float = 0.0
+    law: float = 0.0
+    commit: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.verify + self.law + self.commit
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(
+            self.draft + other.draft,
+            self.verify + other.verify,
+            self.law + other.law,
+            self.commit + other.commit,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Whether speculation was running for a request, with which drafter, and if not, why not.
+
+    While it is on, `reason` is that of the last budget: how much was drafted, and why.
+    """
+
+    on: bool
+    drafter: str
+    reason: str = ""
+    error: HeadstartError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request's part in one engine step: the event behind streaming, stats, metrics and every viewer.
+
+    request: the request's number.
+    index: the number of the step, counted for this request from 0.
+    position: the absolute position of the first token that this step can emit.
+    draft: the draft that was judged.
+    path: the nodes of it that were accepted.
+    tokens: the emitted tokens, after stops were applied; empty while a long prompt is still being read.
+        tokens[:accepted] came from the draft.
+    logprobs: of the emitted tokens, where the request asked for them.
+    rows: rows of the target's forward that were this request's.
+    batch: requests in the forward.
+    seconds: of the whole step, shared by its requests.
+    finish_reason: why the request ended with this step; None where it did not.
+    speculation: whether the request goes on speculating.
+    budget: how much could be drafted, and why.
+    began: when the step began, in seconds of `time.perf_counter`.
+    """
+
+    request: int
+    index: int
+    position: int
+    draft: Draft
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None
+    rows: int
+    batch: int
+    seconds: Seconds
+    finish_reason: FinishReason | None
+    speculation: Speculation
+    budget: Budget = Budget()
+    began: float = 0.0
+
+    @property
+    def accepted(self) -> int:
+        """How many of `tokens` the drafter guessed (a stop may have cut the accepted path short)."""
+        return min(len(self.path), len(self.tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a stream: text that is final, the tokens of the step, and the step itself."""
+
+    text: str
+    tokens: tuple[int, ...]
+    step: Step
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.step.finish_reason
