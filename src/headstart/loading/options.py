@@ -35,9 +35,8 @@ class TargetOptions:
 
     With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
     scale for each token. With "int8-grouped" both have a scale for each 32 inputs, which is nearer to the floats. With
-    "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
-    in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
-    of the quantised model.
+    "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits in the output head), and
+    activations 8-bit integers with a scale for each 32. The text then follows the distribution of the quantised model.
 
     A GGUF file runs on its own blocks by default, which rounds activations as "int4" does, where the row kernels take
     the model; "none" makes floats of them, in `dtype`, as do processors without those kernels. Other models run in
@@ -53,9 +52,9 @@ class TargetOptions:
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, which needs a processor with VNNI, or on 4-bit ones or 8-bit ones in groups, "
-        "which need AVX2 and a model of the Llama, Mistral or Qwen families. A GGUF file or a quantised checkpoint runs "
-        "on its own codes by default where it can; 'none' makes floats of them.",
+        "Run the target on 8-bit integers, which needs a processor with VNNI, or 4-bit ones or 8-bit ones in "
+        "groups, which need AVX2 and a model of the Llama, Mistral or Qwen families. A GGUF file or a quantised checkpoint "
+        "runs on its own codes by default where it can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | None = _target(

@@ -40,8 +40,8 @@ class ModelRunner:
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
         of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
-        run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a quantised
-        checkpoint."""
+        run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
+        quantised checkpoint."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
