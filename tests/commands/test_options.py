@@ -31,6 +31,7 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "draft_quantize": (["none"], None),
     "dtype": (["float32"], "float32"),
     "fan_out": (["4,3,2"], (4, 3, 2)),
+    "generation_quantize": (["int8"], "int8"),
     "hits": (["0.6,0.8"], (0.6, 0.8)),
     "hits_full": (["0.7,0.9"], (0.7, 0.9)),
     "ks": (["1,2"], (1, 2)),
@@ -42,6 +43,7 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "sequence_length": (["12"], 12),
     "settings": (["max_num_seqs=4"], {"max-num-seqs": 4}),
     "target_at": (["/some/where"], "/some/where"),
+    "target_quantize": (["int8"], "int8"),
     "verify_cost": (["1:1,8:1.5"], {1: 1.0, 8: 1.5}),
 }
 """Fields whose values are written differently on the command line: the words, and the value."""

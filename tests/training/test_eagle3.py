@@ -328,7 +328,7 @@ def test_a_disk_full_at_the_end_costs_no_step(options: Eagle3Training, monkeypat
     monkeypatch.setattr(eagle_formats, "save_file", full)
     with pytest.raises(TrainingFailed, match="checkpoint of step 3 is whole"):
         train_eagle3(options)
-    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "run.json"}
+    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "hidden", "phases.json", "run.json"}
     monkeypatch.undo()
     trained: list[int] = []
     result = train_eagle3(options, observe=lambda r: trained.append(r.step) if r.stage == "training" else None)

@@ -22,6 +22,7 @@ _data = partial(option, panel="Training data")
 _run = partial(option, panel="Training run")
 _head = partial(option, panel="The head")
 _draft = partial(option, panel="The draft model")
+_exit = partial(option, panel="The exit")
 _heads = partial(option, panel="The heads")
 
 
@@ -65,19 +66,26 @@ class Training:
             "Directory of the new drafter. The same command again resumes.", "-o", metavar="DIR", kind=Path
         )
     )
-    data: Sequence[str | Path] = field(
-        metadata=described(
-            'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
-            metavar="DATA", kind=list[Path], positional=True,
-        )
+    data: Sequence[str | Path] = option(
+        (), 'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
+        metavar="DATA", kind=list[Path], positional=True,
+    )  # fmt: skip
+    self_prompts: int = _data(
+        0, "Number of conversations that the target, a chat model, writes whole: the user's message, then its answer. "
+        "They need no data.", low=0,
     )  # fmt: skip
     generations: int = _data(
         0, "Number of texts that the target itself writes, continuing prompts from the data.", low=0
     )
     generation_tokens: int = _data(256, "Length of each such text in tokens.", low=1)
     generation_temperatures: Sequence[float] = _data(
-        (0.0, 1.0), "Temperature of these texts; several are used in turn.", "--generation-temperature", low=0
-    )
+        (0.0, 1.0), "Temperature of these texts and answers; several are used in turn.", "--generation-temperature",
+        low=0,
+    )  # fmt: skip
+    generation_quantize: Quantize | None = _data(
+        None, "Let the target write with this 'quantize', which is faster: the texts are then those of the rounded "
+        "model. Default: with the weights as they are trained on.",
+    )  # fmt: skip
     tv_weight: float = _run(
         0.0, "Weight of the rejection rate in the loss; the rest is the KL divergence.", low=0, high=1
     )
@@ -85,7 +93,9 @@ class Training:
         "target", "First weights: the target's as far as the shapes permit ('target'), or noise ('random')."
     )
     steps: int | None = option(None, "Train for this many steps, which makes the run repeatable.", low=1)
-    minutes: float | None = option(None, "Train for this long instead.", above=0)
+    minutes: float | None = option(
+        None, "Train for this long instead, reading the target's states included; texts are written before.", above=0
+    )
     batch_size: int = _run(8, "Windows per step.", low=1)
     micro_batch: int | None = _run(
         None, "Windows held in memory at once. Default: as many as have room for their logits."
@@ -96,6 +106,10 @@ class Training:
     validation: float = _data(0.02, "Share of the documents held out for validation.", above=0, high=0.5)
     validation_windows: int = _data(64, "Number of held-out windows to measure on.", low=1)
     evaluate_every: int = _run(500, "Steps between measurements.", low=1)
+    patience: int | None = _run(
+        None, "End once so many measurements in a row brought no longer accepted drafts, and keep the best weights.",
+        low=1,
+    )  # fmt: skip
     save_every: float = _run(120.0, "Seconds between checkpoints.", above=0)
     seed: int = _run(0, "Seed of the order of the data and of random first weights.", low=0, high=2**31 - 1)
     device: str = _run("auto", "'auto', 'cpu' or 'cuda'.")
@@ -104,8 +118,11 @@ class Training:
     def __post_init__(self) -> None:
         if isinstance(self.data, (str, Path)):
             object.__setattr__(self, "data", (self.data,))
-        if not self.data:
-            raise InvalidOption("data is empty", hint="name text files, directories or JSONL files")
+        if not self.data and (self.generations or not self.self_prompts):
+            raise InvalidOption(
+                "data is empty" + (", and generations continue it" if self.generations else ""),
+                hint="name text files, directories or JSONL files; for a chat model, self_prompts=2000 needs none",
+            )
         object.__setattr__(self, "data", tuple(str(path) for path in self.data))
         object.__setattr__(self, "target", str(self.target))
         object.__setattr__(self, "output", str(self.output))
@@ -314,3 +331,24 @@ class MedusaTraining(HeadTraining):
     def __post_init__(self) -> None:
         Training.__post_init__(self)
         check_number("heads", self.heads, low=1, high=self.sequence_length - 2, integer=True)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class ExitTraining(HeadTraining):
+    """One run that trains a way out of the target after some of its layers.
+
+    The output matrix stays the target's. matrix_rate is smaller than elsewhere, as the map begins as the identity.
+    """
+
+    matrix_rate: float = 0.003
+    layers: int | None = _exit(
+        None, "After how many of the target's layers drafts are made. Default: a quarter of them.", low=1
+    )
+    draft_vocab_size: int | None = _exit(
+        None, "Number of tokens that the exit can propose, the most frequent ones. Default: 16,384 where the "
+        "vocabulary has 32,768 or more, else all.", low=1,
+    )  # fmt: skip
+    row_share: float = _run(
+        1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.training.acceptance import Acceptance
-from headstart.training.harness import Report
+from headstart.training.reports import Report
 
 
 def sentence(acceptance: Acceptance) -> str:
@@ -22,11 +23,12 @@ def sentence(acceptance: Acceptance) -> str:
 
 
 class TrainingProgress:
-    """Observer for a training run: a live bar on a terminal, a line every `every` steps elsewhere."""
+    """Observer for a training run: a live bar on a terminal. Elsewhere a line when what it does changes, then one every
+    `every` steps and every `seconds`."""
 
-    def __init__(self, console: Console | None = None, *, every: int = 100) -> None:
+    def __init__(self, console: Console | None = None, *, every: int = 100, seconds: float = 60.0) -> None:
         self.console = console or Console()
-        self.every = every
+        self.every, self.seconds = every, seconds
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"))
         self._bar = Progress(
             *columns,
@@ -35,8 +37,9 @@ class TrainingProgress:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self._task = self._bar.add_task("reading", total=1.0, loss="")
+        self._task = self._bar.add_task("loading", total=1.0, loss="")
         self._accepted = ""  # the last measurement, shown until the next
+        self._stage, self._printed = "", time.monotonic()
 
     def __enter__(self) -> TrainingProgress:
         self._bar.start()
@@ -55,9 +58,25 @@ class TrainingProgress:
         loss += self._accepted
         self._bar.update(self._task, description=report.stage, completed=report.progress, loss=loss)
         if report.acceptance is not None:
-            self.console.print(f"step {report.step}: {sentence(report.acceptance)}", highlight=False, soft_wrap=True)
-        elif not self.console.is_terminal and report.stage == "training" and report.step % self.every == 0:
-            speed = report.tokens / max(report.seconds, 1e-9)
-            self.console.print(
-                f"step {report.step} {report.progress:.1%} {loss} {speed:.0f} tokens/s", highlight=False, soft_wrap=True
-            )
+            self._print(f"step {report.step}: {sentence(report.acceptance)}")
+        elif not self.console.is_terminal and self._is_due(report):
+            self._print(_line(report, loss))
+
+    def _is_due(self, report: Report) -> bool:
+        """Whether it is time for a line: something else began or is through, or the last line is long ago."""
+        changed = report.stage != self._stage
+        self._stage = report.stage
+        through = report.progress >= 1 and report.stage in ("generating", "reading")
+        counted = report.stage == "training" and report.step % self.every == 0
+        return changed or through or counted or time.monotonic() - self._printed >= self.seconds
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+
+def _line(report: Report, loss: str) -> str:
+    if report.stage != "training":
+        return f"{report.stage} {report.progress:.1%} {loss}".rstrip()
+    speed = report.tokens / max(report.seconds, 1e-9)
+    return f"step {report.step} {report.progress:.1%} {loss} {speed:.0f} tokens/s"
