@@ -23,7 +23,7 @@ import headstart as hs
 from headstart.drafters import Drafter
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
-from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.draft_model import DraftModel, ParallelDraft
 from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.lookahead import LookaheadDrafter
@@ -32,7 +32,9 @@ from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
+from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
@@ -185,6 +187,11 @@ class Workshop:
         runner = self.runner(self.checkpoint(noise=0.12))
         return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
 
+    def parallel(self, **options: Any) -> ParallelDraft:
+        """The same with a mask token, which it was not trained with: the later guesses are poor."""
+        runner = self.runner(self.checkpoint(noise=0.12))
+        return ParallelDraft(runner, name="parallel", mask=5, vocab_size=VOCAB, slots=self.slots, **options)
+
     def ahead(self, **options: Any) -> Ahead:
         """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
         return Ahead(self.draft(**options), branches=3, always=True, partial=True, worker=scripted((2, 0, 3, 1, 4)))
@@ -205,6 +212,13 @@ class Workshop:
             self.runner(str(path)), name="other tokenizer", vocab_size=VOCAB, slots=self.slots,
             target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), method=way,
         )  # fmt: skip
+
+    def exit(self, **options: Any) -> TrainedExitDrafter:
+        """The target's own way out, slightly off, that knows seven of the eight tokens."""
+        off = torch.eye(WIDTH) + 0.1 * torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
+        made = Exit(1, torch.ones(WIDTH), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
+        head = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).get_output_embeddings()
+        return TrainedExitDrafter(made, head.weight.detach(), **options)
 
     def medusa(self) -> MedusaDrafter:
         folder = self._root / "medusa"
@@ -342,10 +356,15 @@ ENTRIES = (
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
     Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=0),
     Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=0),
+    Entry("trained exit, chain", lambda shop: shop.exit(), fast=8),
+    Entry("trained exit, tree sampled", lambda shop: shop.exit(tree="sampled"), nodes=6, fast=0),
     Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
+    Entry("parallel draft LM, chain", lambda shop: shop.parallel(), fast=8),
+    Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, fast=0),
+    Entry("parallel draft LM, tree sampled", lambda shop: shop.parallel(tree="sampled"), nodes=6, fast=0),
     Entry("draft LM ahead, chain", lambda shop: shop.ahead(), fast=0),
     Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, fast=0),
     Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=0),

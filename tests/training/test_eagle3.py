@@ -18,9 +18,12 @@ from torch import Tensor
 from headstart.errors import InvalidOption, TrainingFailed, UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import Eagle3Training, Report, checkpoint, eagle_formats, eagle_start, provenance, train_eagle3
-from headstart.training.eagle3 import Eagle3Student, draft_vocabulary
-from headstart.training.eagle_head import EagleHead, HeadShape, rotate, rotation
+from headstart.training.draft_vocabulary import draft_vocabulary
+from headstart.training.eagle3 import Eagle3Student
+from headstart.training.eagle_head import EagleHead
 from headstart.training.harness import Material, dtype_of, load_target
+from headstart.training.head_layer import rotate, rotation
+from headstart.training.head_shape import HeadShape
 
 SHAPE = HeadShape(
     hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
@@ -186,7 +189,7 @@ def test_other_kinds_of_heads_are_not_trained(options: Eagle3Training, strange: 
 
 @pytest.mark.parametrize("size", [40, 257])
 def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int) -> None:
-    options = replace(options, draft_vocab_size=size, ttt_steps=3, tv_weight=0.25)
+    options = replace(options, draft_vocab_size=size, ttt_steps=3, tv_weight=0.25, depth_keep=1.0, cache_hidden=0.0)
     windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
     made = material(options, windows)
     student = Eagle3Student(options, made)
@@ -201,24 +204,36 @@ def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int) ->
         out = made.target(ids, output_hidden_states=True)
         aux = torch.cat([out.hidden_states[i] for i in student.layer_ids], -1)
         embedding = made.target.get_input_embeddings().weight
-        total, rows = torch.zeros(3), 0
+        total = torch.zeros(3)
         for window in range(2):
-            for label in range(3, 32):
-                law = out.logits[window, label]
-                if law.argmax() not in student.kept:
-                    continue
-                rows += 1
-                p = law[student.kept].softmax(-1)
-                for i in range(3):
-                    # the chain that began so far back that its pass i speaks of what follows token `label`
-                    begin = label - 1 - i
-                    states = one_by_one(student.head, aux[window], embedding[ids[window, 1:]], begin, i + 1)
-                    q = student.head.logits(states[i]).softmax(-1)
-                    kl, tv = (p * (p / q).log()).sum(), 1 - torch.minimum(p, q).sum()
-                    total[i] += 0.75 * kl + 0.25 * tv
+            for begin in range(29):
+                chain = one_by_one(student.head, aux[window], embedding[ids[window, 1:]], begin, 3)
+                for i, state in enumerate(chain):
+                    p = out.logits[window, begin + 1 + i].softmax(-1)[student.kept]
+                    q = student.head.logits(state).softmax(-1)
+                    covered = p.sum()
+                    kl = (p * (p / covered / q).log()).sum()
+                    total[i] += 0.75 * kl + 0.25 * (1 - torch.minimum(p, q).sum())
         weights = torch.tensor([1.0, 0.8, 0.64])
-        wanted = (weights * total / rows).sum() / weights.sum()
+        wanted = (weights * total / 58).sum() / weights.sum()
     torch.testing.assert_close(found.detach(), wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_a_frozen_output_matrix_stays_as_it_begins(options: Eagle3Training) -> None:
+    result = train_eagle3(replace(options, steps=3, freeze_output=True))
+    stored = load_file(result.path / "model.safetensors")
+    target, _ = load_target(options, torch.device("cpu"))
+    kept = torch.arange(40) + stored["d2t"]
+    assert torch.equal(stored["lm_head.weight"], target.lm_head.weight[kept].bfloat16())
+
+
+def test_the_rejection_rate_comes_in_step_by_step(options: Eagle3Training) -> None:
+    windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
+    student = Eagle3Student(replace(options, tv_weight=0.8, tv_warmup=4), material(options, windows))
+    losses = [student.loss(windows[:1], torch.tensor([0]), step).item() for step in (0, 2, 4, 400)]
+    plain = Eagle3Student(replace(options, tv_weight=0.0), material(options, windows))
+    assert losses[0] == plain.loss(windows[:1], torch.tensor([0]), 0).item()
+    assert [student._blend(step).tv_weight for step in (2, 4, 400)] == [0.4, 0.8, 0.8]
 
 
 def test_a_share_of_rows_is_drawn_by_the_seed(options: Eagle3Training) -> None:
@@ -235,6 +250,14 @@ def test_the_draft_vocabulary_is_the_most_frequent_tokens_and_the_end() -> None:
     assert draft_vocabulary(windows, config, 3).tolist() == [5, 7, 9]
     assert draft_vocabulary(windows, config, 4).tolist() == [2, 5, 7, 9]
     assert len(draft_vocabulary(windows, config, None)) == 10
+    config.vocab_size = 60_000
+    frequent = torch.arange(20_000).repeat(20)
+    rare = torch.arange(30_000, 40_000)
+    assert len(draft_vocabulary(torch.arange(4000)[None], config, None)) == 8_192
+    assert len(draft_vocabulary(torch.cat([frequent, rare[:100]])[None], config, None)) == 20_480
+    assert len(draft_vocabulary(torch.cat([frequent, rare])[None], config, None)) == 28_672
+    assert len(draft_vocabulary(torch.arange(50_000)[None], config, None)) == 32_768
+    config.vocab_size = 10
     config.eos_token_id = [8, 9]
     assert draft_vocabulary(windows, config, 3).tolist() == [5, 8, 9]
 
@@ -261,7 +284,7 @@ def test_loss_goes_down_and_acceptance_goes_up(options: Eagle3Training) -> None:
     assert sum(depths) == pytest.approx(result.acceptance.length["0"])
 
 
-@pytest.mark.parametrize("more", [{}, {"row_share": 0.5, "cache_hidden": 0.0002, "generations": 4}])
+@pytest.mark.parametrize("more", [{"tv_warmup": 9}, {"row_share": 0.5, "cache_hidden": 0.0002, "generations": 4}])
 def test_resume_equals_a_run_never_stopped(options: Eagle3Training, tmp_path: Path, more: dict[str, Any]) -> None:
     options = replace(options, steps=12, save_every=1e-9, generation_tokens=24, **more)
     whole = train_eagle3(replace(options, output=tmp_path / "whole"))
@@ -305,7 +328,7 @@ def test_a_disk_full_at_the_end_costs_no_step(options: Eagle3Training, monkeypat
     monkeypatch.setattr(eagle_formats, "save_file", full)
     with pytest.raises(TrainingFailed, match="checkpoint of step 3 is whole"):
         train_eagle3(options)
-    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "run.json"}
+    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "hidden", "phases.json", "run.json"}
     monkeypatch.undo()
     trained: list[int] = []
     result = train_eagle3(options, observe=lambda r: trained.append(r.step) if r.stage == "training" else None)
@@ -367,6 +390,10 @@ def test_configs_say_what_readers_need(options: Eagle3Training) -> None:
         {"step_decay": 0.0},
         {"row_share": 0.0},
         {"row_share": 1.5},
+        {"depth_keep": 0.0},
+        {"depth_floor": 1.5},
+        {"depth_weights": "all"},
+        {"tv_warmup": -1},
         {"draft_vocab_size": 0},
         {"cache_hidden": -1.0},
         {"format": "onnx"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.training.unrolled import attend, plain_attend
+from headstart.training.unrolled import attend, nested, plain_attend
 
 ROWS, PASSES, DIM = 9, 4, 8
 
@@ -65,3 +67,50 @@ def test_gradients_are_those_of_the_plain_twin(dtype: torch.dtype) -> None:
     tolerance = 1e-5 if dtype == torch.float32 else 5e-2
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+def kept_passes(dtype: torch.dtype) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor]:
+    """The query of the last pass of three, of which each keeps some rows, with the keys and values of all."""
+    rows = nested(ROWS, (1.0, 0.7, 0.5), torch.Generator().manual_seed(1))[-1]
+    torch.manual_seed(0)
+    query = torch.randn(2, 4, len(rows), DIM).to(dtype).requires_grad_()
+    past = [
+        (torch.randn(2, 2, n, DIM).to(dtype).requires_grad_(), torch.randn(2, 2, n, DIM).to(dtype).requires_grad_())
+        for n in (ROWS, len(rows), len(rows))
+    ]
+    return query, past, rows
+
+
+@pytest.mark.parametrize("attention", [attend, plain_attend])
+def test_rows_that_were_kept_see_what_they_see_among_all(attention: object) -> None:
+    made = passes()
+    rows = torch.tensor([0, 2, 5])
+    query, own = made[2][0][:, :, rows], [(k[:, :, rows], v[:, :, rows]) for _, k, v in made[1:3]]
+    kept = attention(query, [made[0][1:], *own], rows)  # type: ignore[operator]
+    whole = plain_attend(made[2][0], [(k, v) for _, k, v in made[:3]])
+    torch.testing.assert_close(kept, whole[:, :, rows], atol=1e-5, rtol=1e-5)
+    alone = attention(made[0][0][:, :, rows], [made[0][1:]], rows)  # type: ignore[operator]
+    torch.testing.assert_close(alone, plain_attend(made[0][0], [made[0][1:]])[:, :, rows], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_kept_rows_are_those_of_the_plain_twin(dtype: torch.dtype) -> None:
+    query, past, rows = kept_passes(dtype)
+    leaves = [query, *(tensor for pair in past for tensor in pair)]
+    upstream = torch.randn_like(query)
+    ours = torch.autograd.grad(attend(query, past, rows), leaves, upstream)
+    theirs = torch.autograd.grad(plain_attend(query, past, rows), leaves, upstream)
+    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+def test_every_kept_row_was_kept_by_the_pass_before() -> None:
+    shares = [max(0.7**i, 0.2) for i in range(8)]
+    kept = nested(200, shares, torch.Generator().manual_seed(0))
+    assert [len(rows) for rows in kept] == [200, 140, 98, 69, 48, 40, 40, 40]
+    for before, rows in pairwise(kept):
+        assert set(rows.tolist()) <= set(before.tolist())
+        assert torch.equal(rows, rows.sort().values)
+    other = nested(200, shares, torch.Generator().manual_seed(1))
+    assert not torch.equal(kept[-1], other[-1])

@@ -12,7 +12,7 @@ from headstart import training
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.errors import HeadstartError
-from headstart.training.options import DraftTraining, Eagle3Training, MedusaTraining, Shape, Training
+from headstart.training.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,7 @@ def draft(options: DraftTraining, shape: Shape) -> None:
 
         headstart train draft src/ --target my-model --output my-draft --minutes 60
         headstart train draft prompts.jsonl --target my-model --output my-draft --steps 5000 --generations 2000
+        headstart train draft src/ --target my-model --output my-pard --minutes 30 --parallel 8 --begin-with my-draft
         headstart demo --target my-model --drafter my-draft
     """
     _run(training.train_draft, replace(options, shape=shape))
@@ -50,7 +51,7 @@ def eagle3(options: Eagle3Training) -> None:
     **Examples**
 
         headstart train eagle3 src/ --target my-model --output my-head --minutes 60
-        headstart train eagle3 prompts.jsonl --target my-model --output my-head --steps 5000 --generations 2000
+        headstart train eagle3 --self-prompts 3000 --target my-chat-model --output my-head --minutes 120
         headstart demo --target my-model --drafter my-head
     """
     _run(training.train_eagle3, options)
@@ -73,8 +74,26 @@ def medusa(options: MedusaTraining) -> None:
     _run(training.train_medusa, options)
 
 
+@train.command("exit")
+@command
+def exit_(options: ExitTraining) -> None:
+    """Train an early exit: the target's own first layers draft, through a norm and a map that learn to.
+
+    It is small and learns fast, and needs no memory for keys and values of its own. A run can be stopped at any moment;
+    the same command continues from its last checkpoint.
+
+    **Examples**
+
+        headstart train exit src/ --target my-model --output my-exit --minutes 20
+        headstart train exit src/ --target my-model --output my-exit --steps 500 --layers 8
+        headstart demo --target my-model --drafter my-exit
+    """
+    _run(training.train_exit, options)
+
+
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
+    from headstart.training.phases import in_words
     from headstart.training.progress import sentence
 
     try:
@@ -86,6 +105,10 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     console = output()
     console.print(sentence(result.acceptance), soft_wrap=True)
     console.print(f"{result.path}: {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s")
+    if result.stopped:
+        console.print(f"stopped early: {result.stopped}; the best weights are kept", soft_wrap=True)
+    if result.phases:
+        console.print(in_words(result.phases), soft_wrap=True)
     _print_payoff(console, result, options)
     console.print(f"next  headstart demo --target {options.target} --drafter {result.path}", soft_wrap=True)
 

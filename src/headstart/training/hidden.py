@@ -1,25 +1,45 @@
-"""The target's hidden states and logits on windows of text: computed on the fly, or kept on disk.
+"""The target's hidden states on windows of text, and what a loss needs beside them: computed, or kept on disk.
 
 A hidden state is named by the layer it goes into: 0 is the embedding, L (the number of layers) what the final norm
-made of the last layer's output.
+made of the last layer's output. Logits are never kept: see `output_matrix`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.errors import InvalidOption, UnsupportedModel
-from headstart.files import replacing
+from headstart.loading.checkpoint import check_quantize
 from headstart.model.heads.eagle_checkpoint import default_layer_ids
+from headstart.training.options import HeadTraining
+from headstart.training.output_matrix import OutputMatrix
+from headstart.training.readers import ModulesReader, Reader, make_reader
+from headstart.training.state_store import StateStore, key_of, usual_gigabytes
 
-GIGABYTE = 1e9
+
+def states_of(
+    options: HeadTraining, target: Any, layer_ids: Sequence[int], *, device: torch.device, dtype: torch.dtype
+) -> TargetStates:
+    """The states that a run with these options learns from.
+
+    Raises:
+        InvalidOption: `target_quantize` cannot be computed with here.
+        UnsupportedModel: see `TargetStates`.
+    """
+    check_quantize("target_quantize", options.target_quantize, device)
+    folder = options.folder / "hidden"
+    gigabytes = usual_gigabytes(folder) if options.cache_hidden is None else options.cache_hidden
+
+    def reader() -> Reader:
+        length = options.sequence_length
+        return make_reader(target, options.target, length, device=device, dtype=dtype, quantize=options.target_quantize)
+
+    return TargetStates(target, layer_ids, StateStore(folder, gigabytes) if gigabytes else None, reader)
 
 
 def choose_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, int, int]:
@@ -43,99 +63,123 @@ def choose_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, int, i
     return default_layer_ids(layers)
 
 
+@dataclass(frozen=True, slots=True)
+class States:
+    """What a head learns from on windows [n, T]."""
+
+    aux: Tensor
+    """The chosen states, side by side [n, T, k * d]."""
+    last: Tensor
+    """What the output matrix reads [n, T, d]."""
+    log_z: Tensor
+    """The log-sum-exp of the logits of all tokens, float32 [n, T]: logit - log_z is the log-probability."""
+    top: Tensor
+    """The likeliest token, int32 [n, T]."""
+
+
 class TargetStates:
-    """Reads windows with the frozen target. `store` keeps what was computed, if there is one."""
+    """Reads windows with the frozen target.
 
-    def __init__(self, target: Any, layer_ids: Sequence[int], store: HiddenStore | None = None) -> None:
-        self._target = target
-        self._layer_ids = tuple(layer_ids)
-        self._store = store
-        if store is not None:
-            self._check_output_matrix()
+    Args:
+        target: a model of transformers, for its output matrix, and to read with where `reader` is None.
+        layer_ids: the states that `aux` has, which may be none.
+        store: keeps what was computed. Everything is then rounded to 16 bits, kept or not, so that it makes no
+            difference what has room.
+        reader: makes who reads; called at the first window that must be computed.
 
-    @torch.no_grad()
-    def read(self, ids: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The chosen states [n, length, 3d] and the logits [n, length, V] of windows ids [n, length].
-
-        `places` [n] are their numbers among the training windows; without it nothing is looked up or kept.
-        """
-        if self._store is None or places is None:
-            out = self._target(ids, output_hidden_states=True, use_cache=False)
-            return self._joined(out), out.logits
-        numbers = places.tolist()
-        found = self._store.read([n for n in numbers if n in self._store])
-        missing = [i for i, n in enumerate(numbers) if n not in found]
-        if missing:
-            out = self._target(ids[missing], output_hidden_states=True, use_cache=False)
-            made = torch.cat([self._joined(out), out.hidden_states[-1]], dim=-1)
-            fresh = {numbers[i]: states for i, states in zip(missing, made, strict=True)}
-            self._store.keep(fresh)
-            found |= fresh
-        states = torch.stack([found[n].to(ids.device) for n in numbers])
-        width = states.shape[-1] // (len(self._layer_ids) + 1)
-        return states[..., :-width], self._target.get_output_embeddings()(states[..., -width:])
-
-    def _joined(self, out: Any) -> Tensor:
-        return torch.cat([out.hidden_states[i] for i in self._layer_ids], dim=-1)
-
-    @torch.no_grad()
-    def _check_output_matrix(self) -> None:
-        """Logits are made from the last state again: refuse where the target does more to them than its matrix."""
-        device = next(self._target.parameters()).device
-        out = self._target(torch.arange(8, device=device)[None], output_hidden_states=True, use_cache=False)
-        again = self._target.get_output_embeddings()(out.hidden_states[-1])
-        if not torch.allclose(again, out.logits, atol=1e-3, rtol=1e-3):
-            raise UnsupportedModel(
-                f"{self._target.config.model_type} does more to its logits than its output matrix",
-                hint="leave out cache_hidden: they cannot be made from states on disk",
-            )
-
-
-class HiddenStore:
-    """States of windows on disk, up to so many gigabytes: a safetensors shard for each batch that was computed.
-
-    A kill leaves whole shards alone. Where the limit or the disk is reached, nothing more is kept, and the rest is
-    computed whenever it is needed.
+    Raises:
+        UnsupportedModel: the target's logits cannot be made from its last state.
     """
 
-    def __init__(self, folder: Path, gigabytes: float) -> None:
-        self._folder = folder
-        self._limit = gigabytes * GIGABYTE
-        folder.mkdir(parents=True, exist_ok=True)
-        self._shards: dict[int, Path] = {}
-        self._used = 0
-        for shard in sorted(folder.glob("*.safetensors")):
-            self._note(shard)
+    def __init__(
+        self,
+        target: Any,
+        layer_ids: Sequence[int],
+        store: StateStore | None = None,
+        reader: Callable[[], Reader] | None = None,
+    ) -> None:
+        self._target, self._store = target, store
+        self._make = reader or (lambda: ModulesReader(target))
+        self._reader: Reader | None = None
+        self.read_with = "nobody: all was kept"  # for the provenance
+        self.read_tokens = 0  # that were computed, by this process
+        self._taps = (*layer_ids, int(target.config.get_text_config().num_hidden_layers))
+        self.output = OutputMatrix.of(target)
+        embedding = target.get_input_embeddings().weight
+        self._dtype, self._device = embedding.dtype, embedding.device
 
-    def __contains__(self, window: int) -> bool:
-        return window in self._shards
+    @property
+    def reader(self) -> Reader:
+        """Who reads."""
+        if self._reader is None:
+            self._reader = self._make()
+            self.read_with = self._reader.name
+        return self._reader
 
-    def __len__(self) -> int:
-        return len(self._shards)
+    def of(self, ids: Tensor) -> States:
+        """The states of windows ids [n, T]: floats in the target's type, on its device."""
+        if self._store is None:
+            return self._computed(ids, rounded=False)
+        keys = [key_of(window) for window in ids]
+        fresh = self._kept(ids, keys)
+        windows = [fresh[key] if key in fresh else self._store.window(key) for key in keys]
+        found = {name: torch.stack([window[name] for window in windows]).to(self._device) for name in windows[0]}
+        floats = {name: found[name].to(self._dtype) for name in ("aux", "last")}
+        return States(**{**found, **floats})
 
-    def read(self, windows: Sequence[int]) -> dict[int, Tensor]:
-        """The states of these windows, all of which must be here."""
-        found: dict[int, Tensor] = {}
-        for shard in dict.fromkeys(self._shards[w] for w in windows):
-            with safe_open(shard, framework="pt") as file:
-                found |= {w: file.get_tensor(str(w)) for w in windows if self._shards[w] == shard}
-        return found
+    def read(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The chosen states [n, T, k * d] and the logits of all tokens [n, T, V] of windows ids [n, T]."""
+        found = self.of(ids)
+        return found.aux, self.output(found.last)
 
-    def keep(self, states: dict[int, Tensor]) -> None:
-        """Write one shard, if it fits."""
-        size = sum(t.numel() * t.element_size() for t in states.values())
-        if self._used + size > self._limit:
+    def read_ahead(self, windows: Tensor, at_once: int) -> Iterator[int]:
+        """Compute and keep what is not in the store of windows [n, T], so many at a time, and yield how many of them
+        are done with, until all are or no more fit."""
+        store = self._store
+        if store is None:
             return
-        shard = self._folder / f"{min(states):08d}.safetensors"
-        try:
-            with replacing(shard) as partial:
-                save_file({str(w): t.cpu().contiguous() for w, t in states.items()}, partial)
-        except (OSError, SafetensorError):  # a full disk, most likely: what is on it already stays
-            self._limit = self._used
-            return
-        self._note(shard)
+        for start in range(0, len(windows), at_once):
+            part = windows[start : start + at_once].long().to(self._device)
+            keys = [key_of(window) for window in part]
+            self._kept(part, keys)
+            if not all(key in store for key in keys):
+                return
+            yield min(start + at_once, len(windows))
 
-    def _note(self, shard: Path) -> None:
-        with safe_open(shard, framework="pt") as file:
-            self._shards |= {int(name): shard for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        self._used += shard.stat().st_size
+    def release(self) -> None:
+        """Write to disk what waits for it, and let go of who reads, who is made again when needed."""
+        self._reader = None
+        if self._store is not None:
+            self._store.flush()
+
+    def _kept(self, ids: Tensor, keys: Sequence[int]) -> dict[int, dict[str, Tensor]]:
+        """Compute those of the windows ids [n, T] that the store lacks, keep them if they fit, and return them."""
+        store = self._store
+        assert store is not None, "the caller has seen it"
+        missing = [i for i, key in enumerate(keys) if key not in store]
+        if not missing:
+            return {}
+        made = self._computed(ids[missing], rounded=True)
+        columns = {field.name: getattr(made, field.name).cpu() for field in fields(made)}
+        fresh = {keys[i]: {name: tensor[row] for name, tensor in columns.items()} for row, i in enumerate(missing)}
+        for key, tensors in fresh.items():
+            store.add(key, tensors)
+        return fresh
+
+    @torch.no_grad()
+    def _computed(self, ids: Tensor, *, rounded: bool) -> States:
+        *chosen, last = self.reader.read(ids, self._taps)
+        self.read_tokens += ids.numel()
+        aux = torch.cat(chosen, dim=-1) if chosen else last[..., :0]
+        if rounded:
+            aux, last = _half(aux, torch.bfloat16), _half(last, torch.float16)
+        return States(aux, last, *self.output.summary(last))
+
+
+def _half(states: Tensor, kind: torch.dtype) -> Tensor:
+    """In 16 bits. States of layers have outliers and want bf16's range; a normed state has none and float16 is eight
+    times as fine. What is in bf16 already stays as it is."""
+    if states.dtype == torch.bfloat16:
+        return states
+    limit = torch.finfo(kind).max
+    return states.clamp(-limit, limit).to(kind)

@@ -27,7 +27,7 @@ from headstart.drafters.growing.ranked import WIDTH, Place, grow
 from headstart.errors import UnsupportedModel
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.harness import Material, Observer, TrainingResult, train
-from headstart.training.hidden import TargetStates
+from headstart.training.hidden import states_of
 from headstart.training.objective import head_divergence
 from headstart.training.options import MedusaTraining
 
@@ -119,8 +119,7 @@ class MedusaStudent:
                 f"{target.config.model_type} has no output matrix for heads to begin with", hint="train a draft instead"
             )
         self._options, self._target, self._device = options, target, material.device
-        layers = int(target.config.get_text_config().num_hidden_layers)
-        self._states = TargetStates(target, (layers,))
+        self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
         matrix = output.weight.detach().float()
         self.logits_per_token: int = matrix.shape[0]
         if options.init == "target":
@@ -141,7 +140,7 @@ class MedusaStudent:
         """The states [T, d] of windows from all over the text, one by one."""
         count = max(1, FORECAST_TOKENS // windows.shape[1])
         for window in windows[:: max(1, len(windows) // count)][:count]:
-            yield self._states.read(window.long()[None].to(self._device))[0][0]
+            yield self.states.of(window.long()[None].to(self._device)).last[0]
 
     def _each(self) -> Iterator[Head]:
         for head in self.heads:
@@ -151,7 +150,8 @@ class MedusaStudent:
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
         """Weighted mean over heads of the divergence of their laws from the target's."""
         options = self._options
-        states, logits = self._states.read(ids)
+        states = self.states.of(ids).last
+        logits = self.states.output(states)
         # Logits row r is the label of head k at state r - 1 - k: of every head from r = M on
         theirs = logits[:, options.heads :].flatten(0, 1)
         weights = [options.head_decay**k for k in range(options.heads)]
@@ -175,8 +175,8 @@ class MedusaStudent:
         found: list[Tensor] = []
         for window in heldout:
             ids = window.long()[None].to(self._device)
-            states, logits = (x[0] for x in self._states.read(ids))
-            theirs = logits.float()
+            states = self.states.of(ids).last[0]
+            theirs = self.states.output(states).float()
             ours = [head(states).float() for head in self._each()]
             # Head k at state t against logits row t + 1 + k, for t = 1, 2, ...
             aimed = [(theirs[2 + k :], q[1 : len(q) - 1 - k]) for k, q in enumerate(ours)]

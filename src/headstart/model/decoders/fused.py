@@ -8,6 +8,7 @@ bits in any forward, whatever stands beside it. Greedy text with speculation is 
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -19,11 +20,11 @@ from headstart.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits, joined_grouped
-from headstart.model.decoders.linears import joined
+from headstart.model.decoders.linears import joined, linear_of
 from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
-from headstart.model.native.weights import NativeWeights, kind_of
+from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 
 
@@ -37,6 +38,7 @@ class FusedDecoder:
     def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int, kind: int) -> None:
         """kind: of the products, see `kind_of`."""
         base, config = model.model, model.config
+        self._whole: FusedDecoder | None = None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._shapes, self._dtype = shapes, model.dtype
@@ -78,9 +80,9 @@ class FusedDecoder:
             return None
         layer = model.model.layers[0]
         widths = (model.config.hidden_size, layer.mlp.down_proj.in_features, layer.self_attn.head_dim)
-        grouped = fewest_bits(model) is not None  # its matrices are rounded already
-        kind = kind_of(model.dtype, model.device, widths, None if grouped else quantize)
-        if grouped and not (native.available() and native.kernels().supported(native.GROUPED4)):
+        coded = fewest_bits(model) is not None  # its matrices are rounded already
+        kind = kind_of(model.dtype, model.device, widths, None if coded else quantize)
+        if coded and not takes_codes(model):
             return None
         return None if kind is None else cls(model, shapes, length, kind)
 
@@ -117,6 +119,16 @@ class FusedDecoder:
         batch.struct.taps = ctypes.addressof(pointers)
         native.kernels().forward(model, batch.struct)
         return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+
+    def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
+        made = copy.copy(self)  # it shares the layers, and keeps alive what they point to
+        made._whole = self
+        rounded = quantize in ("int8", "auto") and native.kernels().supported(native.INT8)
+        made._weights = weights = NativeWeights(native.INT8 if rounded else self._weights.kind)
+        model = made._model = structs.Model.from_buffer_copy(self._model)
+        model.layer_count, model.final_gain = count, weights.gain(gain)
+        model.head = weights.product(linear_of(output))
+        return made
 
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors
