@@ -31,6 +31,7 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "draft_quantize": (["none"], None),
     "dtype": (["float32"], "float32"),
     "fan_out": (["4,3,2"], (4, 3, 2)),
+    "generation_quantize": (["int8"], "int8"),
     "hits": (["0.6,0.8"], (0.6, 0.8)),
     "hits_full": (["0.7,0.9"], (0.7, 0.9)),
     "ks": (["1,2"], (1, 2)),
@@ -42,6 +43,7 @@ SPECIAL: dict[str, tuple[list[str], Any]] = {
     "sequence_length": (["12"], 12),
     "settings": (["max_num_seqs=4"], {"max-num-seqs": 4}),
     "target_at": (["/some/where"], "/some/where"),
+    "target_quantize": (["int8"], "int8"),
     "verify_cost": (["1:1,8:1.5"], {1: 1.0, 8: 1.5}),
 }
 """Fields whose values are written differently on the command line: the words, and the value."""
@@ -133,6 +135,16 @@ GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "lau
 """What other commands must be given."""
 
 
+NEEDS = {
+    "against": ["--endpoint", "E"],
+    "freeze_first": ["--begin-with", "D", "--parallel", "4"],
+    "learn_mask": ["--parallel", "4"],
+    "mask_token": ["--parallel", "4"],
+    "selector_rank": ["--parallel", "4"],
+}
+"""What a field cannot be given without."""
+
+
 def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
     return [*RUN, budget, "9"] if path[0] == "train" else list(GIVEN.get(path[0], ()))
 
@@ -141,7 +153,7 @@ def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
 def test_every_field_arrives_and_changes_nothing_else(path: tuple[str, ...], parameter: str, field: str) -> None:
     cls = dataclasses_of(COMMANDS[path])[parameter]
     before = required(path, "--minutes" if field == "minutes" else "--steps")
-    before += ["--endpoint", "E"] if field == "against" else []
+    before += NEEDS.get(field, [])
     without = call(path, before)
     words, value = sample(cls, field, getattr(without[parameter], field))
     found = call(path, [word for word in before if field != "data" or word != "d.txt"] + words)

@@ -238,6 +238,12 @@ class Workshop:
             self.folder(folder.name, *_eagle(version))
         return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
+    def peagle(self, tree: Any, *, rank: int = 0) -> EagleDrafter:
+        folder = self._root / f"peagle-{rank}"
+        if not folder.exists():
+            self.folder(folder.name, *_parallel(rank))
+        return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
+
     def folder(self, name: str, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> Path:
         """A checkpoint of a head."""
         folder = self._root / name
@@ -282,6 +288,29 @@ def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             "d2t": known - torch.arange(len(known)), "t2d": marked,
         }  # fmt: skip
         config["draft_vocab_size"] = len(known)
+    return tensors, config
+
+
+def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The same of two layers that guesses all tokens at once; with a rank, a selector among four candidates."""
+    tensors, config = _eagle(3)
+    generator = torch.Generator().manual_seed(9)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return 0.35 * torch.randn(*shape, generator=generator)
+
+    for name in [name for name in tensors if name.startswith("midlayer.")]:
+        out, *into = tensors[name].shape
+        if "hidden_norm" not in name:
+            plain = [WIDTH] if into == [2 * WIDTH] and "down_proj" not in name else into
+            tensors[name.replace("midlayer", "layers.1")] = normal(out, *plain) if into else torch.ones(out)
+    tensors["mask_hidden"] = normal(1, 1, 3 * WIDTH)
+    config |= {"num_hidden_layers": 2, "mask_token_id": 3}
+    if rank:
+        selector = {"predecessor_codebook": (VOCAB, rank), "successor_codebook": (6, rank)}
+        selector["hidden_projection.weight"] = (rank, WIDTH)
+        tensors |= {f"candidate_selector.{name}": 3 * normal(*shape) for name, shape in selector.items()}
+        config |= {"selector_rank": rank, "selector_top_k": 4}
     return tensors, config
 
 
@@ -347,6 +376,11 @@ ENTRIES = (
     Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), fast=0),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, fast=0),
+    Entry("P-EAGLE, chain", lambda shop: shop.peagle("none"), fast=0),
+    Entry("P-EAGLE, dynamic tree", lambda shop: shop.peagle("top-k"), nodes=8, fast=0),
+    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3)),
+    Entry("P-EAGLE with a selector, dynamic tree", lambda shop: shop.peagle("top-k", rank=3), nodes=8, fast=0),
+    Entry("P-EAGLE with a selector, tree sampled", lambda shop: shop.peagle("sampled", rank=3), nodes=8, fast=0),
     Entry("list, best of", lambda shop: shop.listed()),
 )
 

@@ -18,9 +18,12 @@ from torch import Tensor
 from headstart.errors import InvalidOption, TrainingFailed, UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import Eagle3Training, Report, checkpoint, eagle_formats, eagle_start, provenance, train_eagle3
-from headstart.training.eagle3 import Eagle3Student, draft_vocabulary
-from headstart.training.eagle_head import EagleHead, HeadShape, rotate, rotation
+from headstart.training.draft_vocabulary import draft_vocabulary
+from headstart.training.eagle3 import Eagle3Student
+from headstart.training.eagle_head import EagleHead
 from headstart.training.harness import Material, dtype_of, load_target
+from headstart.training.head_layer import rotate, rotation
+from headstart.training.head_shape import HeadShape
 
 SHAPE = HeadShape(
     hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
@@ -325,7 +328,7 @@ def test_a_disk_full_at_the_end_costs_no_step(options: Eagle3Training, monkeypat
     monkeypatch.setattr(eagle_formats, "save_file", full)
     with pytest.raises(TrainingFailed, match="checkpoint of step 3 is whole"):
         train_eagle3(options)
-    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "run.json"}
+    assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "hidden", "phases.json", "run.json"}
     monkeypatch.undo()
     trained: list[int] = []
     result = train_eagle3(options, observe=lambda r: trained.append(r.step) if r.stage == "training" else None)

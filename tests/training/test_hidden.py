@@ -92,9 +92,10 @@ def test_what_is_kept_is_what_was_computed(tmp_path: Path) -> None:
     unkept = TargetStates(target, (0, 1), StateStore(tmp_path / "none", 1e-9)).of(windows)  # for 1 byte
     states = TargetStates(target, (0, 1), StateStore(tmp_path, 1.0), reader)
     assert list(states.read_ahead(windows[:3], 2)) == [2, 3]
+    states.release()
     mixed = states.of(windows[[4, 1, 3, 0, 2]])
     again = states.of(windows)
-    states.flush()
+    states.release()
     reopened = TargetStates(target, (0, 1), StateStore(tmp_path, 1.0), reader).of(windows)
     assert [each.sizes for each in readers] == [[2, 1], [2]], "who read ahead was let go; nothing is read twice"
     order = torch.tensor([4, 1, 3, 0, 2])

@@ -51,7 +51,7 @@ def eagle3(options: Eagle3Training) -> None:
     **Examples**
 
         headstart train eagle3 src/ --target my-model --output my-head --minutes 60
-        headstart train eagle3 prompts.jsonl --target my-model --output my-head --steps 5000 --generations 2000
+        headstart train eagle3 --self-prompts 3000 --target my-chat-model --output my-head --minutes 120
         headstart demo --target my-model --drafter my-head
     """
     _run(training.train_eagle3, options)
@@ -93,6 +93,7 @@ def exit_(options: ExitTraining) -> None:
 
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
+    from headstart.training.phases import in_words
     from headstart.training.progress import sentence
 
     try:
@@ -104,6 +105,10 @@ def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     console = output()
     console.print(sentence(result.acceptance), soft_wrap=True)
     console.print(f"{result.path}: {result.steps} steps, {result.tokens} tokens, {result.seconds:.0f} s")
+    if result.stopped:
+        console.print(f"stopped early: {result.stopped}; the best weights are kept", soft_wrap=True)
+    if result.phases:
+        console.print(in_words(result.phases), soft_wrap=True)
     _print_payoff(console, result, options)
     console.print(f"next  headstart demo --target {options.target} --drafter {result.path}", soft_wrap=True)
 

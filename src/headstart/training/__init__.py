@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from headstart.training.distil import train_draft
     from headstart.training.eagle3 import train_eagle3
     from headstart.training.exit_head import train_exit
-    from headstart.training.harness import Report, TrainingResult
     from headstart.training.medusa import train_medusa
     from headstart.training.progress import TrainingProgress
+    from headstart.training.reports import Report, TrainingResult
 
 __all__ = [
     "Acceptance",
@@ -39,7 +39,7 @@ __getattr__ = lazily(
     distil="train_draft",
     eagle3="train_eagle3",
     exit_head="train_exit",
-    harness="Report TrainingResult",
     medusa="train_medusa",
     progress="TrainingProgress",
+    reports="Report TrainingResult",
 )

@@ -1,8 +1,14 @@
-"""Texts that the target writes itself: what the drafter will meet in use, which no corpus shows exactly."""
+"""Texts that the target writes itself: what the drafter will meet in use, which no corpus shows exactly.
+
+They are written by headstart's own engine, many at once; each text is drawn with a seed of its own, so that it depends
+on its number alone. A batch of them is one file, and a run that was killed goes on with the first that is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +16,73 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from headstart.errors import TrainingFailed
 from headstart.files import replacing
-from headstart.training import checkpoint
+from headstart.loading.load import Target
+from headstart.training import asking, checkpoint
 from headstart.training.options import Training
 from headstart.training.sources import Document
+from headstart.types import Output, Sampling
 
-BATCH = 32
+AT_ONCE = 32  # texts that are written side by side
+BATCH = 128  # texts of a file: several times as many, because texts end one by one
+LEAST = 16  # and of one at the end, where few are wanted
+TRIES = 8  # prompts that are asked for each that is wanted, before the model is held to be none that asks
+
+Written = Callable[[int], None]
+"""Given the number of tokens written since it was called last."""
+
+
+@dataclass
+class Writer:
+    """The target's engine, made when the first text is missing, and let go by `close`.
+
+    It runs without a drafter. With 32 texts side by side a forward on a CPU has all the rows that it can use, so that
+    a guess costs as much as a token and is right less often; and what is drafted cannot change how a forward rounds.
+    """
+
+    options: Training
+    tokenizer: Any
+    device: torch.device
+    dtype: torch.dtype
+    written: Written = lambda _: None
+    longest: int = 0
+    """The most tokens of a prompt and its text together."""
+    tokens: int = 0
+    """Written so far, by this process."""
+    _engine: Any = field(default=None, init=False)
+
+    def __call__(self, prompts: Sequence[Sequence[int]], samplings: Sequence[Sampling]) -> list[Output]:
+        """Continue the prompts, each by its own sampling.
+
+        Raises:
+            TrainingFailed: the target's logits were not finite.
+        """
+        if not prompts:
+            return []
+        if self._engine is None:
+            target = Target(
+                self.options.target,
+                device=self.device,
+                dtype=self.dtype,
+                quantize=self.options.generation_quantize,
+                max_length=self.longest + 1,
+            )
+            self._engine = target.engine("none", max_batch_size=AT_ONCE)
+            self._engine.subscribe(self._count)
+        outputs: list[Output] = self._engine.generate([list(prompt) for prompt in prompts], list(samplings))
+        for output in outputs:
+            if output.error is not None:
+                raise TrainingFailed(f"the target cannot write: {output.error}", hint="try --dtype float32")
+        return outputs
+
+    def _count(self, step: Any) -> None:
+        self.tokens += len(step.tokens)
+        self.written(len(step.tokens))
+
+    def close(self) -> None:
+        """Give back the memory of weights and cache."""
+        self._engine = None
 
 
 def prompts(documents: Sequence[Document], tokenizer: Any, count: int, longest: int, seed: int) -> list[list[int]]:
@@ -36,68 +103,89 @@ def _prompt(document: Document, tokenizer: Any, longest: int, generator: torch.G
 def turn_ids(document: Document, tokenizer: Any) -> list[int]:
     """A conversation as the model would be asked it; without a chat template, its turns one below another."""
     if tokenizer.chat_template:
-        turns = [{"role": "user", "content": turn} for turn in document.turns[:1]]
-        ids: list[int] = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
-        return ids
+        return asking.chat_ids(document.turns[0], tokenizer)
     plain: list[int] = tokenizer("\n\n".join(document.turns), verbose=False)["input_ids"]
     return plain
 
 
-def write(
-    target: Any, tokenizer: Any, documents: Sequence[Document], options: Training, folder: Path
-) -> Iterator[list[list[int]]]:
-    """Yield batches of texts (prompt and continuation, in token ids), reading back those a killed run had made.
-
-    Each batch is one file, seeded by its number, so that a resumed run makes the rest as it would have been.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    longest = max(1, options.sequence_length // 2)
-    asked = prompts(documents, tokenizer, options.generations, longest, options.seed)
-    temperatures = options.generation_temperatures
-    for number, start in enumerate(range(0, len(asked), BATCH)):
+def write(writer: Writer, documents: Sequence[Document], folder: Path) -> Iterator[list[list[int]]]:
+    """Yield batches of texts (prompt and continuation, in token ids) that continue prompts from the documents."""
+    options = writer.options
+    wanted = prompts(documents, writer.tokenizer, options.generations, longest_prompt(options), options.seed)
+    for number, start in enumerate(range(0, len(wanted), BATCH)):
         file = folder / f"texts-{number:05d}.safetensors"
         if not file.exists():
-            temperature = temperatures[number % len(temperatures)]
-            texts = _continue(
-                target, asked[start : start + BATCH], options.generation_tokens, temperature, options.seed + number
-            )
-            _store(file, texts)
+            part = wanted[start : start + BATCH]
+            outputs = writer(part, [_sampling(options, "texts", start + i) for i in range(len(part))])
+            _store(file, [[*prompt, *output.tokens] for prompt, output in zip(part, outputs, strict=True)])
         yield _restore(file)
 
 
-@torch.no_grad()
-def _continue(target: Any, asked: list[list[int]], tokens: int, temperature: float, seed: int) -> list[list[int]]:
-    """Prompts with the target's continuations, at most `tokens` long each, cut after the end of text."""
-    device = next(target.parameters()).device
-    config = target.config.get_text_config()
-    width = max(map(len, asked))
-    ids = torch.zeros(len(asked), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(asked):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        mask[row, width - len(prompt) :] = 1
-    end = config.eos_token_id
-    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
-        out = target.generate(
-            ids.to(device), attention_mask=mask.to(device), max_new_tokens=tokens, pad_token_id=0, **sampling
-        )
-    ends = set(end) if isinstance(end, list) else {end}
-    written = []
-    for prompt, row in zip(asked, out[:, width:].tolist(), strict=True):
-        stop = next((i + 1 for i, token in enumerate(row) if token in ends), len(row))
-        written.append(prompt + row[:stop])
-    return written
+def converse(writer: Writer, folder: Path) -> Iterator[list[list[int]]]:
+    """Yield batches of conversations in token ids, `options.self_prompts` in all: the target writes both sides.
+
+    Raises:
+        InvalidOption: the target has no chat template that permits it.
+        TrainingFailed: hardly anything that it writes as a user is a prompt.
+    """
+    options, tokenizer = writer.options, writer.tokenizer
+    turn = asking.UserTurn.of(tokenizer)
+    kept = tried = number = 0
+    while kept < options.self_prompts:
+        file = folder / f"conversations-{number:05d}.safetensors"
+        size = min(BATCH, max(LEAST, options.self_prompts - kept))
+        if not file.exists():
+            _store(file, _conversations(writer, turn, range(tried, tried + size)))
+        found = _restore(file)[: options.self_prompts - kept]
+        kept, tried, number = kept + len(found), tried + size, number + 1
+        yield found
+        if tried >= max(BATCH, TRIES * options.self_prompts) and kept < options.self_prompts:
+            raise TrainingFailed(
+                f"of {tried} prompts that the target wrote as a user, {kept} can be used",
+                hint="is it a chat model? give prompts as data, and --generations for its answers",
+            )
+
+
+def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> list[list[int]]:
+    """The prompts of these numbers, answered, less those that are none."""
+    options, tokenizer = writer.options, writer.tokenizer
+    longest = longest_prompt(options)
+    questions = [asking.question(turn, tokenizer, n, seed=options.seed, tokens=longest) for n in numbers]
+    outputs = writer([q.ids for q in questions], [q.sampling for q in questions])
+    messages = [asking.asked(*each) for each in zip(questions, outputs, strict=True)]
+    asked = [
+        (number, asking.chat_ids(message, tokenizer))
+        for number, message in zip(numbers, messages, strict=True)
+        if message is not None
+    ]
+    asked = [(number, ids) for number, ids in asked if len(ids) < writer.longest]
+    answers = writer([ids for _, ids in asked], [_sampling(options, "answers", number) for number, _ in asked])
+    return [[*ids, *answer.tokens] for (_, ids), answer in zip(asked, answers, strict=True)]
+
+
+def longest_prompt(options: Training) -> int:
+    """Tokens of a prompt at most: half a window."""
+    return max(1, options.sequence_length // 2)
+
+
+def _sampling(options: Training, kind: str, number: int) -> Sampling:
+    """Of the text of this number: the temperatures in turn, and a seed that depends on nothing else."""
+    temperatures = options.generation_temperatures
+    return Sampling(
+        max_tokens=options.generation_tokens,
+        temperature=temperatures[number % len(temperatures)],
+        seed=random.Random(f"{options.seed} {kind} {number}").getrandbits(31),
+    )
 
 
 def _store(file: Path, texts: list[list[int]]) -> None:
     flat = torch.tensor([token for text in texts for token in text], dtype=torch.int32)
     with checkpoint.writing(file, checkpoints=file.parent), replacing(file) as partial:
-        save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts])}, partial)
+        save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts], dtype=torch.int64)}, partial)
 
 
 def _restore(file: Path) -> list[list[int]]:
     stored: dict[str, Tensor] = load_file(file)
+    if not len(stored["lengths"]):
+        return []
     return [part.tolist() for part in torch.split(stored["tokens"], stored["lengths"].tolist())]

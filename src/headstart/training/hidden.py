@@ -101,6 +101,8 @@ class TargetStates:
         self._target, self._store = target, store
         self._make = reader or (lambda: ModulesReader(target))
         self._reader: Reader | None = None
+        self.read_with = "nobody: all was kept"  # for the provenance
+        self.read_tokens = 0  # that were computed, by this process
         self._taps = (*layer_ids, int(target.config.get_text_config().num_hidden_layers))
         self.output = OutputMatrix.of(target)
         embedding = target.get_input_embeddings().weight
@@ -111,6 +113,7 @@ class TargetStates:
         """Who reads."""
         if self._reader is None:
             self._reader = self._make()
+            self.read_with = self._reader.name
         return self._reader
 
     def of(self, ids: Tensor) -> States:
@@ -131,7 +134,7 @@ class TargetStates:
 
     def read_ahead(self, windows: Tensor, at_once: int) -> Iterator[int]:
         """Compute and keep what is not in the store of windows [n, T], so many at a time, and yield how many of them
-        are done with, until all are or no more fit. Afterwards who read is let go."""
+        are done with, until all are or no more fit."""
         store = self._store
         if store is None:
             return
@@ -140,13 +143,12 @@ class TargetStates:
             keys = [key_of(window) for window in part]
             self._kept(part, keys)
             if not all(key in store for key in keys):
-                break
+                return
             yield min(start + at_once, len(windows))
-        self.flush()
-        self._reader = None
 
-    def flush(self) -> None:
-        """Write what was kept to disk."""
+    def release(self) -> None:
+        """Write to disk what waits for it, and let go of who reads, who is made again when needed."""
+        self._reader = None
         if self._store is not None:
             self._store.flush()
 
@@ -167,6 +169,7 @@ class TargetStates:
     @torch.no_grad()
     def _computed(self, ids: Tensor, *, rounded: bool) -> States:
         *chosen, last = self.reader.read(ids, self._taps)
+        self.read_tokens += ids.numel()
         aux = torch.cat(chosen, dim=-1) if chosen else last[..., :0]
         if rounded:
             aux, last = _half(aux, torch.bfloat16), _half(last, torch.float16)

@@ -66,19 +66,26 @@ class Training:
             "Directory of the new drafter. The same command again resumes.", "-o", metavar="DIR", kind=Path
         )
     )
-    data: Sequence[str | Path] = field(
-        metadata=described(
-            'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
-            metavar="DATA", kind=list[Path], positional=True,
-        )
+    data: Sequence[str | Path] = option(
+        (), 'Text files, directories of them, or JSONL with "text", "prompt" or "turns".',
+        metavar="DATA", kind=list[Path], positional=True,
+    )  # fmt: skip
+    self_prompts: int = _data(
+        0, "Number of conversations that the target, a chat model, writes whole: the user's message, then its answer. "
+        "They need no data.", low=0,
     )  # fmt: skip
     generations: int = _data(
         0, "Number of texts that the target itself writes, continuing prompts from the data.", low=0
     )
     generation_tokens: int = _data(256, "Length of each such text in tokens.", low=1)
     generation_temperatures: Sequence[float] = _data(
-        (0.0, 1.0), "Temperature of these texts; several are used in turn.", "--generation-temperature", low=0
-    )
+        (0.0, 1.0), "Temperature of these texts and answers; several are used in turn.", "--generation-temperature",
+        low=0,
+    )  # fmt: skip
+    generation_quantize: Quantize | None = _data(
+        None, "Let the target write with this 'quantize', which is faster: the texts are then those of the rounded "
+        "model. Default: with the weights as they are trained on.",
+    )  # fmt: skip
     tv_weight: float = _run(
         0.0, "Weight of the rejection rate in the loss; the rest is the KL divergence.", low=0, high=1
     )
@@ -86,7 +93,9 @@ class Training:
         "target", "First weights: the target's as far as the shapes permit ('target'), or noise ('random')."
     )
     steps: int | None = option(None, "Train for this many steps, which makes the run repeatable.", low=1)
-    minutes: float | None = option(None, "Train for this long instead.", above=0)
+    minutes: float | None = option(
+        None, "Train for this long instead, reading the target's states included; texts are written before.", above=0
+    )
     batch_size: int = _run(8, "Windows per step.", low=1)
     micro_batch: int | None = _run(
         None, "Windows held in memory at once. Default: as many as have room for their logits."
@@ -97,6 +106,10 @@ class Training:
     validation: float = _data(0.02, "Share of the documents held out for validation.", above=0, high=0.5)
     validation_windows: int = _data(64, "Number of held-out windows to measure on.", low=1)
     evaluate_every: int = _run(500, "Steps between measurements.", low=1)
+    patience: int | None = _run(
+        None, "End once so many measurements in a row brought no longer accepted drafts, and keep the best weights.",
+        low=1,
+    )  # fmt: skip
     save_every: float = _run(120.0, "Seconds between checkpoints.", above=0)
     seed: int = _run(0, "Seed of the order of the data and of random first weights.", low=0, high=2**31 - 1)
     device: str = _run("auto", "'auto', 'cpu' or 'cuda'.")
@@ -105,8 +118,11 @@ class Training:
     def __post_init__(self) -> None:
         if isinstance(self.data, (str, Path)):
             object.__setattr__(self, "data", (self.data,))
-        if not self.data:
-            raise InvalidOption("data is empty", hint="name text files, directories or JSONL files")
+        if not self.data and (self.generations or not self.self_prompts):
+            raise InvalidOption(
+                "data is empty" + (", and generations continue it" if self.generations else ""),
+                hint="name text files, directories or JSONL files; for a chat model, self_prompts=2000 needs none",
+            )
         object.__setattr__(self, "data", tuple(str(path) for path in self.data))
         object.__setattr__(self, "target", str(self.target))
         object.__setattr__(self, "output", str(self.output))
@@ -232,6 +248,25 @@ class Eagle3Training(HeadTraining):
         0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
         low=0,
     )  # fmt: skip
+    layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
+    parallel: int = _head(
+        0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of 'ttt_steps'. "
+        "Use two layers or more. Default: one forward for each token.", low=0, high=32,
+    )  # fmt: skip
+    mask_token: int | None = _head(
+        None, "Id of the token that stands for a guess in those rows. Default: one that the text does not have.", low=0
+    )
+    learn_mask: bool = _head(
+        False, "Learn the embedding of that token too; the head then has an embedding of its own, as large as the "
+        "target's.",
+    )  # fmt: skip
+    freeze_first: bool = _run(
+        False, "Train only what 'begin_with' lacks: the masked rows, further layers and the selector.",
+    )  # fmt: skip
+    selector_rank: int = _head(
+        0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0
+    )
+    selector_top_k: int = _head(16, "Candidates of each guess among which the selector chooses.", low=2)
     freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
     step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
     draft_vocab_size: int | None = _head(
@@ -251,13 +286,32 @@ class Eagle3Training(HeadTraining):
         Training.__post_init__(self)
         if self.begin_with is not None:
             object.__setattr__(self, "begin_with", str(self.begin_with))
-        if self.ttt_steps + 2 > self.sequence_length:
+        if self.depths + 2 > self.sequence_length:
+            name = "parallel" if self.parallel else "ttt_steps"
             raise InvalidOption(
-                f"sequence_length={self.sequence_length} is too short for ttt_steps={self.ttt_steps}",
+                f"sequence_length={self.sequence_length} is too short for {name}={self.depths}",
                 hint="each further step needs one more token of a window",
+            )
+        if self.parallel == 1:
+            raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
+        for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
+            if not self.parallel and getattr(self, name) != usual:
+                raise InvalidOption(f"{name} is given, and the head guesses one token at a time", hint="add parallel=8")
+        if self.freeze_first and not self._adds():
+            raise InvalidOption(
+                "freeze_first leaves nothing to train",
+                hint="give begin_with, and parallel or layers to add to that head",
             )
         if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
             raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
+
+    @property
+    def depths(self) -> int:
+        """Guesses in a row that the head learns to make."""
+        return self.parallel or self.ttt_steps
+
+    def _adds(self) -> bool:
+        return self.begin_with is not None and bool(self.parallel or self.layers > 1)
 
 
 @strict

@@ -14,6 +14,7 @@ from headstart.training import checkpoint, provenance
 from headstart.training.options import Training
 
 NOTE = "run.json"
+PHASES = "phases.json"
 
 
 def refuse_occupied(options: Training) -> None:
@@ -51,6 +52,7 @@ def finish(folder: Path, write: Callable[[Path], None], record: dict[str, Any]) 
         file.rename(folder / file.name)
     partial.rmdir()
     provenance.write(folder, record)
-    for name in ("checkpoints", "generations", "hidden"):
+    for name in ("checkpoints", "best", "generations", "hidden"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    (folder / NOTE).unlink(missing_ok=True)
+    for name in (NOTE, PHASES):
+        (folder / name).unlink(missing_ok=True)

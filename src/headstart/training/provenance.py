@@ -12,6 +12,7 @@ from typing import Any
 
 from headstart.training.acceptance import Acceptance
 from headstart.training.options import Training
+from headstart.training.run import Run
 from headstart.training.sources import Corpus
 
 FILE = "provenance.json"
@@ -40,9 +41,7 @@ def describe(
     target: Any,
     *,
     kind: str,
-    steps: int,
-    tokens: int,
-    seconds: float,
+    run: Run,
     acceptance: Acceptance,
 ) -> dict[str, Any]:
     """Everything about the run, as JSON values."""
@@ -59,9 +58,12 @@ def describe(
         "data": [{"path": f.path, "sha256": f.sha256, "documents": f.documents} for f in corpus.files],
         "options": options.record(),
         "versions": versions(),
-        "steps": steps,
-        "tokens": tokens,
-        "seconds": round(seconds, 1),
+        "steps": run.step,
+        "tokens": run.tokens,
+        "seconds": round(run.clock.seconds, 1),
+        "phases": run.phases.record(),
+        "read_with": None if run.student.states is None else run.student.states.read_with,
+        "stopped_early": run.stopped or None,
         "heldout": acceptance.record(),
     }
 
