@@ -6,6 +6,7 @@ the target's. A parallel draft reads mask tokens too, and learns the target's la
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.drafters.growing.parallel_model import mask_token
+from headstart.errors import UnsupportedModel
 from headstart.training import provenance, student
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally, acceptance_rates, measure
 from headstart.training.depths import DEPTHS, Layout, shares
 from headstart.training.harness import Material, Observer, TrainingResult, train
+from headstart.training.hidden import TargetStates, states_of
 from headstart.training.loss_tokens import Logits, LossTokens
 from headstart.training.objective import divergence
 from headstart.training.options import DraftTraining
@@ -35,7 +38,6 @@ class DraftStudent:
     """A draft LM that learns the target's law at every position; at several depths, where it drafts in parallel."""
 
     kind = "draft"
-    states = None
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
         target, self._options = material.target, options
@@ -58,6 +60,10 @@ class DraftStudent:
         self.logits_per_token: int = round(self._over.size * sum(self._shares) * options.row_share)
         self._target, self._tokenizer, self._device = target, material.tokenizer, material.device
         self._theirs, self._ours = Logits(target), Logits(draft)
+        self.states: TargetStates | None = None
+        if options.target_quantize is not None or options.cache_hidden != 0:
+            with suppress(UnsupportedModel):  # its logits are more than a matrix of its states: it is read anew
+                self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
 
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
         """The divergence of the draft's laws from the target's, mean over all rows of all depths."""
@@ -73,10 +79,21 @@ class DraftStudent:
             over = torch.arange(self._vocab), torch.zeros(self._vocab)  # the mask is no token of the target's
         tokens, weights = (None if each is None else each.to(self._device) for each in over)
         with torch.no_grad():
-            theirs = self._theirs(ids, layout.positions[rows], tokens, weights)
+            theirs = self._laws(ids, layout.positions[rows], tokens, weights)
         read = ids if self.mask is None else layout.tokens(ids, self.mask)
         ours = self._ours(read, rows, tokens, weights, **self._places(layout))
         return divergence(theirs.flatten(0, 1), ours.flatten(0, 1), options.tv_weight)
+
+    def _laws(self, ids: Tensor, rows: Tensor, tokens: Tensor | None, weights: Tensor | None) -> Tensor:
+        """The target's logits [n, R, m], as `Logits` gives them; from states on disk where they are kept."""
+        if self.states is None:
+            return self._theirs(ids, rows, tokens, weights)
+        last = self.states.of(ids).last[:, rows]
+        output = self.states.output
+        if tokens is None or weights is None:
+            return output(last)
+        logits = output.only(tokens)(last)
+        return logits + weights.to(logits.dtype)
 
     def _places(self, layout: Layout) -> dict[str, Any]:
         """Positions and mask of these rows; nothing where they are the text alone."""

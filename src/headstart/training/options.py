@@ -154,7 +154,25 @@ class Training:
 
 @strict
 @dataclass(frozen=True, slots=True)
-class DraftTraining(Training):
+class HeadTraining(Training):
+    """What the runs share that learn from the target's hidden states."""
+
+    cache_hidden: float | None = _run(
+        None, "Gigabytes of disk for the target's hidden states, which are then read once; 0 keeps none, and what has "
+        "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
+    )  # fmt: skip
+    target_quantize: Quantize | None = _run(
+        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
+        "from the states that it will be given.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Training.__post_init__(self)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class DraftTraining(HeadTraining):
     """One run that distils a draft LM from a target.
 
     parallel: PARD (arXiv:2504.18583); such a draft goes on guessing beyond what it was trained on.
@@ -184,7 +202,7 @@ class DraftTraining(Training):
     )
 
     def __post_init__(self) -> None:
-        Training.__post_init__(self)
+        HeadTraining.__post_init__(self)
         if (self.parallel or 1) + 1 > self.sequence_length:
             raise InvalidOption(
                 f"sequence_length={self.sequence_length} is too short for parallel={self.parallel}",
@@ -195,24 +213,6 @@ class DraftTraining(Training):
         object.__setattr__(self, "begin_with", str(self.begin_with))
         if self.shape != Shape():
             raise InvalidOption("begin_with and a shape are both given", hint="the draft model keeps its own shape")
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class HeadTraining(Training):
-    """What the training of every head shares: it learns from the target's hidden states."""
-
-    cache_hidden: float | None = _run(
-        None, "Gigabytes of disk for the target's hidden states, which are then read once; 0 keeps none, and what has "
-        "no room is computed whenever it is needed. Default: 20, or a quarter of what is free.", metavar="GB", low=0,
-    )  # fmt: skip
-    target_quantize: Quantize | None = _run(
-        None, "Read the states of the target as it runs with this 'quantize', if it is to run so: a head learns best "
-        "from the states that it will be given.",
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        Training.__post_init__(self)
 
 
 @strict
