@@ -91,7 +91,7 @@ def engine_of() -> Iterator[Callable[..., Engine]]:
         drafter = EagleDrafter.load(
             folder, runner, target_folder=target, slots=slots, budget=budget, tree=tree, quantize=None
         )
-        drafter._chunk = 4  # so that tiny prompts are long ones
+        drafter._reader.chunk = 4  # so that tiny prompts are long ones
         engines.append(Engine(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
         return engines[-1]
 

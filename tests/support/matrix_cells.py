@@ -23,7 +23,7 @@ import headstart as hs
 from headstart.drafters import Drafter
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
-from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.draft_model import DraftModel, ParallelDraft
 from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.lookahead import LookaheadDrafter
@@ -185,6 +185,11 @@ class Workshop:
         runner = self.runner(self.checkpoint(noise=0.12))
         return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
 
+    def parallel(self, **options: Any) -> ParallelDraft:
+        """The same with a mask token, which it was not trained with: the later guesses are poor."""
+        runner = self.runner(self.checkpoint(noise=0.12))
+        return ParallelDraft(runner, name="parallel", mask=5, vocab_size=VOCAB, slots=self.slots, **options)
+
     def ahead(self, **options: Any) -> Ahead:
         """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
         return Ahead(self.draft(**options), branches=3, always=True, partial=True, worker=scripted((2, 0, 3, 1, 4)))
@@ -317,6 +322,9 @@ ENTRIES = (
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
+    Entry("parallel draft LM, chain", lambda shop: shop.parallel(), fast=8),
+    Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, fast=0),
+    Entry("parallel draft LM, tree sampled", lambda shop: shop.parallel(tree="sampled"), nodes=6, fast=0),
     Entry("draft LM ahead, chain", lambda shop: shop.ahead(), fast=0),
     Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, fast=0),
     Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=0),

@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 from support.training_models import byte_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import headstart as hs
+from headstart.drafters.draft_model import ParallelDraft
 from headstart.errors import InvalidOption, ModelNotFound, TrainingFailed
-from headstart.training import DraftTraining, Report, Shape, TrainingProgress, generations, train_draft
+from headstart.training import DraftTraining, Report, Shape, TrainingProgress, generations, student, train_draft
 from headstart.training.sources import Document
 
 
@@ -194,3 +196,73 @@ def test_a_draft_goes_on_from_another(options: DraftTraining, target: Path, tmp_
     assert json.loads((more.path / "provenance.json").read_text())["begun_with"]
     with pytest.raises(InvalidOption, match="begin_with and a shape"):
         replace(options, begin_with=first.path)
+
+
+# -- parallel drafts --------------------------------------------------------------------------------------------------
+
+
+def test_a_parallel_draft_learns_its_masks_and_loads_as_published_ones_do(options: DraftTraining) -> None:
+    options = replace(options, parallel=3)
+    lengths = {}
+    for steps, output in ((1, "one"), (90, "many")):
+        result = train_draft(replace(options, steps=steps, output=options.folder.parent / output))
+        lengths[steps] = result.acceptance.reached["0"]
+        assert len(lengths[steps]) == 3
+    assert lengths[90][1] > lengths[1][1] + 0.05
+    config = json.loads((result.path / "config.json").read_text())
+    assert (config["spd_type"], config["pard_token"]) == ("pard", 257)
+    assert config["vocab_size"] == 258, "no id of the target's was free"
+    engine = hs.load(options.target, str(result.path), dtype="float32", pacing="fixed", num_speculative_tokens=3)
+    assert isinstance(engine.drafter, ParallelDraft)
+    assert engine.drafter.mask == 257
+    plain = hs.load(options.target, "none", dtype="float32")
+    sampling = hs.Sampling(max_tokens=24, ignore_eos=True)
+    out = engine.generate("def f3(x):", sampling)
+    assert out.tokens == plain.generate("def f3(x):", sampling).tokens
+    assert out.stats.drafted > out.stats.accepted > 0
+
+
+def test_a_parallel_run_resumes(options: DraftTraining, tmp_path: Path) -> None:
+    options = replace(options, steps=6, save_every=1e-9, parallel=4, row_share=0.5, loss_tokens=64)
+    whole = train_draft(replace(options, output=tmp_path / "whole"))
+
+    def kill(report: Report) -> None:
+        if report.stage == "training" and report.step == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train_draft(options, observe=kill)
+    again = train_draft(options)
+    assert again.resumed_from == 3
+    ours, theirs = (load_file(r.path / "model.safetensors") for r in (again, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_distilled_draft_goes_on_in_parallel_and_keeps_its_mask(options: DraftTraining, tmp_path: Path) -> None:
+    first = train_draft(replace(options, steps=30))
+    begun = replace(options, steps=1, shape=Shape(), other_rate=1e-9, matrix_rate=1e-9)
+    second = train_draft(replace(begun, begin_with=first.path, output=tmp_path / "second", parallel=2))
+    assert second.acceptance.reached["0"][0] == pytest.approx(first.acceptance.reached["0"][0], abs=0.02)
+    third = train_draft(replace(begun, begin_with=second.path, output=tmp_path / "third"))
+    configs = [json.loads((result.path / "config.json").read_text()) for result in (second, third)]
+    assert [config["pard_token"] for config in configs] == [257, 257]
+    assert [config["vocab_size"] for config in configs] == [258, 258]
+    assert len(third.acceptance.reached["0"]) == 4, "it has a mask, so it is trained on 8 guesses in a row"
+
+
+def test_which_token_is_the_mask(target: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(target)
+    tokenizer = byte_tokenizer()
+    assert student.mask_for(model, tokenizer) == 257
+    tokenizer.add_tokens(["<|fim|>", "<|reserved_token_7|>", "<|reserved_token_8|>"], special_tokens=True)
+    model.config.vocab_size = len(tokenizer)
+    assert tokenizer.convert_ids_to_tokens(student.mask_for(model, tokenizer)) == "<|reserved_token_7|>"
+    model.config.vocab_size = 320
+    assert student.mask_for(model, tokenizer) == len(tokenizer), "the first id that only pads"
+
+
+def test_options_of_parallel_drafts(options: DraftTraining) -> None:
+    with pytest.raises(InvalidOption, match="too short for parallel=16"):
+        replace(options, sequence_length=16, parallel=16)
+    with pytest.raises(InvalidOption, match="parallel=17"):
+        replace(options, parallel=17)

@@ -34,6 +34,7 @@ def draft(options: DraftTraining, shape: Shape) -> None:
 
         headstart train draft src/ --target my-model --output my-draft --minutes 60
         headstart train draft prompts.jsonl --target my-model --output my-draft --steps 5000 --generations 2000
+        headstart train draft src/ --target my-model --output my-pard --minutes 30 --parallel 8 --begin-with my-draft
         headstart demo --target my-model --drafter my-draft
     """
     _run(training.train_draft, replace(options, shape=shape))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from headstart.errors import InvalidOption
+from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.model import int4, loading
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.memory import MemoryNeed
+from headstart.model.quantised import checkpoint as quantised
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
 
@@ -61,11 +63,13 @@ class Checkpoint:
         return fingerprint(self.source)
 
     def blocks(self, quantize: str | None) -> tuple[str, ...]:
-        """The types of the blocks that a GGUF file runs on, that of the most weights first; none for a model in
-        floats, or whose weights are rounded again. quantize: see `runner`."""
-        if quantize not in (None, "auto") or not gguf.is_gguf(self.source):
+        """What a GGUF file or a quantised checkpoint runs on: the types of its blocks, that of the most weights first,
+        or its layout; none for a model in floats, or whose weights are rounded again. quantize: see `runner`."""
+        codes = self._codes
+        if quantize not in (None, "auto") or codes is None:
             return ()
-        return gguf.blocks(self.source, self.config, self.dtype, self._device)
+        found: tuple[str, ...] = codes.blocks(self.source, self.config, self.dtype, self._device)
+        return found
 
     def precision(self, quantize: str | None) -> str | None:
         """What tells weights of this quantisation from others of the same config: for costs and advice."""
@@ -73,13 +77,22 @@ class Checkpoint:
 
     def bytes_read(self, quantize: str | None) -> int | None:
         """Bytes of weights that a forward of one row reads, of a model on its file's blocks; None for others."""
-        return gguf.packed_bytes(self.source, self.config, self.dtype, read=True) if self.blocks(quantize) else None
+        if self._codes is None or not self.blocks(quantize):
+            return None
+        return int(self._codes.packed_bytes(self.source, self.config, self.dtype, read=True))
+
+    @property
+    def _codes(self) -> Any:
+        """The module that knows what the checkpoint's own codes are; None where it holds floats."""
+        if gguf.is_gguf(self.source):
+            return gguf
+        return quantised if quantised.is_quantised(self.config) else None
 
     def need(self, slots: int, quantize: str | None) -> MemoryNeed:
         """Memory for a cache of so many slots, and for the weights where they are still to be read."""
         weights = 0
         if not self._runners and self.blocks(quantize):
-            weights = gguf.packed_bytes(self.source, self.config, self.dtype)
+            weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
         elif not self._runners:
             weights = self.weight_bytes
         cache = loading.cache_bytes(self.config, self.dtype, slots=slots, length=self.length)
@@ -91,6 +104,11 @@ class Checkpoint:
         quantize: None for the weights as they are, a GGUF file's blocks where those can run; "none" for floats in
         `dtype`; "int8", "int4"; "auto" for a file's blocks, or 8-bit integers where the row kernels run them.
         """
+        asked = quantised.must_be_asked(self.config) if quantize is None else None
+        if asked is not None:
+            raise UnsupportedModel(
+                f"{self.label} is {asked}, which does not run as it is", hint="quantize='none' makes floats of it"
+            )
         if quantize not in self._runners:
             blocks = self.blocks(quantize)
             model = loading.load_weights(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headstart.errors import UnsupportedModel
 
-GROUPS = (16, 32, 128)
+GROUPS = (16, 32, 64, 128)
 """Inputs that may share a scale."""
 
 UNIT = 256
@@ -25,16 +25,55 @@ Rows = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """Grouped weights in a file, which are read each time that they are asked for: they take no memory between."""
+    """Coded weights in a file, which are read each time that they are asked for: they take no memory between."""
 
     shape: tuple[int, int]
     """Outputs, inputs."""
     bits: int
-    read_rows: Callable[[Rows], GroupedWeights]
+    read_rows: Callable[[Rows], GroupedWeights | ChannelWeights]
+    by_output: bool = False
+    """Whether they are `ChannelWeights`."""
 
-    def read(self, rows: Rows = slice(None)) -> GroupedWeights:
+    def read(self, rows: Rows = slice(None)) -> GroupedWeights | ChannelWeights:
         """The weights of some outputs."""
         return self.read_rows(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWeights:
+    """A weight matrix [outputs, inputs] as int8 numbers with a scale for each output, for rows that are rounded to int8
+    with a scale for each row.
+
+    Raises:
+        UnsupportedModel: the arrays do not fit together.
+    """
+
+    codes: NDArray[np.int8]
+    """[outputs, inputs]."""
+    scales: NDArray[np.float32]
+    """[outputs]."""
+    bits = 8
+
+    def __post_init__(self) -> None:
+        if self.codes.dtype != np.int8 or self.scales.dtype != np.float32 or self.scales.shape != self.codes.shape[:1]:
+            raise UnsupportedModel(
+                f"the scales of int8 weights {list(self.codes.shape)} do not fit",
+                hint="each output has a float32 scale",
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs, inputs."""
+        outputs, inputs = self.codes.shape
+        return outputs, inputs
+
+    def read(self, rows: Rows = slice(None)) -> ChannelWeights:
+        """The weights of some outputs."""
+        return ChannelWeights(self.codes[rows], self.scales[rows])
+
+    def dequantise(self) -> NDArray[np.float32]:
+        """The weights [outputs, inputs], each rounded once."""
+        return self.codes * self.scales[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +99,8 @@ class GroupedWeights:
     as in K-quants: the kernels then keep a byte for a scale. The scales are the same numbers with and without."""
     minimum_units: NDArray[np.float32] | None = None
     """The same for minimums."""
+    order: NDArray[np.int32] | None = None
+    """[inputs], where the codes of some inputs were brought together into groups: the input that each belongs to."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,8 +110,14 @@ class GroupedWeights:
 
     def read(self, rows: Rows = slice(None)) -> GroupedWeights:
         """The weights of some outputs."""
-        units = (None if each is None else each[rows] for each in (self.scale_units, self.minimum_units))
-        return GroupedWeights(self.codes[rows], self.bits, self.group, self.scales[rows], self.minimums[rows], *units)
+        return replace(
+            self,
+            codes=self.codes[rows],
+            scales=self.scales[rows],
+            minimums=self.minimums[rows],
+            scale_units=None if self.scale_units is None else self.scale_units[rows],
+            minimum_units=None if self.minimum_units is None else self.minimum_units[rows],
+        )
 
     def __post_init__(self) -> None:
         outputs, inputs = self.codes.shape
@@ -79,6 +126,8 @@ class GroupedWeights:
         given = (self.scales, groups), (self.minimums, groups), (self.scale_units, units), (self.minimum_units, units)
         for array, shape in given:
             fits = fits and (array is None or (array.dtype == np.float32 and array.shape == shape))
+        if self.order is not None:
+            fits = fits and np.array_equal(np.sort(self.order), np.arange(inputs))
         if not fits:
             raise UnsupportedModel(
                 f"the scales of weights [{outputs}, {inputs}] of {self.bits} bits in groups of {self.group} do not fit",
@@ -86,8 +135,8 @@ class GroupedWeights:
             )
 
     def dequantise(self) -> NDArray[np.float32]:
-        """The weights [outputs, inputs], each rounded once: in float32 where its products are exact, else in
-        float64."""
+        """The weights [outputs, inputs], their inputs in their own order, each rounded once: in float32 where its
+        products are exact, else in float64."""
         outputs, inputs = self.codes.shape
         unused = np.uint32((1 << self.bits) - 1)  # bits that a product with a code can fill
         exact = not (self.scales.view(np.uint32) & unused).any()
@@ -101,7 +150,7 @@ class GroupedWeights:
             )
             scales *= self.codes[rows]
             scales -= minimums
-            out[rows] = scales
+            out[rows, slice(None) if self.order is None else self.order] = scales
         return out
 
 
@@ -109,6 +158,10 @@ def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
     """Matrices of the same inputs, group and bits as one, their outputs in order."""
     if len(weights) == 1:
         return weights[0]
+    if not same_order(weights):
+        raise UnsupportedModel(
+            "layers of the same input have their inputs in different orders", hint="load it with quantize='none'"
+        )
     return GroupedWeights(
         codes=np.concatenate([each.codes for each in weights]),
         bits=weights[0].bits,
@@ -117,12 +170,38 @@ def stacked(weights: Sequence[GroupedWeights]) -> GroupedWeights:
         minimums=np.concatenate([each.minimums for each in weights]),
         scale_units=_all([each.scale_units for each in weights]),
         minimum_units=_all([each.minimum_units for each in weights]),
+        order=weights[0].order,
     )
 
 
-def side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
+def same_order(weights: Sequence[GroupedWeights]) -> bool:
+    """Whether all have their inputs in one order."""
+    first = weights[0].order
+    if first is None:
+        return all(each.order is None for each in weights)
+    return all(each.order is not None and np.array_equal(each.order, first) for each in weights)
+
+
+def side_by_side(weights: Sequence[GroupedWeights | ChannelWeights]) -> GroupedWeights | ChannelWeights:
     """Matrices of the same inputs as one, their outputs in order: the same numbers, in the smallest of their groups and
-    the most of their bits."""
+    the most of their bits.
+
+    Raises:
+        UnsupportedModel: some have a scale for each output and others for groups, or their inputs' orders differ.
+    """
+    channels = [each for each in weights if isinstance(each, ChannelWeights)]
+    if len(channels) == len(weights):
+        return ChannelWeights(
+            np.concatenate([each.codes for each in channels]), np.concatenate([each.scales for each in channels])
+        )
+    if channels:
+        raise UnsupportedModel(
+            "layers of the same input have scales of different kinds", hint="load it with quantize='none'"
+        )
+    return _side_by_side([each for each in weights if isinstance(each, GroupedWeights)])
+
+
+def _side_by_side(weights: Sequence[GroupedWeights]) -> GroupedWeights:
     group, bits = min(each.group for each in weights), max(each.bits for each in weights)
     return stacked([_split(each, group, bits) for each in weights])
 

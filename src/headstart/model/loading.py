@@ -22,6 +22,7 @@ from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import hub
+from headstart.model.quantised import checkpoint as quantised
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
@@ -96,6 +97,8 @@ def load_config(source: str, *, trust_remote_code: bool) -> Any:
     check_config(config)
     if Path(source).is_dir():
         weight_files(Path(source), convert="model.save_pretrained(path) writes safetensors")
+    if quantised.is_quantised(config):
+        quantised.check(source, config)
     return config
 
 
@@ -157,10 +160,12 @@ def load_weights(
     trust_remote_code: bool,
     packed: bool = False,
 ) -> Any:
-    """The model in eval mode, on the device, its attention replaced by ours. packed: on the blocks of its GGUF file,
-    which must be able to run (see `gguf.blocks`)."""
-    if packed:
+    """The model in eval mode, on the device, its attention replaced by ours. packed: on the checkpoint's own codes,
+    which must be able to run (see `gguf.blocks` and `quantised.blocks`)."""
+    if packed and gguf.is_gguf(source):
         return adopt(gguf.load_packed(source, config, dtype))
+    if packed:
+        return adopt(quantised.load_packed(fetch(source), config, dtype))
     with _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
         model = read_model(source, config, dtype, trust_remote_code=trust_remote_code)
     return adopt(model.to(device))
@@ -170,6 +175,8 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
     """The model of transformers on the CPU as `from_pretrained` gives it: from safetensors or GGUF, never a pickle."""
     if gguf.is_gguf(source):
         return gguf.load_model(source, config, dtype)
+    if quantised.is_quantised(config):
+        return quantised.load_model(fetch(source), config, dtype)
     with reading(source):
         return AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code

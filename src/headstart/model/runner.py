@@ -81,6 +81,8 @@ class ModelRunner:
     @property
     def weights_in_words(self) -> str:
         """What the weights are, for people."""
+        if self.blocks and "; rows" in self.blocks[0]:
+            return self.blocks[0]
         if self.blocks:
             return f"GGUF blocks {', '.join(self.blocks)}; rows rounded to int8 by 32"
         if self.quantize is not None:

@@ -1,7 +1,7 @@
 """`train_draft`: distil a small draft from any causal LM (Hinton et al. 2015; for drafts: DistillSpec, 2310.08461).
 
 The target reads windows of text, the draft reads the same, and at every position the draft's law is pulled towards
-the target's.
+the target's. A parallel draft reads mask tokens too, and learns the target's laws further on from them (`depths`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.drafters.growing.parallel_model import mask_token
 from headstart.training import provenance, student
-from headstart.training.acceptance import Acceptance, measure
+from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally, acceptance_rates, measure
+from headstart.training.depths import DEPTHS, Layout, shares
 from headstart.training.harness import Material, Observer, TrainingResult, train
+from headstart.training.loss_tokens import Logits, LossTokens
 from headstart.training.objective import divergence
 from headstart.training.options import DraftTraining
 
@@ -28,38 +32,94 @@ def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -
 
 
 class DraftStudent:
-    """A draft LM that learns the target's law at every position."""
+    """A draft LM that learns the target's law at every position; at several depths, where it drafts in parallel."""
 
     kind = "draft"
     states = None
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
-        target, self._begun = material.target, options.begin_with
+        target, self._options = material.target, options
         if options.begin_with is None:
             shape = student.full_shape(options.shape, target.config)
             draft: Any = student.build(shape, target, init=options.init, seed=options.seed)
         else:
             draft = student.go_on(str(options.begin_with), target, material.tokenizer)
+        mask = mask_token(draft.config)
+        depths = options.parallel or (1 if mask is None else DEPTHS)
+        if depths > 1 and mask is None:
+            mask = student.mask_for(target, material.tokenizer)
+            draft = student.with_mask(draft, mask)
+        self.mask = mask if depths > 1 else None
         self.module = draft.to(material.device, material.dtype)
         self.named_parameters = self.module.named_parameters
-        self.logits_per_token: int = draft.config.vocab_size
-        self._target, self._tokenizer = target, material.tokenizer
-        self._tv_weight = options.tv_weight
+        self._vocab = int(target.config.get_text_config().vocab_size)
+        self._shares = shares(depths, options.depth_keep, options.depth_floor)
+        self._over = LossTokens.of(material.train, self._vocab, options.loss_tokens)
+        self.logits_per_token: int = round(self._over.size * sum(self._shares) * options.row_share)
+        self._target, self._tokenizer, self._device = target, material.tokenizer, material.device
+        self._theirs, self._ours = Logits(target), Logits(draft)
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
-        """The divergence of the draft's law from the target's, mean over all positions."""
+    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
+        """The divergence of the draft's laws from the target's, mean over all rows of all depths."""
+        options = self._options
         self.module.train()
+        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
+        layout = Layout.of(ids.shape[1], self._shares, chance)
+        rows = torch.arange(len(layout))
+        if options.row_share < 1:
+            rows = torch.randperm(len(rows), generator=chance)[: max(1, round(options.row_share * len(rows)))]
+        over = self._over.draw(chance)
+        if over[0] is None and self._vocab < self.module.config.vocab_size:
+            over = torch.arange(self._vocab), torch.zeros(self._vocab)  # the mask is no token of the target's
+        tokens, weights = (None if each is None else each.to(self._device) for each in over)
         with torch.no_grad():
-            theirs = self._target(ids, use_cache=False).logits.flatten(0, 1)
-        ours = self.module(ids, use_cache=False).logits.flatten(0, 1)
-        return divergence(theirs, ours, self._tv_weight)
+            theirs = self._theirs(ids, layout.positions[rows], tokens, weights)
+        read = ids if self.mask is None else layout.tokens(ids, self.mask)
+        ours = self._ours(read, rows, tokens, weights, **self._places(layout))
+        return divergence(theirs.flatten(0, 1), ours.flatten(0, 1), options.tv_weight)
 
+    def _places(self, layout: Layout) -> dict[str, Any]:
+        """Positions and mask of these rows; nothing where they are the text alone."""
+        if self.mask is None:
+            return {}
+        mask = layout.mask(self.module.dtype).to(self._device)
+        return {"position_ids": layout.positions[None].to(self._device), "attention_mask": mask}
+
+    @torch.no_grad()
     def measure(self, heldout: Tensor) -> Acceptance:
-        return measure(self._target, self.module.eval(), heldout)
+        """How often chains of K = 4 would be accepted on windows, the text being given (teacher forcing).
+
+        The first position is left out: after a single token the laws are unlike those of a real text.
+        """
+        draft = self.module.eval()
+        if self.mask is None:
+            return measure(self._target, draft, heldout)
+        tally = Tally()
+        layout = Layout.of(heldout.shape[1], [1.0] * min(DRAFT_LENGTH, len(self._shares)))
+        for window in heldout:
+            ids = window.long()[None].to(self._device)
+            p = self._target(ids, use_cache=False).logits[0, 1:].float()
+            read = layout.tokens(ids, self.mask)
+            q = draft(read, use_cache=False, **self._places(layout)).logits[0, :, : p.shape[-1]].float()
+            passes = [q[layout.depths == depth][1:] for depth in range(int(layout.depths.max()) + 1)]
+            log_p, log_q = p.log_softmax(-1), passes[0].log_softmax(-1)
+            labels = ids[0, 2:]
+            tally.add(
+                log_p,
+                log_q,
+                lambda t, p=p, passes=passes: [acceptance_rates(p[k:], q, t) for k, q in enumerate(passes)],  # type: ignore[misc]
+                target_nats=F.nll_loss(log_p[:-1], labels),
+                draft_nats=F.nll_loss(log_q[:-1], labels),
+            )
+        return tally.result(heldout)
 
     def write(self, folder: Path) -> None:
         self.module.to(torch.bfloat16).save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
 
     def facts(self) -> dict[str, Any]:
-        return {"begun_with": {} if self._begun is None else provenance.weights_sha256(str(self._begun))}
+        begun = self._options.begin_with
+        return {
+            "begun_with": {} if begun is None else provenance.weights_sha256(str(begun)),
+            "parameters": sum(parameter.numel() for parameter in self.module.parameters()),
+        }

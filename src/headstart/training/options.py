@@ -21,6 +21,7 @@ _size = partial(option, None, panel="Size of the draft model", low=1)
 _data = partial(option, panel="Training data")
 _run = partial(option, panel="Training run")
 _head = partial(option, panel="The head")
+_draft = partial(option, panel="The draft model")
 _heads = partial(option, panel="The heads")
 
 
@@ -155,16 +156,39 @@ class Training:
 class DraftTraining(Training):
     """One run that distils a draft LM from a target.
 
+    parallel: PARD (arXiv:2504.18583); such a draft goes on guessing beyond what it was trained on.
+    loss_tokens: of the other tokens a quarter as many are drawn anew for each step, and stand for all of them.
     begin_with: replaces `init` and `shape`.
     """
 
     shape: Shape = Shape()
+    parallel: int | None = _draft(
+        None, "Tokens that the draft learns to guess in one forward. Above 1 it gets a mask token that stands for what "
+        "is still to come, and its drafts cost one forward whatever their length. Default: 1, or 8 for a draft with a "
+        "mask token.", low=1, high=16,
+    )  # fmt: skip
+    depth_keep: float = _draft(
+        0.7, "Share of the rows of each guess in a row that the next one is trained on.", above=0, high=1
+    )
+    depth_floor: float = _draft(0.2, "Share of the rows that every guess is trained on at least.", low=0, high=1)
+    loss_tokens: int | None = _run(
+        None, "Number of tokens over which the loss is computed, the most frequent ones; a few of the others are drawn "
+        "for each step. Default: 8,192 where the vocabulary has 32,768 or more, else all.", low=1,
+    )  # fmt: skip
+    row_share: float = _run(
+        1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
+    )
     begin_with: str | Path | None = _run(
         None, "A draft model to continue from, for example to adapt it.", metavar="MODEL", kind=str
     )
 
     def __post_init__(self) -> None:
         Training.__post_init__(self)
+        if (self.parallel or 1) + 1 > self.sequence_length:
+            raise InvalidOption(
+                f"sequence_length={self.sequence_length} is too short for parallel={self.parallel}",
+                hint="each guess in a row needs one more token of a window",
+            )
         if self.begin_with is None:
             return
         object.__setattr__(self, "begin_with", str(self.begin_with))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from headstart.drafters.growing.parallel_model import mask_token
 from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import Checkpoint
 from headstart.model import loading
@@ -16,6 +18,7 @@ from headstart.model.tokens.tokenizers import check_pair
 from headstart.training.options import Shape
 
 HEAD = 64  # width of an attention head, where the shape leaves it open
+_RESERVED = re.compile("reserved|unused", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,38 @@ def build(shape: FullShape, target: Any, *, init: str, seed: int) -> LlamaForCau
     return draft
 
 
+def mask_for(target: Any, tokenizer: Any) -> int:
+    """The token that is to stand for what is still to come: one that no text has.
+
+    As in published drafts the first of the ids that only pad the vocabulary; else a token that the tokenizer's makers
+    reserved; else one row more than the target has, which some engines refuse since the two sizes then differ.
+    """
+    vocab = int(target.config.get_text_config().vocab_size)
+    if len(tokenizer) < vocab:
+        return len(tokenizer)
+    reserved = [i for i, t in tokenizer.added_tokens_decoder.items() if t.special and _RESERVED.search(t.content)]
+    return min(reserved, default=vocab)
+
+
+@torch.no_grad()
+def with_mask(draft: Any, mask: int) -> Any:
+    """The draft with this mask token, which its config names as published ones do. Its embedding begins as the mean of
+    all: that is no token's own, and as long as a common one."""
+    draft.config.spd_type, draft.config.pard_token = "pard", mask
+    matrices = [draft.get_input_embeddings().weight]
+    rows = len(matrices[0])
+    if mask == rows:
+        draft.resize_token_embeddings(rows + 1, mean_resizing=False)
+        matrices = [draft.get_input_embeddings().weight]
+    if draft.get_output_embeddings().weight is not matrices[0]:
+        matrices.append(draft.get_output_embeddings().weight)
+    for matrix in matrices:
+        matrix[mask] = matrix[:rows].mean(0)
+    return draft
+
+
 def go_on(source: str, target: Any, tokenizer: Any) -> Any:
-    """A draft model that was trained before, in float32.
+    """A draft model that was trained before, in float32. It may have one row more, for its mask token.
 
     Raises:
         ModelNotFound, UnsupportedModel: it cannot be read.
@@ -76,7 +109,7 @@ def go_on(source: str, target: Any, tokenizer: Any) -> Any:
     check_pair(
         tokenizer, found.tokenizer, target_vocab=vocab, draft_vocab=found.vocab_size, name=f"draft {found.label}"
     )
-    if vocab != found.vocab_size:
+    if found.vocab_size != vocab + (mask_token(found.config) == vocab):
         raise UnsupportedModel(
             f"draft {found.label} has {found.vocab_size} rows for tokens, the target {vocab}; it cannot be trained on",
             hint="train a new one: headstart train draft",

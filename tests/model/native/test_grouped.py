@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from support import grouped_twin as twin
 from headstart import compiling
 from headstart.errors import UnsupportedModel
 from headstart.model import native
-from headstart.model.grouped import GROUPS, UNIT, GroupedWeights, side_by_side
+from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, side_by_side
 from headstart.model.native import build
-from headstart.model.native.grouping import FLOATS, HALVES, STORED, UNITS, form_of, grouped_product
+from headstart.model.native.grouping import FLOATS, HALVES, STORED, UNITS, channel_product, form_of, grouped_product
 from headstart.model.native.weights import NativeWeights
 
 F32 = NDArray[np.float32]
@@ -195,3 +196,37 @@ def test_other_instruction_sets_give_the_same_bits(
             for form, middle in (("halves", True), ("units", False), ("floats", False)):
                 weights, x = weights_of((49, 400), bits, group, form, middle=middle), rows(9, 400)
                 assert np.array_equal(multiply(weights, x), twin.product(weights, x)), (bits, group, form)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_codes_in_another_order_are_rows_in_that_order(bits: int) -> None:
+    """To the bit, for one row and for several; and the weights are read back to their inputs."""
+    weights = weights_of((40, 96), bits, 32, "halves", middle=False)
+    order = np.random.default_rng(4).permutation(96).astype(np.int32)
+    x = np.random.default_rng(5).standard_normal((5, 96)).astype(np.float32)
+    ordered = replace(weights, order=order)
+    for rows in (1, 5):
+        ours = multiply(ordered, np.ascontiguousarray(x[:rows]))
+        np.testing.assert_array_equal(ours, multiply(weights, np.ascontiguousarray(x[:rows, order])))
+    np.testing.assert_array_equal(ordered.dequantise()[:, order], weights.dequantise())
+    with pytest.raises(UnsupportedModel, match="do not fit"):
+        replace(weights, order=np.zeros(96, np.int32))
+    with pytest.raises(UnsupportedModel, match="different orders"):
+        side_by_side([weights, ordered])
+
+
+@pytest.mark.skipif(not (native.available() and native.kernels().supported(native.INT8)), reason="no VNNI here")
+def test_int8_weights_with_scales_of_outputs_are_laid_out_as_they_are() -> None:
+    """Weights below 127 and at -128 keep their codes, which rounding them again would not."""
+    rng = np.random.default_rng(6)
+    codes = rng.integers(-60, 61, (40, 96)).astype(np.int8)
+    codes[3, 5] = -128
+    weights = ChannelWeights(codes, (rng.random(40) + 0.5).astype(np.float32))
+    x = rng.standard_normal((5, 96)).astype(np.float32)
+    held = NativeWeights(native.INT8)
+    product = channel_product(held, weights, None)
+    y = np.full((5, 40), np.nan, np.float32)
+    native.kernels().multiply(product, x.ctypes.data, 5, y.ctypes.data, 1)
+    scale = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
+    whole = np.rint(x / scale).astype(np.int64) @ codes.astype(np.int64).T
+    np.testing.assert_allclose(y, whole * scale * weights.scales, rtol=1e-5)

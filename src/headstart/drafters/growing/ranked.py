@@ -5,13 +5,15 @@ node that takes ranks i_0, ..., i_k is accepted with about the product of their 
 that of the n largest products: a node's product is never above its parent's, so it is connected, and the trees of
 all sizes are prefixes of one order.
 
+`best_first` finds it for any chances, also for those of one request's own laws (`lattice`).
+
 Source: Medusa (arXiv:2401.10774, section 2.3.3).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WIDTH = 10
@@ -50,20 +52,31 @@ def usual_accuracies(heads: int, width: int) -> list[list[float]]:
 
 def grow(accuracies: Accuracies, nodes: int = NODES) -> tuple[Place, ...]:
     """The `nodes` most promising nodes, the best first; of equals, those higher up and of lower rank."""
-    ranks = [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i)) for row in accuracies]  # type: ignore[misc]
+    ranked = [sorted(((chance, i) for i, chance in enumerate(row)), key=lambda each: -each[0]) for row in accuracies]
+    return best_first(lambda head, _: ranked[head] if head < len(ranked) else (), nodes)
+
+
+def best_first(children: Callable[[int, int], Sequence[tuple[float, int]]], nodes: int) -> tuple[Place, ...]:
+    """The `nodes` nodes of largest chance, the product of those along their path, the best first; of equals, those
+    higher up, and among siblings in their order.
+
+    children: (depth from 0, rank of the parent or -1 for x0) to (chance, rank) of each child, likeliest first.
+    """
     order: list[Place] = []
     # (-chance, head, place among its siblings, parent): each node enters after its parent and its better sibling
     open_: list[tuple[float, int, int, int]] = []
 
     def enter(parent: int, head: int, among: int) -> None:
-        if head < len(ranks) and among < len(ranks[head]):
+        below = children(head, order[parent].rank if parent >= 0 else -1)
+        if among < len(below):
             above = order[parent].chance if parent >= 0 else 1.0
-            heapq.heappush(open_, (-above * accuracies[head][ranks[head][among]], head, among, parent))
+            heapq.heappush(open_, (-above * below[among][0], head, among, parent))
 
     enter(-1, 0, 0)
     while open_ and len(order) < nodes:
         value, head, among, parent = heapq.heappop(open_)
-        order.append(Place(parent, head, ranks[head][among], -value))
+        rank = children(head, order[parent].rank if parent >= 0 else -1)[among][1]
+        order.append(Place(parent, head, rank, -value))
         enter(parent, head, among + 1)
         enter(len(order) - 1, head + 1, 0)
     return tuple(order)

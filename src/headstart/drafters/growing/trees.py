@@ -298,7 +298,7 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree], token_ids: Ten
     if all(tree.row.law.unedited and tree.row.sampling.greedy for tree in trees):
         x = logits.float()
     else:
-        states = ((_scoring(tree.row.law), tree.paths()) for tree in trees)
+        states = ((scoring(tree.row.law), tree.paths()) for tree in trees)
         x = process(logits, [LawRow(state, path) for state, paths in states for path in paths])
     most = max(max(tree.wanted()) for tree in trees)
     values, ids = x.topk(min(most, x.shape[1]))
@@ -314,7 +314,7 @@ def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
         tree.draw(laws[span])
 
 
-def _scoring(state: LawState) -> LawState:
+def scoring(state: LawState) -> LawState:
     """The processors by which guesses are scored. A greedy law has no second choice, so for a greedy request it is
     the law at temperature 1, after bias and penalties."""
     return state.filtered(_TEMPERATURE_1) if state.sampling.greedy else state

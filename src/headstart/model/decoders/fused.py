@@ -23,7 +23,7 @@ from headstart.model.decoders.linears import joined
 from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
-from headstart.model.native.weights import NativeWeights, kind_of
+from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 
 
@@ -78,9 +78,9 @@ class FusedDecoder:
             return None
         layer = model.model.layers[0]
         widths = (model.config.hidden_size, layer.mlp.down_proj.in_features, layer.self_attn.head_dim)
-        grouped = fewest_bits(model) is not None  # its matrices are rounded already
-        kind = kind_of(model.dtype, model.device, widths, None if grouped else quantize)
-        if grouped and not (native.available() and native.kernels().supported(native.GROUPED4)):
+        coded = fewest_bits(model) is not None  # its matrices are rounded already
+        kind = kind_of(model.dtype, model.device, widths, None if coded else quantize)
+        if coded and not takes_codes(model):
             return None
         return None if kind is None else cls(model, shapes, length, kind)
 

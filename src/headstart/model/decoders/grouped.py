@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.model.grouped import GroupedWeights, StoredWeights, side_by_side
+from headstart.model.grouped import ChannelWeights, GroupedWeights, StoredWeights, side_by_side
 
 _AT_ONCE = 1 << 21
 """Weights that are made into floats at a time."""
@@ -21,13 +21,19 @@ class GroupedLinear(nn.Module):
     The row kernels' grouped products compute the same but for rounding each row to 8-bit integers.
     """
 
-    def __init__(self, weights: GroupedWeights | StoredWeights, bias: Tensor | None = None) -> None:
+    def __init__(self, weights: GroupedWeights | ChannelWeights | StoredWeights, bias: Tensor | None = None) -> None:
         super().__init__()
         self.held, self.bias = weights, bias
         self.out_features, self.in_features = weights.shape
 
     @property
-    def weights(self) -> GroupedWeights:
+    def by_output(self) -> bool:
+        """Whether its scales are of whole outputs: see `ChannelWeights`."""
+        held = self.held
+        return held.by_output if isinstance(held, StoredWeights) else isinstance(held, ChannelWeights)
+
+    @property
+    def weights(self) -> GroupedWeights | ChannelWeights:
         """All of them; read from their file now, if they lie in one."""
         return self.held.read()
 

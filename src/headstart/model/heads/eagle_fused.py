@@ -1,6 +1,7 @@
 """An EAGLE head on the row kernels of a CPU: one call for fusing layer, decoder layer and head.
 
-A head has one layer, so a forward of a few rows takes a fraction of a millisecond, of which calls must not be the most.
+A head has a layer or two, so a forward of a few rows takes a fraction of a millisecond, of which calls must not be the
+most.
 What does not change from forward to forward is laid out once. `eagle.TensorHead` is the twin.
 """
 
@@ -19,6 +20,7 @@ from headstart.model.decoders.llama import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead, linear_of
 from headstart.model.heads.eagle_checkpoint import EAGLE3
+from headstart.model.heads.eagle_tensors import layer_name
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.packed import Packed
@@ -62,22 +64,11 @@ class FusedHead(Head):
         def gain(name: str) -> int | None:
             return own.gain(weights.gain(name))
 
-        self._layer = structs.Layer(
-            input_gain=gain("input_layernorm"),
-            mlp_gain=gain("post_attention_layernorm"),
-            q_gain=gain("self_attn.q_norm"),
-            k_gain=gain("self_attn.k_norm"),
-            qkv=own.product(weights.linear(*(f"self_attn.{name}_proj" for name in "qkv"))),
-            out=own.product(weights.linear("self_attn.o_proj")),
-            gate_up=own.product(weights.linear("mlp.gate_proj", "mlp.up_proj")),
-            down=own.product(weights.linear("mlp.down_proj")),
-            window=0,
-            scaling=config.dim**-0.5,
-        )
+        self._layers = (structs.Layer * config.layers)(*(self._layer(weights, i) for i in range(config.layers)))
         cos, sin = rotation(weights.rotary(), length)
         self._model = structs.Model(
-            layers=ctypes.pointer(self._layer),
-            layer_count=1,
+            layers=self._layers,
+            layer_count=config.layers,
             width=config.width,
             heads=config.heads,
             kv_heads=config.kv_heads,
@@ -96,9 +87,31 @@ class FusedHead(Head):
             fuse=own.product(weights.linear("fc"), unrounded),
             state_gain=gain("hidden_norm"),
             residual_normed=config.norm_before_residual,
-            output_normed=config.norm_output,
+            output_normed=config.states_normed,
         )
         self._third = config.version == EAGLE3
+
+    def _layer(self, weights: HeadWeights, index: int) -> structs.Layer:
+        own = self._weights
+
+        def gain(name: str) -> int | None:
+            return own.gain(weights.gain(layer_name(index, name)))
+
+        def product(*names: str) -> structs.Product:
+            return own.product(weights.linear(*(layer_name(index, name) for name in names)))
+
+        return structs.Layer(
+            input_gain=gain("input_layernorm"),
+            mlp_gain=gain("post_attention_layernorm"),
+            q_gain=gain("self_attn.q_norm"),
+            k_gain=gain("self_attn.k_norm"),
+            qkv=product(*(f"self_attn.{name}_proj" for name in "qkv")),
+            out=product("self_attn.o_proj"),
+            gate_up=product("mlp.gate_proj", "mlp.up_proj"),
+            down=product("mlp.down_proj"),
+            window=0,
+            scaling=self.config.dim**-0.5,
+        )
 
     def new_cache(self, slots: int) -> Slots:
         return TiledCache(self.shapes, slots=slots, capacity=self.length, dtype=self.dtype)

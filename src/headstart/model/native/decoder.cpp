@@ -383,7 +383,7 @@ std::string layout() {
     STRUCT(Product);
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
-    FIELD(Product, scales), FIELD(Product, minimum);
+    FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order);
     STRUCT(Layer);
     FIELD(Layer, input_gain), FIELD(Layer, mlp_gain), FIELD(Layer, q_gain), FIELD(Layer, k_gain);
     FIELD(Layer, qkv), FIELD(Layer, out), FIELD(Layer, gate_up), FIELD(Layer, down);
@@ -429,6 +429,14 @@ void headstart_pack(int64_t kind, const void *from, int from_bf16, int64_t in, i
         pack(kind, (const BFloat16 *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
     else
         pack(kind, (const float *)from, in, out, (uint8_t *)to, scale, shift, int(threads));
+}
+
+// Weights of the kind INT8 [out, in] that are whole numbers already, whose scales the caller has.
+void headstart_pack_whole(const int8_t *from, int64_t in, int64_t out, void *to, int32_t *shift, int64_t threads) {
+    const int64_t panels = round_up(out, 2 * LANES) / LANES, bytes = panel_bytes(INT8, in);
+#pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
+    for (int64_t panel = 0; panel < panels; panel++)
+        pack_whole(from, panel, in, out, padded_in(INT8, in), (int8_t *)to + panel * bytes, shift);
 }
 
 // Bytes of a product of a grouped kind, whose sizes and forms are set.

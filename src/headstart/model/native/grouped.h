@@ -24,6 +24,7 @@ constexpr int64_t STORED = -1; // of `minimum`: minimums are stored. Otherwise a
 
 struct Grouping {
     int64_t bits, group, scales, minimum, inputs;
+    const int32_t *order;  // [inputs]: the place in a row of each input of the codes, or null: they stand alike
 
     // Inputs of a row that are rounded together.
     int64_t rounded() const { return group > 32 ? group : 32; }
@@ -89,6 +90,14 @@ inline Vec fused(Vec a, Vec b, Vec c) {
 #endif
 }
 
+// Sixteen inputs of a row from the i-th on, in the order of the codes.
+inline Vec ordered(const Grouping &of, const float *row, int64_t i) {
+    if (!of.order) return load(row + i);
+    Vec found;
+    for (int n = 0; n < LANES; n++) found[n] = row[of.order[i + n]];
+    return found;
+}
+
 // Row r of `count`: rounded to int8 by blocks, the largest number of each becoming 127. A NaN or an infinity makes
 // its scale NaN. stride: bytes of a row.
 inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int64_t count, int64_t stride, uint8_t *rows) {
@@ -99,7 +108,7 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
         const int64_t end = begin + of.rounded() < of.inputs ? begin + of.rounded() : of.inputs;
         Vec peak = {}, finite = {};
         for (int64_t i = begin; i < end; i += LANES) {
-            const Vec v = load(row + i);
+            const Vec v = ordered(of, row, i);
             peak = larger(peak, v < 0 ? -v : v);
             finite += v * 0.0f;
         }
@@ -108,7 +117,7 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
         const Vec inverse = splat(most > 1e-30f ? 127.0f / most : 0.0f), magic = splat(12582912.0f);
         int32_t total = 0;
         for (int64_t i = begin; i < end; i += LANES) {
-            const Vec rounded = fused(load(row + i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
+            const Vec rounded = fused(ordered(of, row, i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
             Words words;
             std::memcpy(&words, &rounded, sizeof words);
             const Bytes bytes = __builtin_convertvector(words, Bytes);

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from headstart.model import native
-from headstart.model.grouped import UNIT, GroupedWeights
+from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights
 from headstart.model.native.structs import Product
 
 if TYPE_CHECKING:
@@ -70,4 +70,18 @@ def grouped_product(of: NativeWeights, weights: GroupedWeights, bias: torch.Tens
     addresses = [None if array is None else array.ctypes.data for array in held]
     kernels.pack_grouped(product, *addresses, packed.data_ptr(), torch.get_num_threads())
     product.weights = of.pointer(packed)
+    if weights.order is not None:
+        product.order = of.pointer(torch.from_numpy(weights.order))
     return product
+
+
+def channel_product(of: NativeWeights, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
+    """A product of weights that are int8 with a scale for each output: they are laid out as they are."""
+    kernels, (outputs, inputs) = native.kernels(), weights.shape
+    packed = torch.empty(kernels.packed_bytes(native.INT8, inputs, outputs) + 64, dtype=torch.uint8)
+    packed = packed[-packed.data_ptr() % 64 :]
+    shift = torch.empty(outputs, dtype=torch.int32)
+    addresses = of.pointer(packed), of.pointer(torch.from_numpy(weights.scales)), of.pointer(shift)
+    codes = np.ascontiguousarray(weights.codes)
+    kernels.pack_whole(codes.ctypes.data, inputs, outputs, addresses[0], addresses[2], torch.get_num_threads())
+    return Product(*addresses, of.gain(bias), inputs, outputs, native.INT8)

@@ -38,10 +38,11 @@ struct Product {
     int64_t inputs, outputs;
     int64_t kind;
     int64_t group, scales, minimum; // grouped kinds only: inputs of a group, and see `Grouping`
+    const int32_t *order;           // the same
 };
 
 inline Grouping grouping(const Product &p) {
-    return Grouping{p.kind == GROUPED4 ? 4 : 8, p.group, p.scales, p.minimum, p.inputs};
+    return Grouping{p.kind == GROUPED4 ? 4 : 8, p.group, p.scales, p.minimum, p.inputs, p.order};
 }
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -167,6 +168,21 @@ void pack_int8(const W *from, int64_t panel, int64_t in, int64_t out, int64_t pa
         }
         scale[output] = most / 127.0f;
         shift[output] = 128 * total;
+    }
+}
+
+// The same of weights that are int8 already: they stay what they are.
+inline void pack_whole(const int8_t *from, int64_t panel, int64_t in, int64_t out, int64_t padded, int8_t *to,
+                       int32_t *shift) {
+    std::memset(to, 0, padded * LANES);
+    for (int64_t n = 0; n < LANES && panel * LANES + n < out; n++) {
+        const int8_t *row = from + (panel * LANES + n) * in;
+        int32_t total = 0;
+        for (int64_t i = 0; i < in; i++) {
+            to[(i / 4 * LANES + n) * 4 + i % 4] = row[i];
+            total += row[i];
+        }
+        shift[panel * LANES + n] = 128 * total;
     }
 }
 

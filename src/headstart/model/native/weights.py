@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from headstart.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.native.grouping import grouped_product
+from headstart.model.grouped import ChannelWeights
+from headstart.model.native.grouping import channel_product, grouped_product
 from headstart.model.native.structs import Product
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,13 @@ def kind_of(dtype: torch.dtype, device: torch.device, widths: Iterable[int], qua
     return native.BF16_PAIRS if supported(native.BF16_PAIRS) else native.BF16_WIDE
 
 
+def takes_codes(model: nn.Module) -> bool:
+    """Whether the kernels have products of all codes that this model's matrices are."""
+    layers = [module for module in model.modules() if isinstance(module, GroupedLinear)]
+    kinds = {native.INT8 if each.by_output else native.GROUPED4 for each in layers}
+    return native.available() and all(native.kernels().supported(kind) for kind in kinds)
+
+
 class NativeWeights:
     """Weights laid out for the kernels, kept alive for the structures that point to them.
 
@@ -61,7 +69,9 @@ class NativeWeights:
     def product(self, linear: nn.Module, kind: int | None = None) -> Product:
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind."""
         if isinstance(linear, GroupedLinear):
-            return grouped_product(self, linear.weights, linear.bias)
+            coded = linear.weights
+            made = channel_product if isinstance(coded, ChannelWeights) else grouped_product
+            return made(self, coded, linear.bias)  # type: ignore[arg-type]
         if not isinstance(linear, nn.Linear):
             raise UnsupportedModel(
                 f"the row kernels do not take a layer of the type {type(linear).__name__}",

@@ -1,0 +1,212 @@
+"""`EagleDrafter`: which texts it can draft for, and what is kept of them; how it drafts is a way of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from headstart.drafters import BuildContext, Observation, Row
+from headstart.drafters.eagle.at_once import AtOnce
+from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
+from headstart.drafters.eagle.texts import HeadText, Reader
+from headstart.drafters.growing.policy import GrowingDrafter, policy_of
+from headstart.model.cache import Slots
+from headstart.model.heads.eagle import Head, complete
+from headstart.model.heads.eagle_checkpoint import read, read_target
+from headstart.model.heads.eagle_fused import make_head
+from headstart.model.loading import fetch
+from headstart.model.runner import ModelRunner
+from headstart.options import check_number
+from headstart.types import Draft, TreeKind
+
+NO_DRAFT = Draft()
+
+CHAIN = 5
+"""Tokens of a chain where nobody chooses and every one of them costs a forward of the head."""
+AT_ONCE = 7
+"""The same where all of them cost one."""
+LONGEST = 12
+"""Tokens of the longest chain."""
+TREE = 24
+"""Nodes of a tree where nobody chooses."""
+NODES = 60
+"""Of the largest tree."""
+WIDTH = 10
+"""Nodes that a dynamic tree expands in a level, and children of each."""
+
+_SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
+
+
+class EagleDrafter(GrowingDrafter):
+    """Drafts of one head. It holds a cache of its own.
+
+    Args:
+        head: ready to run.
+        vocab_size: entries of the target's logits.
+        slots: requests that run at once.
+        max_length: tokens of text and draft together, at most.
+        budget: nodes where nobody chooses; None takes what the kind of draft usually has.
+        tree: the kind of drafts, as the module describes them.
+        chunk: rows that are read at once.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        *,
+        vocab_size: int,
+        slots: int,
+        max_length: int,
+        budget: int | None = None,
+        tree: TreeKind = "mixed",
+        name: str = "eagle",
+        chunk: int = 512,
+    ) -> None:
+        at_once, depth = head.config.parallel, head.config.depth or AT_ONCE
+        chain = (min(depth, LONGEST), LONGEST) if at_once else (CHAIN, LONGEST)
+        policy = policy_of(tree, chain=chain, trees=(TREE, NODES), width=WIDTH, depth=depth if at_once else None)
+        super().__init__(policy, budget)
+        self.name = name
+        check_number("budget", self.default_budget, low=0, integer=True)
+        self.taps = head.config.layer_ids
+        self.head = head
+        self._reader = Reader(head, slots, chunk)
+        self.cache = self._reader.cache
+        self._way = (AtOnce if at_once else Stepwise)(self._reader, policy, vocab_size)
+        self._targets_cache: Slots | None = None
+        self._max_length = max_length
+        self._texts: dict[int, HeadText] = {}
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        runner: ModelRunner,
+        *,
+        target_folder: str | Path,
+        slots: int,
+        budget: int | None = None,
+        tree: TreeKind | Literal["auto"] = "auto",
+        quantize: str | None = "auto",
+        name: str = "eagle",
+    ) -> EagleDrafter:
+        """Read a head for this target.
+
+        Args:
+            target_folder: where the target's safetensors are, for heads that borrow its output matrix.
+            quantize: None, or "int8" or "auto" for matrices of 8-bit integers where the row kernels run them; rounding
+                costs acceptance at most.
+            tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
+                as one of its forwards, and a law for each node of a drawn one is a good part of it.
+
+        Raises:
+            ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.
+        """
+        checkpoint = read(folder, runner.config)
+        embedding = runner.model.get_input_embeddings().weight.detach()
+        output = embedding
+        if "lm_head.weight" not in checkpoint.tensors and not runner.config.get_text_config().tie_word_embeddings:
+            # the runner's own is laid out for its kernels by now
+            output = read_target(fetch(str(target_folder)), "lm_head.weight")
+        weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
+        limit = min(runner.max_length, checkpoint.config.max_length)
+        head = make_head(weights, limit + SCRATCH, quantize=quantize)
+        return cls(
+            head,
+            vocab_size=runner.vocab_size,
+            slots=slots,
+            max_length=limit,
+            budget=budget,
+            tree=_usual_tree(runner.config) if tree == "auto" else tree,
+            name=name,
+        )
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.head.weights()
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- the head was made for it
+        self._targets_cache = cache
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        ready = [row for row in rows if self._room(row) > 0]
+        drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))
+        return [drafts.get(row.request, NO_DRAFT) for row in rows]
+
+    def observe(self, observation: Observation) -> None:
+        request, tokens = observation.step.request, observation.tokens
+        super().observe(observation)
+        if not tokens or any(layer not in observation.hidden for layer in self.taps):
+            return
+        text = self._texts.get(request)
+        if text is None:
+            text = self._texts[request] = self._first_seen(observation)
+        if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
+            text.close()  # states are missing, or the text is longer than its context
+            return
+        text.learn(tokens, [observation.hidden[layer] for layer in self.taps])
+        self._reader.catch_up(text, self._reader.chunk - 1)  # a long prompt's states do not wait until somebody asks
+
+    def release(self, request: int) -> None:
+        super().release(request)
+        text = self._texts.pop(request, None)
+        if text is None or text.slot is None:
+            return
+        try:
+            if self._keeps_texts:  # so that what is kept reaches to the end
+                self._reader.catch_up(text, 0)
+        finally:
+            self.cache.release(text.slot, text.kept if self._keeps_texts else (), text.salt)
+
+    @property
+    def _keeps_texts(self) -> bool:
+        return self._targets_cache is not None and self._targets_cache.keeps_texts
+
+    def _first_seen(self, observation: Observation) -> HeadText:
+        """What is known of a request at its first step: nothing, or the rows of a text that was kept, by the target and
+        here, up to where this step begins.
+
+        Row t belongs to token t + 1, and depends on those before: so texts are kept from their second token on, apart
+        by their first.
+        """
+        row, start = observation.row, observation.start
+        if row is None or not self._keeps_texts:
+            return HeadText(start)
+        salt = row.sampling.cache_salt, row.tokens[0]
+        slot = self.cache.acquire(row.tokens[1:], salt)
+        text = HeadText(start, held=row.tokens[:start] if self.cache.lengths[slot] >= start else (), salt=salt)
+        text.slot = slot
+        self.cache.rewind(slot, text.read)
+        return text
+
+    def _room(self, row: Row) -> int:
+        """How many nodes the draft may have: none where the latest states of the text are not known."""
+        text = self._texts.get(row.request)
+        if text is None or text.start + text.known != len(row.tokens) - 1:
+            return 0
+        return max(0, min(row.budget.nodes, self.limit, self._max_length - text.known - 1))
+
+    def _drafts(self, rows: Sequence[Row]) -> list[Draft]:
+        texts = [self._texts[row.request] for row in rows]
+        for row, text in zip(rows, texts, strict=True):
+            self._reader.follow(text, row.tokens[-1])
+        return self._way.drafts(rows, [self._room(row) for row in rows], texts)
+
+
+def build(context: BuildContext) -> EagleDrafter:
+    return EagleDrafter.load(
+        context.source,
+        context.target,
+        target_folder=context.target_source,
+        slots=context.slots,
+        quantize=context.quantize,
+        name=context.name,
+        **context.given("budget", "tree"),
+    )
+
+
+def _usual_tree(config: Any) -> TreeKind:
+    text = config.get_text_config()
+    return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"

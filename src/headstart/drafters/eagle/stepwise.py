@@ -1,0 +1,123 @@
+"""Drafting step by step: the head's own state, fed back with the token that was drafted, goes on from there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headstart.drafters import Row
+from headstart.drafters.eagle.texts import HeadText, Reader
+from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
+from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.model.heads.eagle import HeadOutput
+from headstart.model.packed import Segment
+from headstart.theory.trees import Shape
+from headstart.types import Draft
+
+SCRATCH = 128
+"""Rows behind the text, for the nodes of a tree."""
+
+
+class Stepwise:
+    """Chains and trees of which every level is a forward of the head.
+
+    vocab_size: entries of the target's logits.
+    """
+
+    def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocab_size: int) -> None:
+        self._reader, self._head, self._policy = reader, reader.head, policy
+        self._vocab_size = vocab_size
+
+    def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
+        """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
+        if isinstance(self._policy, TreePolicy):
+            plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
+            trees = [_Growing(*each) for each in zip(rows, rooms, plans, texts, strict=True)]
+            if all(row.sampling.greedy and row.law.unedited for row in rows):  # no need for the whole vocabulary
+                grow_trees(trees, self._level, self._head.token_ids)
+            else:
+                grow_trees(trees, lambda live: self._widened(self._level(live)))
+            return [tree.draft() for tree in trees]
+        chains = [_Chain(*each) for each in zip(rows, rooms, texts, strict=True)]
+        try:
+            grow_chains(chains, lambda live: self._widened(self._next(live)))
+        finally:
+            for text in texts:
+                self._reader.cache.rewind(self._reader.seat(text), text.read)
+        return [chain.draft() for chain in chains]
+
+    def _next(self, live: Sequence[_Chain]) -> Tensor:
+        """The logits after each chain's last token, or after its text."""
+        if not live[0].tokens:  # all of them begin together
+            return self._begin(live)
+        segments = [Segment(self._reader.seat(chain.memory), (chain.tokens[-1],)) for chain in live]
+        logits = self._go_on(live, segments, [chain.states for chain in live])
+        for segment in segments:
+            self._reader.cache.keep(segment.slot, 1)
+        return logits
+
+    def _level(self, live: Sequence[_Growing]) -> Tensor:
+        """The logits after each tree's fresh nodes."""
+        if not live[0].tokens:  # all of them begin together
+            return self._begin(live)
+        segments = [tree.segment(self._reader.seat(tree.memory)) for tree in live]
+        return self._go_on(live, segments, [tree.states_above() for tree in live])
+
+    def _begin(self, live: _Live) -> Tensor:
+        """Read what is new in the texts; the last rows begin the drafts."""
+        texts = [each.memory for each in live]
+        for text in texts:
+            self._reader.catch_up(text, self._reader.chunk)
+        return self._take(live, self._reader.read(texts), [1] * len(live))
+
+    def _go_on(self, live: _Live, segments: Sequence[Segment], states: Sequence[Tensor]) -> Tensor:
+        """Draft on from the head's own states, which were left by the rows before."""
+        given = states[0] if len(states) == 1 else torch.cat(tuple(states))
+        return self._take(live, self._reader.run(segments, given, own=True), [segment.judged for segment in segments])
+
+    def _take(self, live: _Live, output: HeadOutput, counts: Sequence[int]) -> Tensor:
+        """Give each the states to go on from; returns the logits [R, draft V]."""
+        parts = [output.states] if len(live) == 1 else torch.split(output.states, list(counts))
+        for each, states in zip(live, parts, strict=True):
+            each.take(states)
+        return output.logits
+
+    def _widened(self, logits: Tensor) -> Tensor:
+        """[R, draft V] to [R, V]: -inf for what the head does not know."""
+        if self._head.token_ids is None:
+            return logits
+        wide = logits.new_full((len(logits), self._vocab_size), -math.inf)
+        return wide.index_copy_(1, self._head.token_ids, logits)
+
+
+class _Chain(GrowingChain):
+    """A chain, and the head's state behind its last token [1, d]."""
+
+    states = torch.empty(0)
+
+    def take(self, states: Tensor) -> None:
+        self.states = states
+
+
+class _Growing(GrowingTree):
+    """A tree, and the head's states behind the nodes that were fed last [n, d]."""
+
+    def __init__(self, row: Row, budget: int, plan: TopK | Shape, memory: HeadText) -> None:
+        super().__init__(row, budget, plan, SCRATCH, memory)
+        self._states = torch.empty(0)
+        self._first = -1
+
+    def take(self, states: Tensor) -> None:
+        self._states, self._first = states, self.fresh[0]
+
+    def states_above(self) -> Tensor:
+        """Of each fresh node, its parent's; parents are of the level before."""
+        above = [self.parents[node] - self._first for node in self.fresh]
+        return self._states if above == list(range(len(self._states))) else self._states[above]
+
+
+_Live = Sequence[_Chain | _Growing]

@@ -1,0 +1,214 @@
+"""Drafts from one forward that guessed all places at once: a draft LM or an EAGLE head behind mask tokens.
+
+Such a forward leaves a law for each depth of the draft, which does not depend on what is drafted above: a lattice, of
+which a chain is one way through and a tree several. So what other drafters ask of a forward for every level, the
+`GrowingChain`s and `GrowingTree`s of this package ask of the lattice, and the same lines draw from it, with the same
+noise, after the same processors. Which law q is recorded:
+
+- Guesses that do not know of each other: q(x_1 .. x_K) is the product of the rows, so that q of x_i given those before
+  is row i itself.
+- With a selector: the softmax of the corrected scores over the shortlist, given the token that was drafted before, and
+  0 elsewhere. That is the law the token is drawn from, so that is the row; the uncorrected one would break the rule.
+- Trees of the likeliest nodes and greedy chains are point masses, and have none.
+
+The likeliest n nodes are found best first: a node's chance is the product along its path, never above its parent's
+(DDTree, arXiv:2604.12989; Medusa's tree, with what this request's laws say instead of averages).
+
+    lattice = Lattice(row, logits)              # [K, V], row i for the token i places after the first guess
+    draft = grow_on(lattice, GrowingChain(row, budget))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headstart.drafters import Row
+from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.ranked import best_first
+from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees, scoring
+from headstart.model.heads.selector import Shortlists
+from headstart.rule.law import LawRow, greedy, law, process
+from headstart.types import Draft
+
+WIDTH = 32
+"""Candidates of each depth that the search for the likeliest nodes looks at, at most."""
+
+
+class Lattice:
+    """What one forward says of each depth of one request's draft.
+
+    Args:
+        row: the request.
+        logits: [K, draft V], those of the token right after x0 first.
+        token_ids: [draft V], the target's id of each; None where the vocabularies are one.
+        vocab_size: V; None where the vocabularies are one.
+        shortlists: what a selector made of the same logits, if there is one.
+    """
+
+    def __init__(
+        self,
+        row: Row,
+        logits: Tensor,
+        *,
+        token_ids: Tensor | None = None,
+        vocab_size: int | None = None,
+        shortlists: Shortlists | None = None,
+    ) -> None:
+        self.row = row
+        self._logits = logits
+        self._ids = token_ids
+        self._vocab_size = logits.shape[-1] if vocab_size is None else vocab_size
+        self._shortlists = shortlists
+
+    @property
+    def depth(self) -> int:
+        """K, the deepest place that it knows of."""
+        return len(self._logits)
+
+    def logits_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
+        """[R, V]: the logits after draft tokens, as many in each path; -inf for what cannot be proposed there."""
+        if self._shortlists is None:
+            return self._wide[len(paths[0])].expand(len(paths), -1)
+        return self._spread(paths, self._scores(paths), -math.inf)
+
+    def laws_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
+        """[R, V]: the laws q after draft tokens, as many in each path."""
+        state = self.row.law
+        if not state.unedited:
+            return law(self.logits_after(paths), [LawRow(state, path) for path in paths])
+        if self._shortlists is None:
+            return self._rows[len(paths[0])].expand(len(paths), -1)
+        return self._spread(paths, law(self._scores(paths), [LawRow(state)] * len(paths)), 0.0)
+
+    def token_after(self, path: tuple[int, ...]) -> int:
+        """The likeliest token after draft tokens; -1 where the logits have no meaning."""
+        if not self.row.law.unedited:
+            return greedy(self.logits_after([path]), [LawRow(self.row.law, path)])[0]
+        if self._shortlists is None:
+            return self._likeliest[len(path)]
+        return int(self._tokens[len(path), int(self._scores([path])[0].argmax())])
+
+    def likeliest(self, nodes: int, depth: int) -> Draft:
+        """The tree of the likeliest nodes, at most `depth` deep, where no processor edits the law."""
+        depth = min(depth, self.depth)
+        found, tokens = self._ranked(depth) if self._shortlists is None else self._ranked_pairs(depth)
+
+        @cache
+        def children(at: int, above: int) -> list[tuple[float, int]]:
+            if at == depth:
+                return []
+            chances, places = (each[above if len(each) > 1 else 0].tolist() for each in found[at])
+            return [(chance, place) for chance, place in zip(chances, places, strict=True) if chance > 0]
+
+        order = best_first(children, nodes)
+        return Draft(tuple(int(tokens[at.head][at.rank]) for at in order), tuple(at.parent for at in order))
+
+    # -- guesses that do not know of each other ------------------------------------------------------------------------
+
+    @cached_property
+    def _wide(self) -> Tensor:
+        """[K, V]: the logits over the target's vocabulary."""
+        if self._ids is None:
+            return self._logits
+        wide = self._logits.new_full((self.depth, self._vocab_size), -math.inf)
+        return wide.index_copy_(1, self._ids, self._logits)
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """[K, V]: the law at each depth."""
+        return law(self._wide, [LawRow(self.row.law)] * self.depth)
+
+    @cached_property
+    def _likeliest(self) -> list[int]:
+        found = self._logits.argmax(-1)
+        tokens: list[int] = (found if self._ids is None else self._ids[found]).tolist()
+        return tokens
+
+    def _ranked(self, depth: int) -> tuple[list[_Ranked], Any]:
+        """Of each depth the candidates, likeliest first, and the token of each [depth][candidate]."""
+        chances, places = _chances(self._logits[:depth], self.row)
+        tokens = (places if self._ids is None else self._ids[places]).tolist()
+        ranks = np.arange(chances.shape[1])[None]
+        return [(row[None], ranks) for row in chances.cpu().numpy()], tokens
+
+    # -- with a selector -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _tokens(self) -> Tensor:
+        """[K, S]: the candidates, as the target knows them."""
+        assert self._shortlists is not None, "only asked where there is a selector"
+        places = self._shortlists.places
+        return places if self._ids is None else self._ids.cpu()[places]
+
+    def _scores(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
+        """[R, S]: the corrected logits of the candidates."""
+        assert self._shortlists is not None, "only asked where there is a selector"
+        return self._shortlists.scores(len(paths[0]), [path[-1] if path else self.row.tokens[-1] for path in paths])
+
+    def _spread(self, paths: Sequence[tuple[int, ...]], values: Tensor, elsewhere: float) -> Tensor:
+        """[R, S] to [R, V]."""
+        wide = values.new_full((len(paths), self._vocab_size), elsewhere)
+        return wide.index_copy_(1, self._tokens[len(paths[0])], values)
+
+    def _ranked_pairs(self, depth: int) -> tuple[list[_Ranked], Any]:
+        """As `_ranked`, where a candidate's chance depends on the one above."""
+        assert self._shortlists is not None, "only asked where there is a selector"
+        tokens: list[list[int]] = self._tokens[:depth].tolist()
+        above = [[self.row.tokens[-1]], *tokens[:-1]]
+        scores = torch.cat([self._shortlists.scores(at, before) for at, before in enumerate(above)])
+        sizes = [len(before) for before in above]
+        parts = (torch.split(each, sizes) for each in _chances(scores, self.row))
+        return [(chances.numpy(), places.numpy()) for chances, places in zip(*parts, strict=True)], tokens
+
+
+_Ranked = tuple[NDArray[Any], NDArray[Any]]
+"""The chances and the numbers of the candidates at one depth, likeliest first [R, n]: below each candidate of the depth
+above, or one row for all of them."""
+
+
+def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
+    """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and where they stand."""
+    state = scoring(row.law)
+    x = process(logits, [LawRow(state)] * len(logits))
+    values, places = x.topk(min(WIDTH, x.shape[-1]))
+    return (values - x.logsumexp(-1, keepdim=True)).exp(), places
+
+
+def grow_on(lattice: Lattice, growing: GrowingChain | GrowingTree) -> Draft:
+    """Grow a draft that has not begun to its end, without a forward: as deep as the lattice at most, which a static
+    shape must not exceed."""
+    row = lattice.row
+    if isinstance(growing, GrowingChain):
+        growing.resize(min(growing.budget, lattice.depth))
+        return _chain(lattice, growing)
+    if isinstance(growing.plan, TopK):
+        if row.law.unedited:
+            return lattice.likeliest(growing.budget, growing.plan.depth)
+        growing.plan = TopK(growing.plan.width, min(growing.plan.depth, lattice.depth))
+    if growing.draws:
+        while not growing.done:
+            growing.draw(lattice.laws_after(growing.paths()).cpu().numpy())
+    else:
+        grow_trees([growing], lambda _: lattice.logits_after(growing.paths()))
+    return growing.draft()
+
+
+def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
+    while not chain.done:
+        path = tuple(chain.tokens)
+        if lattice.row.sampling.greedy:
+            chain.extend(lattice.token_after(path))
+            continue
+        q = lattice.laws_after([path])[0]
+        if not torch.isfinite(q[0]):  # all candidates are forbidden, so the chain ends before them
+            break
+        chain.extend(q)
+    return chain.draft()

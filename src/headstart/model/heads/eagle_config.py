@@ -1,0 +1,288 @@
+"""What an EAGLE head's config says, in every form of it; see `eagle_checkpoint`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import LlamaConfig
+
+from headstart.errors import ModelNotFound, UnsupportedModel
+from headstart.model.decoders.llama import FIXED_ROPE
+
+EAGLE1, EAGLE3 = 1, 3
+MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Fields that name the token of masked rows; the first is that of the speculators library."""
+
+_OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """The shape of a head.
+
+    version: EAGLE1 (and 2) or EAGLE3. width: d of its own stream; target_width: d of the target. layer_ids: whose
+    inputs it reads. rope: a config from which transformers makes the rotation. norm_before_residual: the stream goes on
+    normed. norm_before_fc, fc_norm: the target's states are normed before they are fused, together or by layer.
+    norm_output: its own states are fed back behind the final norm. layers: of its decoder, of which the first takes
+    [embedding | state] and the others the stream alone. mask_token_id: the token of masked rows, where it guesses all
+    tokens in one forward (P-EAGLE); None where it drafts step by step. depth: tokens that it was trained to draft, if
+    the config names them. selector_rank, selector_top: see `Selector`; 0 without one.
+    """
+
+    name: str
+    version: int
+    width: int
+    target_width: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    dim: int
+    eps: float
+    vocab_size: int
+    draft_vocab_size: int
+    max_length: int
+    layer_ids: tuple[int, ...]
+    rope: Any
+    window: int | None = None
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    layers: int = 1
+    mask_token_id: int | None = None
+    depth: int | None = None
+    selector_rank: int = 0
+    selector_top: int = 0
+
+    @property
+    def parallel(self) -> bool:
+        """Whether it guesses all tokens of a draft in one forward."""
+        return self.mask_token_id is not None
+
+    @property
+    def states_normed(self) -> bool:
+        """Whether the states that it leaves are those behind the final norm: to draft on from, or for a selector."""
+        return self.norm_output or self.parallel
+
+    @property
+    def features(self) -> int:
+        """Numbers of the target's states of one token: of all layers read, side by side."""
+        return len(self.layer_ids) * self.target_width
+
+    @property
+    def fused_inputs(self) -> int:
+        """Inputs of the fusing layer: [embedding | state], or the target's states."""
+        return 2 * self.width if self.version == EAGLE1 else self.features
+
+
+def default_layer_ids(layers: int) -> tuple[int, int, int]:
+    """An early, a middle and a late layer of a target with so many; in a shallow one, three around the middle."""
+    middle = layers // 2
+    return (2, middle, layers - 3) if layers >= 7 else (middle - 1, middle, middle + 1)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except OSError as error:
+        raise ModelNotFound(f"{path} has no config.json", hint="give the directory of an EAGLE head") from error
+    except ValueError as error:
+        raise ModelNotFound(f"{path}/config.json is not valid JSON", hint="copy the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelNotFound(f"{path}/config.json is not an object", hint="copy the checkpoint again")
+    return config
+
+
+def check_kind(path: Path, raw: Mapping[str, Any]) -> None:
+    """Refuse other drafters of the `speculators` library, and settings under which text would not be the target's."""
+    kind = raw.get("speculators_model_type")
+    if kind not in (None, "eagle3", "peagle"):
+        raise UnsupportedModel(
+            f"{path} is a speculators checkpoint of type {kind!r}, and only 'eagle3' and 'peagle' can be run",
+            hint="use an EAGLE-3 or P-EAGLE head, or a draft model",
+        )
+    settings = raw.get("speculators_config") or {}
+    for method in settings.get("proposal_methods") or ():
+        for field, exact in (("verifier_accept_k", 1), ("accept_tolerance", 0.0)):
+            value = method.get(field)
+            if value is not None and value > exact:
+                raise UnsupportedModel(
+                    f"{path} asks for lossy verification ({field}={value}), which would change the target's text",
+                    hint=f"set {field} to {exact} in its config.json; the head itself can be used as it is",
+                )
+    if (raw.get("eagle_config") or {}).get("use_aux_hidden_state") is False:
+        raise UnsupportedModel(
+            f"{path} is an EAGLE-3 head without states of inner layers (use_aux_hidden_state is false)",
+            hint="use a head that reads them",
+        )
+
+
+def head_config(name: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Any) -> HeadConfig:
+    layer = {**raw, **(raw.get("transformer_layer_config") or {})}
+    version = EAGLE3 if _is_third(raw, tensors) else EAGLE1
+    try:
+        width, heads = int(layer["hidden_size"]), int(layer["num_attention_heads"])
+        intermediate, vocab_size = int(layer["intermediate_size"]), int(layer["vocab_size"])
+        layers = int(layer.get("num_hidden_layers") or 1)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"{name}/config.json lacks a usable {error}", hint="copy the checkpoint with its config again"
+        ) from error
+    if layers < 1:
+        raise UnsupportedModel(f"{name} has {layers} layers", hint="copy the checkpoint with its config again")
+    if layer.get("hidden_act", "silu") != "silu":
+        raise UnsupportedModel(f"{name} has hidden_act={layer['hidden_act']!r}", hint="heads with 'silu' can be run")
+    third = version == EAGLE3
+    mask = _mask_token(name, raw, tensors, vocab_size) if third else None
+    rank, top = _selector(name, raw, parallel=mask is not None)
+    return HeadConfig(
+        name=name,
+        version=version,
+        width=width,
+        target_width=int(raw.get("target_hidden_size") or width),
+        intermediate=intermediate,
+        heads=heads,
+        kv_heads=int(layer.get("num_key_value_heads") or heads),
+        dim=int(layer.get("head_dim") or width // heads),
+        eps=float(layer.get("rms_norm_eps") or 1e-6),
+        vocab_size=vocab_size,
+        draft_vocab_size=int(raw.get("draft_vocab_size") or vocab_size) if third else vocab_size,
+        max_length=int(layer.get("max_position_embeddings") or target.max_position_embeddings),
+        layer_ids=_layer_ids(name, raw, int(target.num_hidden_layers)) if third else (int(target.num_hidden_layers),),
+        rope=_rope(name, layer),
+        window=_window(name, layer, layers),
+        norm_before_residual=third and bool(raw.get("norm_before_residual")),
+        norm_before_fc=third and bool(raw.get("norm_before_fc")),
+        fc_norm=third and bool(raw.get("fc_norm")),
+        norm_output=third and bool(raw.get("norm_output")),
+        layers=layers,
+        mask_token_id=mask,
+        depth=_depth(raw),
+        selector_rank=rank,
+        selector_top=top,
+    )
+
+
+def _is_third(raw: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+    return (
+        raw.get("speculators_model_type") in ("eagle3", "peagle")
+        or "hidden_norm.weight" in tensors
+        or any("eagle3" in str(name).lower() for name in raw.get("architectures") or ())
+    )
+
+
+def _layer_ids(name: str, raw: Mapping[str, Any], layers: int) -> tuple[int, ...]:
+    """As inputs; see the head of this file."""
+    ours = raw.get("headstart") or {}
+    nested = raw.get("eagle_config") or {}
+    said: dict[str, tuple[Any, str | None]] = {
+        "headstart": (ours.get("layer_ids"), ours.get("layer_ids_are")),
+        "eagle_aux_hidden_state_layer_ids": (raw.get("eagle_aux_hidden_state_layer_ids"), "inputs"),
+        "eagle_config": (nested.get("eagle_aux_hidden_state_layer_ids"), "outputs"),
+    }
+    read = {place: _as_inputs(name, ids, kind, layers) for place, (ids, kind) in said.items() if ids}
+    if len(set(read.values())) > 1:
+        places = "; ".join(f"{place} says {list(said[place][0])} ({said[place][1]})" for place in read)
+        raise UnsupportedModel(
+            f"{name}/config.json contradicts itself on the layers that the head reads: {places}",
+            hint="the head has one set of layers; name it the same way in each place (outputs are one less than "
+            "inputs), or remove the places that are wrong",
+        )
+    return next(iter(read.values()), default_layer_ids(layers))
+
+
+def _as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int, ...]:
+    if kind not in ("inputs", "outputs") or not isinstance(found, list) or not all(type(i) is int for i in found):
+        raise UnsupportedModel(
+            f"{name}/config.json names the layers {found} as {kind!r}",
+            hint='layer ids are whole numbers, "inputs" or "outputs" of layers',
+        )
+    ids = tuple(i + 1 if kind == "outputs" else i for i in found)
+    if any(not 0 <= i <= layers for i in ids):
+        raise UnsupportedModel(
+            f"the head reads layers {list(found)} ({kind}), and this target has {layers} layers", hint=_OTHER_TARGET
+        )
+    return ids
+
+
+def _rope(name: str, layer: Mapping[str, Any]) -> Any:
+    fields = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
+    sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads")
+    try:
+        rope = LlamaConfig(**{field: layer[field] for field in (*fields, *sizes) if layer.get(field) is not None})
+        kind = rope.rope_parameters["rope_type"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedModel(f"{name}/config.json: {error}", hint="its rotation cannot be computed") from error
+    if kind not in FIXED_ROPE:
+        raise UnsupportedModel(
+            f"{name} has positions of the kind {kind!r}", hint=f"heads with {', '.join(sorted(FIXED_ROPE))} can be run"
+        )
+    return rope
+
+
+def _window(name: str, layer: Mapping[str, Any], layers: int) -> int | None:
+    kinds = list(layer.get("layer_types") or ("full_attention",))[:layers]
+    if len(set(kinds)) > 1:
+        raise UnsupportedModel(
+            f"{name} has layers of several kinds of attention: {kinds}", hint="heads whose layers are alike can be run"
+        )
+    sliding = kinds[0] == "sliding_attention"
+    return int(layer["sliding_window"]) if sliding and layer.get("sliding_window") else None
+
+
+def _mask_token(name: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], vocab_size: int) -> int | None:
+    """The token of masked rows, by the names that its writers have for it; None for a head without masks."""
+    found = {field: raw[field] for field in MASK_TOKENS if raw.get(field) is not None}
+    if not found and "mask_hidden" not in tensors and raw.get("speculators_model_type") != "peagle":
+        return None
+    if not found:
+        raise UnsupportedModel(
+            f"{name}/config.json names no mask token, and the head guesses in parallel",
+            hint=f"add the id that it was trained with, as {MASK_TOKENS[0]!r}",
+        )
+    token = next(iter(found.values()))
+    if len(set(found.values())) > 1 or type(token) is not int or not 0 <= token < vocab_size:
+        raise UnsupportedModel(
+            f"{name}/config.json: {found} is no mask token of a vocabulary of {vocab_size}",
+            hint="it is one token id, the same in each field",
+        )
+    return token
+
+
+def _selector(name: str, raw: Mapping[str, Any], *, parallel: bool) -> tuple[int, int]:
+    """Rank and candidates of a selector; 0 where there is none."""
+    rank, top = raw.get("selector_rank") or 0, raw.get("selector_top_k") or 0
+    if not rank and not top:
+        return 0, 0
+    if not (type(rank) is int and rank > 0 and type(top) is int and top > 0):
+        raise UnsupportedModel(
+            f"{name}/config.json: selector_rank={rank!r} and selector_top_k={top!r} are no selector",
+            hint="both are whole numbers from 1 on; without a selector, leave both out",
+        )
+    if not parallel:
+        raise UnsupportedModel(
+            f"{name} has a selector, and drafts step by step", hint="a selector goes with a head that has a mask token"
+        )
+    return rank, top
+
+
+def _depth(raw: Mapping[str, Any]) -> int | None:
+    """Tokens that the head was trained to draft, as the speculators form records it."""
+    methods = (raw.get("speculators_config") or {}).get("proposal_methods") or ()
+    depths = [method.get("speculative_tokens") for method in methods]
+    return next((depth for depth in depths if type(depth) is int and depth > 0), None)
+
+
+def check_target(config: HeadConfig, target: Any) -> None:
+    """Refuse a head that was made for another target, naming what differs."""
+    ours = {"hidden_size": int(target.hidden_size), "vocab_size": int(target.vocab_size)}
+    theirs = {"hidden_size": config.target_width, "vocab_size": config.vocab_size}
+    differing = [field for field in ours if ours[field] != theirs[field]]
+    if differing:
+        both = "; ".join(f"{field} is {theirs[field]} there and {ours[field]} here" for field in differing)
+        raise UnsupportedModel(f"{config.name} was made for another target: {both}", hint=_OTHER_TARGET)
