@@ -135,6 +135,16 @@ GIVEN = {"adapt": ["traffic.jsonl"], "export": ["T", "D", "--output", "O"], "lau
 """What other commands must be given."""
 
 
+NEEDS = {
+    "against": ["--endpoint", "E"],
+    "freeze_first": ["--begin-with", "D", "--parallel", "4"],
+    "learn_mask": ["--parallel", "4"],
+    "mask_token": ["--parallel", "4"],
+    "selector_rank": ["--parallel", "4"],
+}
+"""What a field cannot be given without."""
+
+
 def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
     return [*RUN, budget, "9"] if path[0] == "train" else list(GIVEN.get(path[0], ()))
 
@@ -143,7 +153,7 @@ def required(path: tuple[str, ...], budget: str = "--steps") -> list[str]:
 def test_every_field_arrives_and_changes_nothing_else(path: tuple[str, ...], parameter: str, field: str) -> None:
     cls = dataclasses_of(COMMANDS[path])[parameter]
     before = required(path, "--minutes" if field == "minutes" else "--steps")
-    before += ["--endpoint", "E"] if field == "against" else []
+    before += NEEDS.get(field, [])
     without = call(path, before)
     words, value = sample(cls, field, getattr(without[parameter], field))
     found = call(path, [word for word in before if field != "data" or word != "d.txt"] + words)

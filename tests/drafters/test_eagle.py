@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support import eagle_heads
-from support.eagle_heads import CONTEXT, FORMS, LAYERS, Plain, write
+from support.eagle_engines import PROMPTS, engines, head_of, paths, recorded, reference, runner_of
+from support.eagle_heads import FORMS, LAYERS, Plain, write
 from support.sampled_law import PROMPT, TOKENS, joint, p_value
 from support.tiny import checkpoint
 from transformers import AutoModelForCausalLM
@@ -22,10 +22,8 @@ from headstart.drafters import Observation, Row
 from headstart.drafters.eagle import EagleDrafter
 from headstart.engine.engine import Engine
 from headstart.model import native
-from headstart.model.heads.eagle import Head, TensorHead, complete
+from headstart.model.heads.eagle import TensorHead
 from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, read
-from headstart.model.heads.eagle_fused import FusedHead
-from headstart.model.loading import adopt
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawState
@@ -33,7 +31,6 @@ from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
 
 TREES = ("none", "top-k", "sampled")
-PROMPTS = ([3, 5, 2], [7] * 20, [4], [1, 2, 3, 4, 5, 6, 7, 8, 9], [11, 12] * 7)
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle1": ("eagle1", {}),
     "eagle1, bias": ("eagle1", {"bias": True}),
@@ -62,65 +59,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "head"
-
-
-def runner_of(path: str, **options: Any) -> ModelRunner:
-    dtype = options.pop("dtype", torch.float32)
-    return ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(path, dtype=dtype)), **options)
-
-
-def head_of(folder: Path, runner: ModelRunner, kind: str, length: int = CONTEXT, **options: Any) -> Head:
-    embedding = runner.model.get_input_embeddings().weight
-    weights = complete(
-        read(folder, runner.config), embedding=embedding, head=embedding, dtype=runner.dtype, device=runner.device
-    )
-    return TensorHead(weights, length) if kind == "tensor" else FusedHead(weights, length, **options)
+def engine_of() -> Iterator[Callable[..., Engine]]:
+    yield from engines()
 
 
 @pytest.fixture
-def engine_of() -> Iterator[Callable[..., Engine]]:
-    """Engines on a head's directory, audited afterwards."""
-    engines: list[Engine] = []
-
-    def make(
-        target: str, folder: Path, tree: Any = "none", slots: int = 3, budget: int | None = None, **options: Any
-    ) -> Engine:
-        runner = runner_of(target, max_length=options.pop("max_length", None))
-        drafter = EagleDrafter.load(
-            folder, runner, target_folder=target, slots=slots, budget=budget, tree=tree, quantize=None
-        )
-        drafter._reader.chunk = 4  # so that tiny prompts are long ones
-        engines.append(Engine(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
-        return engines[-1]
-
-    yield make
-    for engine in engines:
-        drafter = engine.drafter
-        assert isinstance(drafter, EagleDrafter)
-        for slots in (engine.cache, drafter.cache):
-            slots.check()
-            assert slots.free_slots == len(slots.lengths), "a slot was not given back"
-
-
-def recorded(engine: Engine) -> list[tuple[tuple[int, ...], Row, Draft]]:
-    """Every draft from now on, with the text it was made for."""
-    drafter, found = engine.drafter, []
-    assert drafter is not None
-    original = drafter.propose
-
-    def propose(contexts: Sequence[Row]) -> Sequence[Draft]:
-        drafts = original(contexts)
-        found.extend((tuple(c.tokens), c, draft) for c, draft in zip(contexts, drafts, strict=True))
-        return drafts
-
-    drafter.propose = propose  # type: ignore[method-assign]
-    return found
-
-
-def paths(draft: Draft) -> list[tuple[int, ...]]:
-    return [tuple(draft.tokens[node] for node in draft.path(i)) for i in range(len(draft))]
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "head"
 
 
 # -- the two forwards -------------------------------------------------------------------------------------------------
@@ -350,14 +295,6 @@ def test_at_the_end_of_its_context_it_drafts_no_further(
 # -- the text is the target's own -------------------------------------------------------------------------------------
 
 
-@cache
-def reference(path: str, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    ids = torch.tensor([prompt])
-    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False)
-    return tuple(out[0, len(prompt) :].tolist())
-
-
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("form", FORMS)
 def test_greedy_text_is_that_of_transformers(
@@ -467,7 +404,21 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "both": ("eagle1", {"vocab_size": 24, "hidden_size": 48}, "hidden_size is 48 .*; vocab_size is 24"),
     "a layer too many": ("speculators", {"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, r"\[1, 2, 9\].* 4 layers"),
     "layers of no convention": ("eagle3", {"headstart": {"layer_ids": [1, 2, 3]}}, "None"),
-    "more layers": ("eagle3", {"num_hidden_layers": 2}, "has 2 layers"),
+    "more layers": ("eagle3", {"num_hidden_layers": 2}, r"lacks the tensors layers\.1\."),
+    "layers of two kinds": (
+        "eagle3",
+        {"layers": 2, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8},
+        "several kinds",
+    ),
+    "masks without their token": ("eagle3", {"masked": True, "mask_token_id": None}, "names no mask token"),
+    "two mask tokens": ("eagle3", {"masked": True, "pard_token": 6}, "is no mask token"),
+    "a mask token outside": ("speculators", {"masked": True, "mask_token_id": 23}, "is no mask token"),
+    "masks without their state": ("speculators", {"masked": True, "without": ["mask_hidden"]}, "tensor mask_hidden"),
+    "a selector without its tensors": (
+        "eagle3", {"masked": True, "selector_rank": 3, "selector_top_k": 4}, "candidate_selector",
+    ),
+    "a selector of nothing": ("eagle3", {"masked": True, "rank": 3, "selector_top_k": 0}, "are no selector"),
+    "a selector of steps": ("eagle3", {"rank": 3}, "drafts step by step"),
     "another activation": ("eagle1", {"hidden_act": "gelu"}, "gelu"),
     "a rotation that is not known": ("eagle3", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
     "no inner states": ("eagle3", {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state"),
@@ -484,7 +435,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "speculators", {"without": ["layers.0.hidden_norm.weight", "norm.weight"]}, "tensors hidden_norm.weight, norm",
     ),
     "a tensor too many": ("eagle1", {"extra": {"enorm.weight": torch.ones(32)}}, "enorm.weight"),
-    "another speculator": ("speculators", {"speculators_model_type": "peagle"}, "'peagle'"),
+    "parallel in name alone": ("speculators", {"speculators_model_type": "peagle"}, "names no mask token"),
     "yet another speculator": ("speculators", {"speculators_model_type": "dflash"}, "'dflash'"),
     "accept k": (
         "speculators", {"speculators_config": {"proposal_methods": [{"verifier_accept_k": 3}]}}, "verifier_accept_k=3",

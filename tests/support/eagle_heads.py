@@ -17,6 +17,8 @@ from transformers import AutoModelForCausalLM
 CONTEXT = 128
 D, INNER, HEADS, KV_HEADS, DIM, LAYERS = 32, 48, 4, 2, 16, 4
 FORMS = ("eagle1", "eagle3", "speculators")
+MASK = 5
+"""The mask token of parallel heads."""
 
 
 def target(root: Path, *, vocab: int = 23, tied: bool = False, seed: int = 0, dtype: Any = torch.float32) -> str:
@@ -38,8 +40,12 @@ def target(root: Path, *, vocab: int = 23, tied: bool = False, seed: int = 0, dt
     return str(path)
 
 
-def tensors(form: str, *, vocab: int, draft_vocab: int, seed: int, bias: bool = False) -> dict[str, Tensor]:
-    """A head's tensors by the names that its form has on disk."""
+def tensors(
+    form: str, *, vocab: int, draft_vocab: int, seed: int, bias: bool = False, layers: int = 1, masked: bool = False,
+    rank: int = 0,
+) -> dict[str, Tensor]:  # fmt: skip
+    """A head's tensors by the names that its form has on disk. masked: with a state for masked rows. rank: of a
+    selector."""
     generator = torch.Generator().manual_seed(seed)
     layer = {"eagle1": "layers.0.", "eagle3": "midlayer.", "speculators": "layers.0."}[form]
     into = D if form == "eagle1" else 2 * D
@@ -54,6 +60,20 @@ def tensors(form: str, *, vocab: int, draft_vocab: int, seed: int, bias: bool = 
         f"{layer}mlp.down_proj.weight": (D, INNER),
         f"{layer}post_attention_layernorm.weight": (D,),
     }
+    for i in range(1, layers):
+        plain = {"q_proj": (HEADS * DIM, D), "k_proj": (KV_HEADS * DIM, D), "v_proj": (KV_HEADS * DIM, D)}
+        of_layer: dict[str, tuple[int, ...]] = {f"self_attn.{name}": shape for name, shape in plain.items()}
+        of_layer |= {"self_attn.o_proj": (D, HEADS * DIM), "mlp.gate_proj": (INNER, D), "mlp.up_proj": (INNER, D)}
+        of_layer |= {"mlp.down_proj": (D, INNER), "input_layernorm": (D,), "post_attention_layernorm": (D,)}
+        shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in of_layer.items()}
+    if masked:
+        shapes["mask_hidden"] = (1, 1, 3 * D)
+    if rank:
+        shapes |= {
+            "candidate_selector.predecessor_codebook": (vocab, rank),
+            "candidate_selector.successor_codebook": (draft_vocab, rank),
+            "candidate_selector.hidden_projection.weight": (rank, D),
+        }
     if bias:
         shapes["fc.bias"] = (D,)
     if form != "eagle1":
@@ -72,7 +92,7 @@ def tensors(form: str, *, vocab: int, draft_vocab: int, seed: int, bias: bool = 
 
 def config(form: str, *, vocab: int, draft_vocab: int, **more: Any) -> dict[str, Any]:
     layer = {
-        "model_type": "llama", "hidden_size": D, "intermediate_size": INNER, "num_hidden_layers": 1,
+        "model_type": "llama", "hidden_size": D, "intermediate_size": INNER,
         "vocab_size": vocab, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": DIM,
         "rms_norm_eps": 1e-5, "max_position_embeddings": CONTEXT, "rope_theta": 5000.0, "hidden_act": "silu",
     }  # fmt: skip
@@ -96,15 +116,29 @@ def config(form: str, *, vocab: int, draft_vocab: int, **more: Any) -> dict[str,
 
 def write(
     folder: Path, form: str, *, vocab: int = 23, draft_vocab: int | None = None, seed: int = 1, bias: bool = False,
-    extra: dict[str, Tensor] | None = None, without: Sequence[str] = (), **more: Any,
+    layers: int = 1, masked: bool = False, rank: int = 0, extra: dict[str, Tensor] | None = None,
+    without: Sequence[str] = (), **more: Any,
 ) -> Path:  # fmt: skip
-    """A head's directory. more: fields of its config; extra, without: tensors."""
+    """A head's directory. more: fields of its config; extra, without: tensors; the others as `tensors` has them."""
     folder.mkdir(parents=True, exist_ok=True)
     draft_vocab = vocab if draft_vocab is None else draft_vocab
-    made = {**tensors(form, vocab=vocab, draft_vocab=draft_vocab, seed=seed, bias=bias), **(extra or {})}
+    shape = {"layers": layers, "masked": masked, "rank": rank, "bias": bias}
+    made = {**tensors(form, vocab=vocab, draft_vocab=draft_vocab, seed=seed, **shape), **(extra or {})}
     save_file({name: tensor for name, tensor in made.items() if name not in without}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config(form, vocab=vocab, draft_vocab=draft_vocab, **more)))
+    more = {**({"mask_token_id": MASK} if masked else {}), **more}
+    if rank:
+        more = {"selector_rank": rank, "selector_top_k": 6, **more}
+    written = config(form, vocab=vocab, draft_vocab=draft_vocab, **more)
+    written.get("transformer_layer_config", written).setdefault("num_hidden_layers", layers)
+    if form == "speculators" and masked:
+        written["speculators_model_type"] = more.get("speculators_model_type", "peagle")
+    (folder / "config.json").write_text(json.dumps(written))
     return folder
+
+
+def layers_of(raw: dict[str, Any]) -> int:
+    """How many layers a head's config names."""
+    return int(raw.get("transformer_layer_config", raw)["num_hidden_layers"])
 
 
 class Plain:
@@ -113,7 +147,7 @@ class Plain:
     def __init__(self, folder: Path, target_path: str) -> None:
         raw = json.loads((folder / "config.json").read_text())
         self.raw = raw
-        self.third = (folder / "config.json").read_text().lower().find("eagle3") >= 0
+        self.third = any(name in (folder / "config.json").read_text().lower() for name in ("eagle3", "peagle"))
         stored = {
             k: v.float() if v.is_floating_point() else v for k, v in load_file(folder / "model.safetensors").items()
         }
@@ -143,6 +177,19 @@ class Plain:
             tokens = [*text[1:], *draft[:count]]
             logits, state = self._forward(tokens, features, own)
             own.append(state)
+        return self._wide(logits)
+
+    def masked(self, text: Sequence[int], depth: int) -> tuple[Tensor, Tensor]:
+        """Logits [K, V] of all places after a committed text by masked rows, and the normed states [K, d]."""
+        features = self.states(text[:-1])
+        found = []
+        for masks in range(depth):
+            rows = torch.cat([features, self.w["mask_hidden"].reshape(1, -1).expand(masks, -1)])
+            found.append(self._forward([*text[1:], *[MASK] * masks], rows, []))
+        spoken = torch.stack([self._rms(state, self.w["norm.weight"]) for _, state in found])
+        return torch.stack([self._wide(logits) for logits, _ in found]), spoken
+
+    def _wide(self, logits: Tensor) -> Tensor:
         wide = torch.full((self.model.config.vocab_size,), float("-inf"))
         ids = torch.arange(len(logits)) + self.w.get("d2t", 0)
         wide[ids] = logits
@@ -165,7 +212,17 @@ class Plain:
             normed = self._rms(x, w["hidden_norm.weight"])
             z = torch.cat((self._rms(embedded, w["input_layernorm.weight"]), normed), -1)
             x = normed if raw.get("norm_before_residual") else x
-        n = len(tokens)
+        x = self._layer(x, z, "")
+        for i in range(1, layers_of(raw)):
+            x = self._layer(x, self._rms(x, w[f"layers.{i}.input_layernorm.weight"]), f"layers.{i}.")
+        last = x[-1]
+        head = w.get("lm_head.weight", self.model.lm_head.weight.detach())
+        spoken = self._rms(last, w["norm.weight"]) if self.third else last
+        return head @ spoken, spoken if raw.get("norm_output") else last
+
+    def _layer(self, x: Tensor, z: Tensor, prefix: str) -> Tensor:
+        w = {name.removeprefix(prefix): tensor for name, tensor in self.w.items() if name.startswith(prefix)}
+        n = len(x)
         q = self._turned((z @ w["self_attn.q_proj.weight"].T).view(n, HEADS, DIM))
         k = self._turned((z @ w["self_attn.k_proj.weight"].T).view(n, KV_HEADS, DIM))
         v = (z @ w["self_attn.v_proj.weight"].T).view(n, KV_HEADS, DIM)
@@ -176,10 +233,7 @@ class Plain:
         x = x + mixed @ w["self_attn.o_proj.weight"].T
         y = self._rms(x, w["post_attention_layernorm.weight"])
         gate = F.silu(y @ w["mlp.gate_proj.weight"].T) * (y @ w["mlp.up_proj.weight"].T)
-        last = (x + gate @ w["mlp.down_proj.weight"].T)[-1]
-        head = w.get("lm_head.weight", self.model.lm_head.weight.detach())
-        spoken = self._rms(last, w["norm.weight"]) if self.third else last
-        return head @ spoken, spoken if raw.get("norm_output") else last
+        return x + gate @ w["mlp.down_proj.weight"].T
 
     def _rms(self, x: Tensor, gain: Tensor) -> Tensor:
         return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * gain

@@ -32,7 +32,9 @@ from headstart.drafters.medusa import MedusaDrafter
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
+from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
@@ -211,6 +213,13 @@ class Workshop:
             target_tokenizer=self.tokenizer, draft_tokenizer=tf.AutoTokenizer.from_pretrained(path), method=way,
         )  # fmt: skip
 
+    def exit(self, **options: Any) -> TrainedExitDrafter:
+        """The target's own way out, slightly off, that knows seven of the eight tokens."""
+        off = torch.eye(WIDTH) + 0.1 * torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
+        made = Exit(1, torch.ones(WIDTH), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
+        head = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).get_output_embeddings()
+        return TrainedExitDrafter(made, head.weight.detach(), **options)
+
     def medusa(self) -> MedusaDrafter:
         folder = self._root / "medusa"
         if not folder.exists():
@@ -227,6 +236,12 @@ class Workshop:
         folder = self._root / f"eagle-{version}"
         if not folder.exists():
             self.folder(folder.name, *_eagle(version))
+        return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
+
+    def peagle(self, tree: Any, *, rank: int = 0) -> EagleDrafter:
+        folder = self._root / f"peagle-{rank}"
+        if not folder.exists():
+            self.folder(folder.name, *_parallel(rank))
         return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
     def folder(self, name: str, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> Path:
@@ -276,6 +291,29 @@ def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, config
 
 
+def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The same of two layers that guesses all tokens at once; with a rank, a selector among four candidates."""
+    tensors, config = _eagle(3)
+    generator = torch.Generator().manual_seed(9)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return 0.35 * torch.randn(*shape, generator=generator)
+
+    for name in [name for name in tensors if name.startswith("midlayer.")]:
+        out, *into = tensors[name].shape
+        if "hidden_norm" not in name:
+            plain = [WIDTH] if into == [2 * WIDTH] and "down_proj" not in name else into
+            tensors[name.replace("midlayer", "layers.1")] = normal(out, *plain) if into else torch.ones(out)
+    tensors["mask_hidden"] = normal(1, 1, 3 * WIDTH)
+    config |= {"num_hidden_layers": 2, "mask_token_id": 3}
+    if rank:
+        selector = {"predecessor_codebook": (VOCAB, rank), "successor_codebook": (6, rank)}
+        selector["hidden_projection.weight"] = (rank, WIDTH)
+        tensors |= {f"candidate_selector.{name}": 3 * normal(*shape) for name, shape in selector.items()}
+        config |= {"selector_rank": rank, "selector_top_k": 4}
+    return tensors, config
+
+
 def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
     """One token for each of these words, of which the longer ones are merged from letters."""
     merges = [(word[0], word[1:]) for word in words if len(word) > 1]
@@ -318,6 +356,8 @@ ENTRIES = (
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
     Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=0),
     Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=0),
+    Entry("trained exit, chain", lambda shop: shop.exit(), fast=8),
+    Entry("trained exit, tree sampled", lambda shop: shop.exit(tree="sampled"), nodes=6, fast=0),
     Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
@@ -336,6 +376,11 @@ ENTRIES = (
     Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), fast=0),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, fast=0),
+    Entry("P-EAGLE, chain", lambda shop: shop.peagle("none"), fast=0),
+    Entry("P-EAGLE, dynamic tree", lambda shop: shop.peagle("top-k"), nodes=8, fast=0),
+    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3)),
+    Entry("P-EAGLE with a selector, dynamic tree", lambda shop: shop.peagle("top-k", rank=3), nodes=8, fast=0),
+    Entry("P-EAGLE with a selector, tree sampled", lambda shop: shop.peagle("sampled", rank=3), nodes=8, fast=0),
     Entry("list, best of", lambda shop: shop.listed()),
 )
 

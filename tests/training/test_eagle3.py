@@ -18,9 +18,12 @@ from torch import Tensor
 from headstart.errors import InvalidOption, TrainingFailed, UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import Eagle3Training, Report, checkpoint, eagle_formats, eagle_start, provenance, train_eagle3
-from headstart.training.eagle3 import Eagle3Student, draft_vocabulary
-from headstart.training.eagle_head import EagleHead, HeadShape, rotate, rotation
+from headstart.training.draft_vocabulary import draft_vocabulary
+from headstart.training.eagle3 import Eagle3Student
+from headstart.training.eagle_head import EagleHead
 from headstart.training.harness import Material, dtype_of, load_target
+from headstart.training.head_layer import rotate, rotation
+from headstart.training.head_shape import HeadShape
 
 SHAPE = HeadShape(
     hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5

@@ -19,7 +19,8 @@ from transformers import LlamaConfig
 from headstart.errors import UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats
-from headstart.training.eagle_head import EagleHead, HeadShape
+from headstart.training.eagle_head import EagleHead
+from headstart.training.head_shape import HeadShape
 
 TOP = "eagle_aux_hidden_state_layer_ids"
 PAIR = Path(eagle_formats.__file__).parents[1] / "pair"

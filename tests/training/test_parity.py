@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,8 @@ from transformers import AutoModelForCausalLM
 
 import headstart as hs
 from headstart.training import Eagle3Training, train_eagle3
-from headstart.training.eagle_head import EagleHead, HeadShape
+from headstart.training.eagle_head import EagleHead
+from headstart.training.head_shape import HeadShape
 from headstart.training.hidden import TargetStates, choose_layers
 from headstart.types import Step
 
@@ -23,15 +26,23 @@ K = 4
 class Reference:
     """The head as the training code has it, with the weights of the checkpoint."""
 
-    def __init__(self, target: Path, folder: Path, options: Eagle3Training, prefix: str) -> None:
+    def __init__(self, target: Path, folder: Path, options: Eagle3Training) -> None:
         self.target = AutoModelForCausalLM.from_pretrained(target).eval()
         config = self.target.config
-        stored = {name.replace(prefix, "midlayer."): t for name, t in load_file(folder / "model.safetensors").items()}
+        files = sorted(folder.glob("*.safetensors"))
+        stored = {name.replace("layers.0.", "midlayer."): t for file in files for name, t in load_file(file).items()}
         offsets = stored.pop("d2t")
         stored.pop("t2d")
         self.ids = torch.arange(len(offsets)) + offsets
-        shape = HeadShape.of(config, len(offsets), norm_before_residual=options.norm_before_residual)
+        shape = HeadShape.of(
+            config, len(offsets), norm_before_residual=options.norm_before_residual, layers=options.layers,
+            parallel=options.parallel > 0, selector_rank=options.selector_rank, selector_top_k=options.selector_top_k,
+        )  # fmt: skip
         self.head = EagleHead(shape)
+        if options.parallel:
+            token = json.loads((folder / "config.json").read_text())["mask_token_id"]
+            table = stored.pop("embed_tokens.weight", self.target.get_input_embeddings().weight.detach())
+            stored["mask_row"] = table[token]
         self.head.load_state_dict({name: t.float() for name, t in stored.items()})
         self.states = TargetStates(self.target, choose_layers(options.layer_ids, config.num_hidden_layers))
 
@@ -42,15 +53,35 @@ class Reference:
         known, _ = self.states.read(torch.tensor([text[:-1]]))
         aux = F.pad(known, (0, 0, 0, len(drafted)))  # later rows, which nothing that is looked at can see
         passes = self.head.unroll(aux, embedded, len(drafted))
-        logits = self.head.logits(torch.stack([states[0, len(text) - 2] for states in passes]))
+        states = self.head.norm(torch.stack([states[0, len(text) - 2] for states in passes]))
+        logits = self.head.lm_head(states)
+        if self.head.shape.selector_rank:
+            before = torch.tensor([text[-1], *drafted[:-1]])
+            logits = self.head.candidate_selector.laws(logits, states, before)
         wide = torch.full((len(drafted), self.target.config.vocab_size), float("-inf"))
         return wide.index_copy_(1, self.ids, logits)
 
 
-@pytest.mark.parametrize("form", ["hf", "speculators"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+PARALLEL = {"parallel": K, "layers": 2, "learn_mask": True}
+
+
+SELECTOR = {**PARALLEL, "selector_rank": 4, "selector_top_k": 7}
+
+
+@pytest.mark.parametrize(
+    ("form", "temperature", "more"),
+    [
+        ("hf", 0.0, {}),
+        ("hf", 1.0, {}),
+        ("speculators", 0.0, {}),
+        ("speculators", 1.0, {}),
+        ("speculators", 1.0, PARALLEL),
+        ("hf", 0.0, SELECTOR),
+        ("hf", 1.0, SELECTOR),
+    ],
+)
 def test_drafts_are_those_of_the_training_code(
-    target: Path, texts: Path, tmp_path: Path, form: str, temperature: float
+    target: Path, texts: Path, tmp_path: Path, form: str, temperature: float, more: dict[str, Any]
 ) -> None:
     options = Eagle3Training(
         target=target,
@@ -65,9 +96,10 @@ def test_drafts_are_those_of_the_training_code(
         format=form,  # type: ignore[arg-type]
         dtype="float32",
         device="cpu",
+        **more,
     )
     result = train_eagle3(options)
-    reference = Reference(target, result.path, options, "midlayer." if form == "hf" else "layers.0.")
+    reference = Reference(target, result.path, options)
     engine = hs.load(
         target, result.path, "cpu", "float32", num_speculative_tokens=K, pacing="fixed", draft_tree="none",
         draft_quantize=None, max_length=128,
@@ -83,7 +115,8 @@ def test_drafts_are_those_of_the_training_code(
             continue
         logits = reference.laws(text[: step.position], drafted)
         if temperature == 0:
-            assert drafted == logits.argmax(-1).tolist()
+            chosen = logits[torch.arange(len(drafted)), drafted]  # the likeliest, or as good as that
+            torch.testing.assert_close(chosen, logits.amax(-1), atol=1e-4, rtol=0)
         else:
             assert step.draft.q is not None
             torch.testing.assert_close(step.draft.q, logits.softmax(-1), atol=1e-4, rtol=1e-3)

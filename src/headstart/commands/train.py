@@ -12,7 +12,7 @@ from headstart import training
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.errors import HeadstartError
-from headstart.training.options import DraftTraining, Eagle3Training, MedusaTraining, Shape, Training
+from headstart.training.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +72,23 @@ def medusa(options: MedusaTraining) -> None:
         headstart demo --target my-model --drafter my-heads
     """
     _run(training.train_medusa, options)
+
+
+@train.command("exit")
+@command
+def exit_(options: ExitTraining) -> None:
+    """Train an early exit: the target's own first layers draft, through a norm and a map that learn to.
+
+    It is small and learns fast, and needs no memory for keys and values of its own. A run can be stopped at any moment;
+    the same command continues from its last checkpoint.
+
+    **Examples**
+
+        headstart train exit src/ --target my-model --output my-exit --minutes 20
+        headstart train exit src/ --target my-model --output my-exit --steps 500 --layers 8
+        headstart demo --target my-model --drafter my-exit
+    """
+    _run(training.train_exit, options)
 
 
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:

@@ -42,6 +42,7 @@ KINDS = {
     "ngram": "ngram",
     "suffix": "suffix",
     "early-exit": "early_exit",
+    "exit": "trained_exit",
     "lookahead": "lookahead",
     "medusa": "medusa",
     "eagle": "eagle",

@@ -16,17 +16,15 @@ from typing import Any
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
-from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.first_layers import FirstLayersDrafter, check_exit
 from headstart.drafters.growing.own_model import DraftedText, GrowingModel
 from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
 from headstart.drafters.growing.residual import Residual
-from headstart.drafters.growing.trees import GrowingTree
-from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
-from headstart.types import Draft, TreeKind
+from headstart.types import TreeKind
 
 WEIGHTS: Weights = "none"
 
@@ -38,7 +36,7 @@ LAYERS = 6
 """How many layers are compared, evenly spread."""
 
 
-class EarlyExitDrafter(GrowingDrafter):
+class EarlyExitDrafter(FirstLayersDrafter):
     """Chains drawn from the target's first layers, or trees.
 
     Args:
@@ -70,55 +68,12 @@ class EarlyExitDrafter(GrowingDrafter):
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
-        self._cache: Slots | None = None
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
-        if not target.can_exit:
-            raise UnsupportedModel(
-                f"{target.config.model_type} runs through transformers' own modules, which cannot be left early",
-                hint="early exit works for Llama, Mistral, Qwen2 and Qwen3; use another drafter, such as 'suffix'",
-            )
-        if self.layer is not None and self.layer >= target.layers:
-            raise UnsupportedModel(
-                f"the target has {target.layers} layers, which cannot be left after {self.layer}",
-                hint=f"choose a layer from 1 to {target.layers - 1}",
-            )
-        if target.layers < 2:
-            raise UnsupportedModel("a target of one layer cannot be left early", hint="use another drafter")
+        check_exit(target, self.layer)
         self._target, self._cache = target, cache
         if self.layer is None:
             self.layer = choose_layer(target, cache, self._text)
-
-    def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        begins = [self._cache.lengths[row.slot] for row in rows]
-        rooms = [self._room(*each) for each in zip(rows, begins, strict=True)]
-        try:
-            return [each.draft() for each in self._grow(rows, rooms, rows, self._next, self._level)]
-        finally:
-            for row, begin in zip(rows, begins, strict=True):
-                self._cache.rewind(row.slot, begin)
-
-    def _room(self, row: Row, begin: int) -> int:
-        """Places of the slot beyond the text; none while a prompt is still unread, because a draft needs its keys."""
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        return self._cache.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
-
-    def _next(self, live: Sequence[GrowingChain]) -> Tensor:
-        return self._read([(guess.row, (guess.tokens or guess.row.tokens)[-1]) for guess in live])
-
-    def _level(self, live: Sequence[GrowingTree]) -> Tensor:
-        if not live[0].tokens:  # all of them begin together
-            return self._read([(tree.row, tree.row.tokens[-1]) for tree in live])
-        return self._run([tree.segment(tree.row.slot) for tree in live])
-
-    def _read(self, feeds: Sequence[tuple[Row, int]]) -> Tensor:
-        """Feed a token to each slot and keep it for now; returns the logits after it."""
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        logits = self._run([Segment(row.slot, (token,)) for row, token in feeds])
-        for row, _ in feeds:
-            self._cache.keep(row.slot, 1)
-        return logits
 
     def _run(self, segments: Sequence[Segment]) -> Tensor:
         assert self._target is not None, "a drafter is attached before it is asked"

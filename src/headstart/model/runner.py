@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -115,6 +116,19 @@ class ModelRunner:
     def memory(self) -> int:
         """Bytes of its weights, as they lie in memory."""
         return bytes_of(self.weights())
+
+    def first_layers(self, count: int, gain: Tensor, output: Tensor, *, quantize: str | None = None) -> ModelRunner:
+        """The same model left after so many layers, through another final norm and output matrix (where `can_exit`). It
+        runs on caches of this one. gain: [d]. output: [V', d]; its logits have as many entries. quantize: of the output
+        matrix alone, None, "int8" or "auto"."""
+        made = copy.copy(self)
+        made._decoder = self._decoder.first_layers(count, gain, output, quantize)
+        made.layers, made.vocab_size = count, len(output)
+        return made
+
+    def decoder_weights(self) -> Iterable[Tensor]:
+        """The tensors that its forward alone holds."""
+        return self._decoder.weights()
 
     @torch.inference_mode()
     def forward(

@@ -1,16 +1,17 @@
-"""Train drafters for a target: distil a draft language model, train an EAGLE-3 head, or train Medusa heads."""
+"""Train drafters for a target: distil a draft language model, train an EAGLE-3 head, Medusa heads, or an early exit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headstart.lazy import lazily
-from headstart.training.options import DraftTraining, Eagle3Training, MedusaTraining, Shape, Training
+from headstart.training.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
 
 if TYPE_CHECKING:
     from headstart.training.acceptance import Acceptance
     from headstart.training.distil import train_draft
     from headstart.training.eagle3 import train_eagle3
+    from headstart.training.exit_head import train_exit
     from headstart.training.medusa import train_medusa
     from headstart.training.progress import TrainingProgress
     from headstart.training.reports import Report, TrainingResult
@@ -19,6 +20,7 @@ __all__ = [
     "Acceptance",
     "DraftTraining",
     "Eagle3Training",
+    "ExitTraining",
     "MedusaTraining",
     "Report",
     "Shape",
@@ -27,6 +29,7 @@ __all__ = [
     "TrainingResult",
     "train_draft",
     "train_eagle3",
+    "train_exit",
     "train_medusa",
 ]
 
@@ -35,6 +38,7 @@ __getattr__ = lazily(
     acceptance="Acceptance",
     distil="train_draft",
     eagle3="train_eagle3",
+    exit_head="train_exit",
     medusa="train_medusa",
     progress="TrainingProgress",
     reports="Report TrainingResult",

@@ -21,7 +21,7 @@ class Acceptance:
 
     rate: temperature -> the mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
         positions where the two likeliest tokens are the same.
-    length: temperature -> the expected number of accepted tokens out of K = 4.
+    length: temperature -> the expected number of accepted tokens out of K: 4, or as many as a parallel head guesses.
     kl: KL(p||q) in nats per token.
     target_nats: cross-entropy of the text under the target, in nats per token.
     draft_nats: cross-entropy of the text under the draft, in nats per token.
@@ -37,6 +37,11 @@ class Acceptance:
     draft_nats: float
     tokens: int
     reached: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def guesses(self) -> int:
+        """K, the draft tokens in a row."""
+        return max(map(len, self.reached.values()), default=DRAFT_LENGTH)
 
     def record(self) -> dict[str, Any]:
         return asdict(self)

@@ -17,19 +17,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headstart.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
-from headstart.training.eagle_head import HeadShape
+from headstart.training.draft_vocabulary import draft_vocabulary, unused_token
 from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
+from headstart.training.head_selector import Shortlists, selector_loss
+from headstart.training.head_shape import HeadShape
 from headstart.training.hidden import choose_layers, states_of
 from headstart.training.options import Eagle3Training
 from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested
-
-COVERAGE = 0.995  # of the text's tokens, by the draft vocabulary: what is left out is rejected
-SMALLEST_VOCABULARY, LARGEST_VOCABULARY, STEP = 8_192, 32_768, 1_024
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -56,29 +56,46 @@ class Eagle3Student:
             self.kept = draft_vocabulary(material.train, config, options.draft_vocab_size)
         else:
             self.kept = eagle_start.tokens_of(begun)
-        shape = HeadShape.of(config, len(self.kept), norm_before_residual=options.norm_before_residual)
+        shape = HeadShape.of(
+            config,
+            len(self.kept),
+            norm_before_residual=options.norm_before_residual,
+            layers=options.layers,
+            parallel=options.parallel > 0,
+            selector_rank=options.selector_rank,
+            selector_top_k=options.selector_top_k,
+        )
         if begun is not None:
             shape = eagle_start.shape_of(begun, shape)
         head = eagle_start.build(shape, target, self.kept, init=options.init, seed=options.seed)
         if begun is not None:
             eagle_start.go_on(head, begun, self.kept, self.layer_ids)
         self.head = self.module = head.to(material.device, material.dtype)
+        if options.freeze_first:
+            for part in (head.fc, head.midlayer, head.norm, head.lm_head):
+                part.requires_grad_(False)
         if options.freeze_output:
-            self.head.lm_head.requires_grad_(False)
+            head.lm_head.requires_grad_(False)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)
         # Where each of the target's tokens stands in the draft vocabulary; -1 if it does not
         self._index = torch.full((config.vocab_size,), -1, device=material.device)
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
+        self.mask_token = options.mask_token
+        if options.parallel:
+            self._begin_masks(material.train, None if begun is None else begun.tensors.get("mask_hidden"))
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return ((name, each) for name, each in self.module.named_parameters() if each.requires_grad)
+        """Those that are trained, under names that tell the optimiser which are tables."""
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                yield f"embed.{name}" if name.endswith("codebook") else name, parameter
 
     def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
         """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows."""
         options = self._options
-        depths = options.ttt_steps
+        depths = options.depths
         states = self.states.of(ids)
         laws = StateLaws(states.last, states.log_z, self._output)
         count = ids.shape[1] - depths  # the rows whose guesses all have a label
@@ -87,31 +104,51 @@ class Eagle3Student:
         kept = [rows.to(ids.device) for rows in nested(count, shares, chance)]
         passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
-        return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
+        if not options.selector_rank:
+            return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
+        selector = self.head.candidate_selector
+        lists = Shortlists(selector.top)
+        loss, _ = guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step), lists)
+        before = [ids[:, rows + 1 + i] for i, rows in enumerate(kept)]
+        return loss + selector_loss(selector, normed, before, lists)
 
     def _blend(self, step: int) -> Blend:
         options = self._options
         warm = min(1.0, step / options.tv_warmup) if options.tv_warmup else 1.0
-        decay = [options.step_decay**i for i in range(options.ttt_steps)]
+        decay = [options.step_decay**i for i in range(options.depths)]
         depths = tuple(decay) if options.depth_weights == "decay" else None
         return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
-    def measure(self, heldout: Tensor) -> Acceptance:
-        """Chains of K = 4 from every position of the windows, the text being given (teacher forcing).
+    def _begin_masks(self, train: Tensor, given: Tensor | None) -> None:
+        """The first weights of the masked rows: the mean state of a window's tokens, and a token's embedding."""
+        table = self._target.get_input_embeddings().weight
+        if self.mask_token is None:
+            self.mask_token = unused_token(train, len(table))
+        elif self.mask_token >= len(table):
+            raise InvalidOption(f"mask_token={self.mask_token}, the target has {len(table)} tokens", hint="give less")
+        ids = train[:1].long().to(table.device)
+        learns = self._options.learn_mask
+        self.head.mask_row.copy_(self._embedded(ids)[0].mean(0) if learns else table[self.mask_token])
+        self.head.mask_row.requires_grad_(learns)
+        self.head.mask_hidden.copy_(self.states.of(ids).aux[0].mean(0) if given is None else given)
 
-        The first position is left out, as it is for a draft LM. Tokens that the head cannot propose count as
-        rejected. kl is that of the first pass, both laws over the draft vocabulary; draft_nats is the mean over text
-        tokens in that vocabulary.
+    @torch.no_grad()
+    def measure(self, heldout: Tensor) -> Acceptance:
+        """Chains of K guesses from every position of the windows, the text being given (teacher forcing).
+
+        K is 4, or as many as a parallel head guesses in one forward, by the laws that it will be used with: a
+        selector's, after the text's own token. The first position is left out, as it is for a draft LM. Tokens that
+        the head cannot propose count as rejected. kl is that of the first guess without a selector, both laws over the
+        draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
         """
         tally = Tally()
         for window in heldout:
             ids = window.long()[None].to(self._kept.device)
             aux, logits = self.states.read(ids)
             logits = logits[0].float()
-            passes = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), DRAFT_LENGTH)
-            drafts = [self.head.logits(state[0]).float() for state in passes]
-            log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), drafts[0].log_softmax(-1)
+            first, drafts = self._guesses(aux, ids)
+            log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), first.log_softmax(-1)
             labels = ids[0, 2:]
             places = self._index[labels]
             known = places >= 0
@@ -124,6 +161,24 @@ class Eagle3Student:
             )
         return tally.result(heldout)
 
+    def _guesses(self, aux: Tensor, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The first guess's logits [T, draft V], and those of every depth as they will be used [T - i, draft V]."""
+        passes = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), self.guesses)
+        normed = [self.head.norm(state[0]) for state in passes]
+        drafts: list[Tensor] = [self.head.lm_head(state).float() for state in normed]
+        if not self._options.selector_rank:
+            return drafts[0], drafts
+        laws = self.head.candidate_selector.laws
+        return drafts[0], [
+            laws(q, state, ids[0, 1 + i : 1 + i + len(q)])
+            for i, (q, state) in enumerate(zip(drafts, normed, strict=True))
+        ]
+
+    @property
+    def guesses(self) -> int:
+        """Guesses in a row that are measured, and that engines are asked to make."""
+        return self._options.parallel or DRAFT_LENGTH
+
     def write(self, folder: Path) -> None:
         eagle_formats.write(
             folder,
@@ -132,9 +187,19 @@ class Eagle3Student:
             self._target.config,
             layer_ids=self.layer_ids,
             target_name=str(self._options.target),
-            speculative_tokens=DRAFT_LENGTH,
+            speculative_tokens=self.guesses,
             form=self._options.format,
+            masks=self._masks(),
         )
+
+    def _masks(self) -> eagle_formats.Masks | None:
+        if self.mask_token is None:
+            return None
+        if not self._options.learn_mask:
+            return eagle_formats.Masks(self.mask_token)
+        table = self._target.get_input_embeddings().weight.detach().clone()
+        table[self.mask_token] = self.head.mask_row.detach().to(table.dtype)
+        return eagle_formats.Masks(self.mask_token, table)
 
     def facts(self) -> dict[str, Any]:
         begun = self._options.begin_with
@@ -143,6 +208,7 @@ class Eagle3Student:
             "layer_ids": list(self.layer_ids),
             "layer_ids_are": "inputs",
             "draft_vocab_size": len(self.kept),
+            "guesses_in_one_forward": self._options.parallel or 1,
             "parameters": sum(p.numel() for p in self.head.parameters()),
         }
 
@@ -159,23 +225,3 @@ class Eagle3Student:
             return (target_logits.argmax(-1) == self._kept[draft_logits.argmax(-1)]).float()
         p = self._restricted((target_logits / temperature).softmax(-1))
         return torch.minimum(p, (draft_logits / temperature).softmax(-1)).sum(-1)
-
-
-def draft_vocabulary(train: Tensor, config: Any, size: int | None) -> Tensor:
-    """The target's ids [size], rising, that a head may propose: those most frequent in the windows, and the ends.
-
-    Without a size, as many as cover `COVERAGE` of the windows' tokens, rounded up; tokens that never occur are taken
-    in the order of their ids, which in most tokenizers is that of their frequency elsewhere.
-    """
-    width = int(config.vocab_size)
-    counts = torch.bincount(train.flatten().long(), minlength=width)[:width]
-    seen, ends = counts.clone(), config.eos_token_id
-    for end in ends if isinstance(ends, list | tuple) else [ends]:
-        if isinstance(end, int) and 0 <= end < width:
-            counts[end] = train.numel() + 1
-    order = counts.argsort(descending=True, stable=True)
-    if size is None:
-        covered = seen[order].cumsum(0) / seen.sum()
-        wanted = 1 + int((covered < COVERAGE).sum())
-        size = min(LARGEST_VOCABULARY, max(SMALLEST_VOCABULARY, -(-wanted // STEP) * STEP))
-    return order[: min(width, size)].sort().values

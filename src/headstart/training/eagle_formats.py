@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,16 @@ from torch import Tensor
 from headstart.errors import UnsupportedModel
 from headstart.training.eagle_head import EagleHead
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, SELECTOR = "model.safetensors", "selector.safetensors"
 SPECULATORS_VERSION = "0.3.0"  # of the format's library that this config was written after
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What stands for the guesses of one forward: the token, and the head's own embedding [V, d] if that was learnt."""
+
+    token: int
+    embedding: Tensor | None = None
 
 
 def write(
@@ -39,20 +48,25 @@ def write(
     target_name: str,
     speculative_tokens: int,
     form: str,
+    masks: Masks | None = None,
 ) -> None:
     """Write the head into an empty directory; with "both", the speculators form goes below `speculators/`.
 
-    kept [draft vocabulary]: the target's id of each token that the head may propose. target: its config.
+    kept [draft vocabulary]: the target's id of each token that the head may propose. target: its config. masks: of a
+    head that guesses several tokens in one forward. A selector has a file of its own, which only headstart reads.
     """
     stored = tensors(head, kept, target.get_text_config().vocab_size)
+    if masks is not None and masks.embedding is not None:
+        stored["embed_tokens.weight"] = masks.embedding.detach().to("cpu", torch.bfloat16).contiguous()
+    more = _parallel_config(head, masks)
     if form != "speculators":
-        _write(folder, stored, hf_config(head, target, layer_ids, target_name))
+        flat = stored if head.shape.layers == 1 else _numbered(stored)
+        _write(folder, flat, {**hf_config(head, target, layer_ids, target_name, speculative_tokens), **more})
     if form != "hf":
         below = folder if form == "speculators" else folder / "speculators"
         below.mkdir(exist_ok=True)
-        renamed = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in stored.items()}
         config = speculators_config(head, target, layer_ids, target_name, speculative_tokens)
-        _write(below, renamed, config)
+        _write(below, _numbered(stored), {**config, **more})
 
 
 def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
@@ -81,7 +95,8 @@ def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
 def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]:
     """The weights in bfloat16; where the vocabularies differ also `d2t` int64 [draft V] (what to add to a draft id to
     get the target's) and `t2d` bool [V] (whether the head knows the token)."""
-    stored = {name: t.detach().to("cpu", torch.bfloat16).contiguous() for name, t in head.state_dict().items()}
+    state = {name: tensor for name, tensor in head.state_dict().items() if name != "mask_row"}
+    stored = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in state.items()}
     if len(kept) < vocab_size:
         known = torch.zeros(vocab_size, dtype=torch.bool)
         known[kept] = True
@@ -89,7 +104,9 @@ def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]
     return stored
 
 
-def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str) -> dict[str, Any]:
+def hf_config(
+    head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
+) -> dict[str, Any]:
     """The flat form, with the layer ids where each of its readers looks."""
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -103,6 +120,7 @@ def hf_config(head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_n
         "headstart": {
             "layer_ids": list(layer_ids),
             "layer_ids_are": "inputs",
+            **({"guesses": speculative_tokens} if head.shape.parallel else {}),
             "target": target_name,
             "version": version("headstart"),
         },
@@ -114,8 +132,8 @@ def speculators_config(
 ) -> dict[str, Any]:
     """The nested form: a proposal is taken only if it is the target's own token (accept_k 1, no tolerance)."""
     return {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
+        "architectures": ["PEagleDraftModel" if head.shape.parallel else "Eagle3Speculator"],
+        "speculators_model_type": "peagle" if head.shape.parallel else "eagle3",
         "speculators_version": SPECULATORS_VERSION,
         "dtype": "bfloat16",
         **_head_config(head),
@@ -123,7 +141,7 @@ def speculators_config(
         "tie_word_embeddings": False,
         "transformer_layer_config": decoder_config(head, target),
         "speculators_config": {
-            "algorithm": "eagle3",
+            "algorithm": "peagle" if head.shape.parallel else "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [
                 {
@@ -152,14 +170,14 @@ def _head_config(head: EagleHead) -> dict[str, Any]:
 
 
 def decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
-    """The head's one layer as a Llama's config."""
+    """The head's layers as a Llama's config."""
     shape, text = head.shape, target.get_text_config()
     return {
         "model_type": "llama",
         "vocab_size": text.vocab_size,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
-        "num_hidden_layers": 1,
+        "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads,
         "head_dim": shape.head_dim,
@@ -179,6 +197,29 @@ def decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
     }
 
 
+def _parallel_config(head: EagleHead, masks: Masks | None) -> dict[str, Any]:
+    """What both forms record beside an EAGLE-3 head's own fields; vLLM calls the mask token `pard_token`."""
+    more: dict[str, Any] = {} if masks is None else {"mask_token_id": masks.token}
+    if head.shape.selector_rank:
+        more |= {"selector_rank": head.shape.selector_rank, "selector_top_k": head.candidate_selector.top}
+    return more
+
+
+def _numbered(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.replace("midlayer.", "layers.0."): tensor for name, tensor in stored.items()}
+
+
 def _write(folder: Path, stored: Mapping[str, Tensor], config: dict[str, Any]) -> None:
-    save_file(dict(stored), folder / WEIGHTS, metadata={"format": "pt"})
+    """The weights and the config; a selector apart, under an index that keeps other engines from reading its file."""
+    apart = {name: tensor for name, tensor in stored.items() if name.startswith("candidate_selector.")}
+    own = {name: tensor for name, tensor in stored.items() if name not in apart}
+    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+    if apart:
+        save_file(apart, folder / SELECTOR, metadata={"format": "pt"})
+        index = {"metadata": {"total_size": _bytes(own)}, "weight_map": dict.fromkeys(own, WEIGHTS)}
+        (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _bytes(stored: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in stored.values())

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from headstart.errors import UnsupportedModel
 from headstart.model.heads.eagle_checkpoint import EAGLE3, HeadCheckpoint
-from headstart.training.eagle_head import EagleHead, HeadShape
+from headstart.training.eagle_head import EagleHead
+from headstart.training.head_selector import FIRST_CODES
+from headstart.training.head_shape import HeadShape
+
+BY_TOKEN = ("lm_head.weight", "candidate_selector.successor_codebook")
+"""Tensors with a row for each token of the draft vocabulary."""
 
 
 def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) -> EagleHead:
@@ -25,8 +30,12 @@ def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) 
         for parameter in head.parameters():
             if parameter.ndim == 2:
                 torch.nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
-        for last in (head.midlayer.self_attn.o_proj, head.midlayer.mlp.down_proj):
-            torch.nn.init.zeros_(last.weight)  # the layer begins as the identity
+        for layer in head.stack():
+            for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                torch.nn.init.zeros_(last.weight)  # a layer begins as the identity
+        if shape.selector_rank:
+            torch.nn.init.normal_(head.candidate_selector.predecessor_codebook, std=FIRST_CODES)
+            torch.nn.init.zeros_(head.candidate_selector.successor_codebook)
         if init == "target":
             _inherit(head, target, kept)
     return head
@@ -41,7 +50,7 @@ def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple
     own, given = head.state_dict(), begun.tensors
     for name, weight in own.items():
         source = given.get(name.removeprefix("midlayer."))
-        if source is not None and name not in ("fc.weight", "lm_head.weight"):
+        if source is not None and name not in ("fc.weight", *BY_TOKEN):
             weight.copy_(source)
     width = head.shape.hidden
     known = {
@@ -50,11 +59,12 @@ def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple
     for i, layer in enumerate(layer_ids):
         block = own["fc.weight"][:, i * width : (i + 1) * width]
         block.copy_(known[layer]) if layer in known else block.zero_()
-    if "lm_head.weight" in given:
-        rows = {token: row for row, token in enumerate(tokens_of(begun).tolist())}
-        for row, token in enumerate(kept.tolist()):
-            if token in rows:
-                own["lm_head.weight"][row] = given["lm_head.weight"][rows[token]]
+    rows = {token: row for row, token in enumerate(tokens_of(begun).tolist())}
+    both = [(row, rows[token]) for row, token in enumerate(kept.tolist()) if token in rows]
+    ours, theirs = torch.tensor(both, dtype=torch.long).view(-1, 2).unbind(1)
+    for name in BY_TOKEN:
+        if name in given and name in own:
+            own[name][ours] = given[name][theirs].to(own[name])
 
 
 def tokens_of(begun: HeadCheckpoint) -> Tensor:
@@ -77,6 +87,10 @@ def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
         "has a sliding window": config.window is not None,
         "has a width of its own": config.width != shape.hidden or config.target_width != shape.hidden,
         "scales its rotation": rope.get("rope_type", "default") != "default",
+        "has another rank or shortlist in its selector": bool(config.selector_rank and shape.selector_rank)
+        and (config.selector_rank, config.selector_top) != (shape.selector_rank, shape.selector_top_k),
+        "guesses several tokens in one forward": config.parallel and not shape.parallel,
+        "has more layers": config.layers > shape.layers,
         "has biases": any(name.endswith("bias") for name in begun.tensors),
         "reads another number of layers": len(config.layer_ids) != 3,
     }

@@ -12,12 +12,15 @@ time pass through the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from headstart.training.head_selector import Shortlists
 
 CHUNK_ELEMENTS = 1 << 23  # logits of guesses that are held at once
 CACHED_ELEMENTS = 1 << 18  # of them, what is worked on between two products
@@ -46,21 +49,29 @@ class Blend:
 
 
 def guess_loss(
-    states: Sequence[Tensor], kept: Sequence[Tensor], laws: Laws, matrix: Tensor, blend: Blend
+    states: Sequence[Tensor],
+    kept: Sequence[Tensor],
+    laws: Laws,
+    matrix: Tensor,
+    blend: Blend,
+    shortlists: Shortlists | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss, and the mean chance of acceptance at each depth [depths].
 
     states: for each depth [B, n_d, d], normed. kept: for each depth the rows [n_d], rising, each within those of the
     depth before. matrix [draft V, d]. Differentiable in states and matrix.
     """
-    loss, chances = _GuessLoss.apply(matrix, laws, list(kept), blend, *states)  # type: ignore[no-untyped-call]
+    lists = shortlists or Shortlists(0)
+    if lists.top:
+        lists.prepare(states)
+    loss, chances = _GuessLoss.apply(matrix, laws, list(kept), blend, lists, *states)  # type: ignore[no-untyped-call]
     return loss, chances
 
 
 class _GuessLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, matrix: Tensor, laws: Laws, kept: list[Tensor], blend: Blend, *states: Tensor
+        ctx: Any, matrix: Tensor, laws: Laws, kept: list[Tensor], blend: Blend, lists: Shortlists, *states: Tensor
     ) -> tuple[Tensor, Tensor]:
         windows, counts = states[0].shape[0], [len(rows) for rows in kept]
         learns = ctx.needs_input_grad[0]
@@ -70,14 +81,15 @@ class _GuessLoss(torch.autograd.Function):
         for window in range(windows):
             for parts in _chunks(kept, matrix.shape[0]):
                 rows = [each[part] for each, part in zip(kept, parts, strict=True)]
+                sizes = [len(each) for each in rows]
                 own = torch.cat([state[window, part] for state, part in zip(states, parts, strict=True)])
-                slopes, losses, accepted = _chunk(own, rows, laws, window, matrix, blend)
-                weights = _weights(torch.split(accepted, [len(each) for each in rows]), rows, counts, blend) / windows
+                note = partial(lists.note, window, parts) if lists.top else None
+                slopes, losses, accepted = _chunk(own, rows, laws, window, matrix, blend, note)
+                weights = _weights(torch.split(accepted, sizes), rows, counts, blend) / windows
                 total += (losses * weights).sum()
                 if to_matrix is not None:
                     to_matrix.addmm_(slopes.T, (own * weights[:, None]).to(slopes.dtype))
                 backward = (slopes @ matrix).mul_(weights[:, None])
-                sizes = [len(each) for each in rows]
                 for i, (part, slope, chance) in enumerate(
                     zip(parts, torch.split(backward, sizes), torch.split(accepted, sizes), strict=True)
                 ):
@@ -92,7 +104,7 @@ class _GuessLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         saved = list(ctx.saved_tensors)
         to_matrix = saved.pop() * grad_output if ctx.learns else None
-        return to_matrix, None, None, None, *(each * grad_output for each in saved)
+        return to_matrix, None, None, None, None, *(each * grad_output for each in saved)
 
 
 def _chunks(kept: Sequence[Tensor], width: int) -> list[list[slice]]:
@@ -108,7 +120,13 @@ def _chunks(kept: Sequence[Tensor], width: int) -> list[list[slice]]:
 
 
 def _chunk(
-    own: Tensor, rows: Sequence[Tensor], laws: Laws, window: int, matrix: Tensor, blend: Blend
+    own: Tensor,
+    rows: Sequence[Tensor],
+    laws: Laws,
+    window: int,
+    matrix: Tensor,
+    blend: Blend,
+    note: Callable[[Tensor, Tensor, Tensor], None] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The slopes [E, draft V] of E elements in their logits, their losses [E] and chances of acceptance [E]."""
     labels, index = torch.unique(torch.cat([each + 1 + i for i, each in enumerate(rows)]), return_inverse=True)
@@ -119,6 +137,8 @@ def _chunk(
     settled = torch.linalg.vecdot(p, log_p.clamp_(min=-1e4)) - covered * covered.clamp(min=floor).log()
     del log_p
     logits = (own @ matrix.T).float()
+    if note is not None:
+        note(logits, p, index)
     losses, accepted = torch.empty(len(own), device=own.device), torch.empty(len(own), device=own.device)
     step = max(1, CACHED_ELEMENTS // logits.shape[1]) if own.device.type == "cpu" else len(own)
     for start in range(0, len(own), step):

@@ -22,6 +22,7 @@ _data = partial(option, panel="Training data")
 _run = partial(option, panel="Training run")
 _head = partial(option, panel="The head")
 _draft = partial(option, panel="The draft model")
+_exit = partial(option, panel="The exit")
 _heads = partial(option, panel="The heads")
 
 
@@ -247,6 +248,25 @@ class Eagle3Training(HeadTraining):
         0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
         low=0,
     )  # fmt: skip
+    layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
+    parallel: int = _head(
+        0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of 'ttt_steps'. "
+        "Use two layers or more. Default: one forward for each token.", low=0, high=32,
+    )  # fmt: skip
+    mask_token: int | None = _head(
+        None, "Id of the token that stands for a guess in those rows. Default: one that the text does not have.", low=0
+    )
+    learn_mask: bool = _head(
+        False, "Learn the embedding of that token too; the head then has an embedding of its own, as large as the "
+        "target's.",
+    )  # fmt: skip
+    freeze_first: bool = _run(
+        False, "Train only what 'begin_with' lacks: the masked rows, further layers and the selector.",
+    )  # fmt: skip
+    selector_rank: int = _head(
+        0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0
+    )
+    selector_top_k: int = _head(16, "Candidates of each guess among which the selector chooses.", low=2)
     freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
     step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
     draft_vocab_size: int | None = _head(
@@ -266,13 +286,32 @@ class Eagle3Training(HeadTraining):
         Training.__post_init__(self)
         if self.begin_with is not None:
             object.__setattr__(self, "begin_with", str(self.begin_with))
-        if self.ttt_steps + 2 > self.sequence_length:
+        if self.depths + 2 > self.sequence_length:
+            name = "parallel" if self.parallel else "ttt_steps"
             raise InvalidOption(
-                f"sequence_length={self.sequence_length} is too short for ttt_steps={self.ttt_steps}",
+                f"sequence_length={self.sequence_length} is too short for {name}={self.depths}",
                 hint="each further step needs one more token of a window",
+            )
+        if self.parallel == 1:
+            raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
+        for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
+            if not self.parallel and getattr(self, name) != usual:
+                raise InvalidOption(f"{name} is given, and the head guesses one token at a time", hint="add parallel=8")
+        if self.freeze_first and not self._adds():
+            raise InvalidOption(
+                "freeze_first leaves nothing to train",
+                hint="give begin_with, and parallel or layers to add to that head",
             )
         if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
             raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
+
+    @property
+    def depths(self) -> int:
+        """Guesses in a row that the head learns to make."""
+        return self.parallel or self.ttt_steps
+
+    def _adds(self) -> bool:
+        return self.begin_with is not None and bool(self.parallel or self.layers > 1)
 
 
 @strict
@@ -292,3 +331,24 @@ class MedusaTraining(HeadTraining):
     def __post_init__(self) -> None:
         Training.__post_init__(self)
         check_number("heads", self.heads, low=1, high=self.sequence_length - 2, integer=True)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class ExitTraining(HeadTraining):
+    """One run that trains a way out of the target after some of its layers.
+
+    The output matrix stays the target's. matrix_rate is smaller than elsewhere, as the map begins as the identity.
+    """
+
+    matrix_rate: float = 0.003
+    layers: int | None = _exit(
+        None, "After how many of the target's layers drafts are made. Default: a quarter of them.", low=1
+    )
+    draft_vocab_size: int | None = _exit(
+        None, "Number of tokens that the exit can propose, the most frequent ones. Default: 16,384 where the "
+        "vocabulary has 32,768 or more, else all.", low=1,
+    )  # fmt: skip
+    row_share: float = _run(
+        1.0, "Share of the positions on which the loss is computed; a smaller one makes steps cheaper.", above=0, high=1
+    )

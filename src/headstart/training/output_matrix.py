@@ -16,6 +16,7 @@ from torch import Tensor
 from headstart.errors import UnsupportedModel
 
 CHUNK_ELEMENTS = 1 << 23  # logits held at once
+CACHED_ROWS = 16  # of them, what is worked on at a time
 
 Shape = Callable[[Tensor], Tensor]
 
@@ -68,7 +69,9 @@ class OutputMatrix:
         found = []
         for part in torch.split(rows, size):
             logits = self(part).float()
-            found.append((logits.logsumexp(-1), logits.argmax(-1).int()))
+            # `logsumexp` takes ten times as long on a processor; the log-softmax of one token gives the same number
+            log_z = torch.cat([rows[:, 0] - rows.log_softmax(-1)[:, 0] for rows in torch.split(logits, CACHED_ROWS)])
+            found.append((log_z, logits.argmax(-1).int()))
         log_z, top = (torch.cat(parts).view(last.shape[:-1]) for parts in zip(*found, strict=True))
         return log_z, top
 

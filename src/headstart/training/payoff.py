@@ -14,7 +14,6 @@ from typing import Any
 
 from headstart.insight.measure import Round, in_turn
 from headstart.loading.load import load
-from headstart.training.acceptance import DRAFT_LENGTH
 from headstart.training.harness import TrainingResult
 from headstart.types import Sampling
 
@@ -64,16 +63,16 @@ def measure_payoff(
 
     Raises what `headstart.load` raises.
     """
-    longest = max(map(len, result.prompts)) + new_tokens
+    longest, guesses = max(map(len, result.prompts)) + new_tokens, result.acceptance.guesses
     drafted = load(
         target,
         str(result.path),
         device,
-        num_speculative_tokens=DRAFT_LENGTH,
+        num_speculative_tokens=guesses,
         pacing="fixed",
         draft_tree="none",
         max_batch_size=1,
-        max_length=longest + DRAFT_LENGTH + 1,
+        max_length=longest + guesses + 1,
     )
     plain = drafted.plain()
     sampling = Sampling(max_tokens=new_tokens, ignore_eos=True)
@@ -93,7 +92,7 @@ def measure_payoff(
         tokens_per_round=sum(one.tokens for one in found["drafted"]) / rounds,
         plain_rate=plain_rate,
         drafted_rate=drafted_rate,
-        k=DRAFT_LENGTH,
+        k=guesses,
         prompts=len(result.prompts),
     )
 

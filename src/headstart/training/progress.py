@@ -16,7 +16,10 @@ def sentence(acceptance: Acceptance) -> str:
     """One line for people."""
     rates = ", ".join(f"{rate:.1%} at T={temperature}" for temperature, rate in acceptance.rate.items())
     longest = "/".join(f"{length:.2f}" for length in acceptance.length.values())
-    return f"held out: {rates} of draft tokens accepted; {longest} of 4 in a row; KL {acceptance.kl:.3f} nats"
+    return (
+        f"held out: {rates} of draft tokens accepted; {longest} of {acceptance.guesses} in a row; "
+        f"KL {acceptance.kl:.3f} nats"
+    )
 
 
 class TrainingProgress:
@@ -51,7 +54,7 @@ class TrainingProgress:
         loss = f"loss {report.loss:.4f}" if report.loss == report.loss else report.note
         if report.acceptance is not None:
             longest = next(iter(report.acceptance.length.values()), 0.0)
-            self._accepted = f", {longest:.2f} of 4 accepted"
+            self._accepted = f", {longest:.2f} of {report.acceptance.guesses} accepted"
         loss += self._accepted
         self._bar.update(self._task, description=report.stage, completed=report.progress, loss=loss)
         if report.acceptance is not None:

@@ -48,5 +48,9 @@ class Decoder(Protocol):
         """One forward. taps: the layers whose inputs are kept. layers: run only so many of the first ones, then final
         norm and head (where `can_exit`)."""
 
+    def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> Decoder:
+        """The first layers with another final norm [d] and output matrix [V', d] (where `can_exit`), on the same
+        caches. Its `weights` are those that it adds. quantize: of the matrix alone, None, "int8" or "auto"."""
+
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may share their memory."""

@@ -8,6 +8,7 @@ bits in any forward, whatever stands beside it. Greedy text with speculation is 
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -19,7 +20,7 @@ from headstart.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits, joined_grouped
-from headstart.model.decoders.linears import joined
+from headstart.model.decoders.linears import joined, linear_of
 from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
@@ -37,6 +38,7 @@ class FusedDecoder:
     def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int, kind: int) -> None:
         """kind: of the products, see `kind_of`."""
         base, config = model.model, model.config
+        self._whole: FusedDecoder | None = None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._shapes, self._dtype = shapes, model.dtype
@@ -117,6 +119,16 @@ class FusedDecoder:
         batch.struct.taps = ctypes.addressof(pointers)
         native.kernels().forward(model, batch.struct)
         return Forward(batch.logits, dict(zip(taps, states.to(self._dtype).unbind(), strict=True)))
+
+    def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> FusedDecoder:
+        made = copy.copy(self)  # it shares the layers, and keeps alive what they point to
+        made._whole = self
+        rounded = quantize in ("int8", "auto") and native.kernels().supported(native.INT8)
+        made._weights = weights = NativeWeights(native.INT8 if rounded else self._weights.kind)
+        model = made._model = structs.Model.from_buffer_copy(self._model)
+        model.layer_count, model.final_gain = count, weights.gain(gain)
+        model.head = weights.product(linear_of(output))
+        return made
 
     def weights(self) -> Iterable[Tensor]:
         return self._weights.tensors

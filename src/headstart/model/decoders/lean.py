@@ -8,6 +8,7 @@ the two on the model's own weights, and where they differ the modules run instea
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -15,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.errors import InvalidOption
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
-from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, joined
+from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, joined, linear_of
 from headstart.model.decoders.llama import is_llama_shaped, release, rms, rotate, rotation, signed, window_of
 from headstart.model.packed import Forward, Packed
 
@@ -65,6 +67,18 @@ class LeanDecoder:
             hidden[last] = rms(x, self._norm, self._eps)
         judged = rms(x[packed.judged], self._norm, self._eps)
         return Forward(self._head(judged), hidden)
+
+    def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> LeanDecoder:
+        if quantize == "int8":
+            raise InvalidOption(
+                "an output matrix in int8 needs the row kernels, which do not run this model here",
+                hint="leave draft_quantize out; it then runs in the target's dtype",
+            )
+        made = copy.copy(self)
+        made._layers = self._layers[:count]
+        made._norm = gain.to(self._device, self._dtype)
+        made._head = float_layer(self._dtype, self._device)(linear_of(output.to(self._device, self._dtype)))
+        return made
 
     def weights(self) -> Iterable[Tensor]:
         yield from (self._embedding, self._norm, self._cos, self._sin, *self._head.weights())

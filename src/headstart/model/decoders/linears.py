@@ -107,6 +107,14 @@ def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     return wide
 
 
+def linear_of(matrix: Tensor) -> nn.Linear:
+    """A layer of this matrix [outputs, inputs]."""
+    layer = nn.Linear(1, 1, bias=False, device="meta")
+    layer.out_features, layer.in_features = matrix.shape
+    layer.weight = nn.Parameter(matrix, requires_grad=False)
+    return layer
+
+
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether this build and processor have the packed bf16 kernel."""
     return (

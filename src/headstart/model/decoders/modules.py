@@ -52,5 +52,8 @@ class ModulesDecoder:
         )
         return Forward(out.logits[0], {layer: out.hidden_states[layer][0] for layer in taps})
 
+    def first_layers(self, *_: Any) -> ModulesDecoder:
+        raise InvalidBatch("transformers' own modules cannot be left early", hint="ask only where `can_exit`")
+
     def weights(self) -> Iterable[Tensor]:
         return itertools.chain(self._model.parameters(), self._model.buffers(), linears.prepared(self._model))

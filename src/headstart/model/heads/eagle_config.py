@@ -272,9 +272,9 @@ def _selector(name: str, raw: Mapping[str, Any], *, parallel: bool) -> tuple[int
 
 
 def _depth(raw: Mapping[str, Any]) -> int | None:
-    """Tokens that the head was trained to draft, as the speculators form records it."""
+    """Tokens that the head was trained to draft, as the speculators form and headstart's own record it."""
     methods = (raw.get("speculators_config") or {}).get("proposal_methods") or ()
-    depths = [method.get("speculative_tokens") for method in methods]
+    depths = [method.get("speculative_tokens") for method in methods] + [(raw.get("headstart") or {}).get("guesses")]
     return next((depth for depth in depths if type(depth) is int and depth > 0), None)
 
 
