@@ -15,6 +15,7 @@ from rich.console import Console
 from support.training_models import byte_tokenizer
 from torch import Tensor, nn
 
+from headstart.errors import InvalidOption
 from headstart.training import (
     Acceptance,
     DraftTraining,
@@ -243,3 +244,9 @@ def test_a_chat_model_is_trained_for_without_data(
     assert result.phases["writing"].tokens > 12 * 20
     assert " words please</><assistant>" in byte_tokenizer().decode(found[0].flatten().tolist())
     assert json.loads((result.path / "provenance.json").read_text())["data"] == []
+
+
+def test_a_target_that_cannot_ask_itself_leaves_nothing_behind(options: DraftTraining) -> None:
+    with pytest.raises(InvalidOption, match="chat template"):
+        counted(replace(options, data=(), self_prompts=5))
+    assert not options.folder.exists()
