@@ -404,7 +404,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "both": ("eagle1", {"vocab_size": 24, "hidden_size": 48}, "hidden_size is 48 .*; vocab_size is 24"),
     "a layer too many": ("speculators", {"eagle_aux_hidden_state_layer_ids": [1, 2, 9]}, r"\[1, 2, 9\].* 4 layers"),
     "layers of no convention": ("eagle3", {"headstart": {"layer_ids": [1, 2, 3]}}, "None"),
-    "more layers": ("eagle3", {"num_hidden_layers": 2}, r"lacks the tensors layers\.1\."),
+    "more layers": ("eagle3", {"num_hidden_layers": 2}, r"lacks tensors layers\.1\."),
     "layers of two kinds": (
         "eagle3",
         {"layers": 2, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8},
@@ -436,7 +436,10 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a tensor too many": ("eagle1", {"extra": {"enorm.weight": torch.ones(32)}}, "enorm.weight"),
     "parallel in name alone": ("speculators", {"speculators_model_type": "peagle"}, "names no mask token"),
-    "yet another speculator": ("speculators", {"speculators_model_type": "dflash"}, "'dflash'"),
+    "yet another speculator": ("speculators", {"speculators_model_type": "mlp"}, "'mlp'"),
+    "DFlash": ("speculators", {"speculators_model_type": "dflash"}, "is a DFlash drafter"),
+    "DFlash, flat": ("eagle1", {"architectures": ["DFlashDraftModel"], "dflash_config": {}}, "is a DFlash drafter"),
+    "DSpark": ("speculators", {"speculators_model_type": "dspark"}, "is a DSpark drafter"),
     "accept k": (
         "speculators", {"speculators_config": {"proposal_methods": [{"verifier_accept_k": 3}]}}, "verifier_accept_k=3",
     ),

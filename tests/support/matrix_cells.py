@@ -378,7 +378,7 @@ ENTRIES = (
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, fast=0),
     Entry("P-EAGLE, chain", lambda shop: shop.peagle("none"), fast=0),
     Entry("P-EAGLE, dynamic tree", lambda shop: shop.peagle("top-k"), nodes=8, fast=0),
-    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3)),
+    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3), fast=0),
     Entry("P-EAGLE with a selector, dynamic tree", lambda shop: shop.peagle("top-k", rank=3), nodes=8, fast=0),
     Entry("P-EAGLE with a selector, tree sampled", lambda shop: shop.peagle("sampled", rank=3), nodes=8, fast=0),
     Entry("list, best of", lambda shop: shop.listed()),

@@ -204,7 +204,7 @@ def test_the_mask_is_a_token_that_the_text_does_not_have(options: Eagle3Training
     assert "mask_row" in dict(student_of(replace(options, learn_mask=True)).named_parameters())
     assert unused_token(torch.tensor([[0, 1, 3, 3]]), 4) == 2
     assert unused_token(torch.tensor([[0, 1, 3, 3, 2]]), 4) == 2
-    with pytest.raises(InvalidOption, match="257 tokens"):
+    with pytest.raises(InvalidOption, match="the target has 257"):
         student_of(replace(options, mask_token=257))
 
 
@@ -238,6 +238,22 @@ def test_a_frozen_first_guess_stays_as_it_was(options: Eagle3Training, tmp_path:
         plain = train_eagle3(replace(more, selector_rank=0, output=tmp_path / "plain"))
         for temperature, depths in plain.acceptance.reached.items():
             assert depths[0] == pytest.approx(begun.acceptance.reached[temperature][0], abs=0.02), temperature
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_parallel_head_goes_on_where_it_ended(options: Eagle3Training, tmp_path: Path, learn: bool) -> None:
+    begun = train_eagle3(replace(options, steps=3, learn_mask=learn))
+    more = replace(options, output=tmp_path / "more", begin_with=begun.path, draft_vocab_size=None, layers=1)
+    student = student_of(replace(more, selector_rank=0))
+    stored = load_file(begun.path / "model.safetensors") | load_file(begun.path / "selector.safetensors")
+    table = stored.pop("embed_tokens.weight", student._target.get_input_embeddings().weight)
+    assert torch.equal(student.head.mask_row.bfloat16(), table[256].bfloat16())
+    for name, tensor in student.head.state_dict().items():
+        if name != "mask_row":
+            assert torch.equal(tensor.bfloat16(), stored[name.replace("midlayer.", "layers.0.")]), name
+    with pytest.raises(InvalidOption, match="several tokens in one forward") as caught:
+        student_of(replace(more, parallel=0, selector_rank=0))
+    assert "parallel=5" in caught.value.hint
 
 
 def test_resume_equals_a_run_never_stopped(options: Eagle3Training, tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ class Checkpoint:
         """The model, ready to run. Its weights are read once.
 
         quantize: None for the weights as they are, a GGUF file's blocks where those can run; "none" for floats in
-        `dtype`; "int8", "int4"; "auto" for a file's blocks, or 8-bit integers where the row kernels run them.
+        `dtype`; "int8", "int8-grouped", "int4"; "auto" for a file's blocks, or 8-bit integers where the row kernels run
+        them.
         """
         asked = quantised.must_be_asked(self.config) if quantize is None else None
         if asked is not None:
@@ -157,11 +158,13 @@ def check_sizes(target: Checkpoint, draft: Checkpoint) -> None:
 
 def check_quantize(name: str, quantize: str | None, device: torch.device) -> None:
     """Refuse what cannot be computed with on this device."""
-    if quantize not in (None, "none", "int8", "int4"):
-        raise InvalidOption(f"{name}={quantize!r} does not exist", hint="it is None, 'int8', 'int4' or 'none'")
-    if quantize == "int4" and not int4.can_run(device):
+    if quantize not in (None, "none", "int8", *int4.KINDS):
         raise InvalidOption(
-            f"{name}='int4' needs a C++ compiler and a CPU with AVX2 or AVX-512, and this is {device}",
+            f"{name}={quantize!r} does not exist", hint="it is None, 'int8', 'int8-grouped', 'int4' or 'none'"
+        )
+    if quantize in int4.KINDS and not int4.can_run(device):
+        raise InvalidOption(
+            f"{name}={quantize!r} needs a C++ compiler and a CPU with AVX2 or AVX-512, and this is {device}",
             hint="use 'int8', or leave it out; weights run in their dtype",
         )
     if quantize == "int8" and not can_quantize(device):

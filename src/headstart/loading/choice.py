@@ -23,6 +23,8 @@ HEADS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "head")
 """Kinds of drafters that are heads of the target, with files of their own."""
 BUNDLED_HEADS = ("medusa", "eagle3")
 """Drafters that come with the bundled target, by name."""
+SELF_INT4 = "self-int4"
+"""The target's own weights, rounded to 4 bits, as its draft model (ML-SpecQD, arXiv 2503.13565)."""
 NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
 
@@ -145,6 +147,8 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
         )
     if name in WEIGHTLESS:
         return DrafterSpec(name, name)
+    if name == SELF_INT4:
+        return DrafterSpec(name, "draft")
     if name in BUNDLED_HEADS:
         if target != loading.BUNDLED:
             raise InvalidOption(

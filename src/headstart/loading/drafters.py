@@ -10,7 +10,7 @@ from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
 from headstart.errors import InvalidOption
 from headstart.loading.checkpoint import Checkpoint
-from headstart.loading.choice import DrafterSpec
+from headstart.loading.choice import SELF_INT4, DrafterSpec
 from headstart.model.tokens.tokenizers import differences
 
 
@@ -52,8 +52,11 @@ def _build(wanted: DrafterSpec, context: BuildContext, draft: Checkpoint | None,
     apart = context.apart or wanted.ahead is not None
     context = replace(context, name=wanted.name, source=wanted.source, last=last, apart=apart)
     if draft is not None:
-        model = draft.runner(context.quantize or "none")
-        context = replace(context, name=draft.label, draft=model, draft_tokenizer=draft.tokenizer)
+        own = wanted.name == SELF_INT4
+        model = draft.runner("int4" if own else context.quantize or "none")
+        context = replace(
+            context, name=wanted.name if own else draft.label, draft=model, draft_tokenizer=draft.tokenizer
+        )
         ours, theirs = context.target_tokenizer, draft.tokenizer
         if ours is not None and theirs is not None and differences(ours, theirs):
             kind = "translated"

@@ -21,7 +21,7 @@ from headstart.engine.engine import Engine
 from headstart.errors import InvalidOption
 from headstart.loading import advice
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
-from headstart.loading.choice import Choice, DrafterName, choose
+from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
 from headstart.loading.drafters import build
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.loading.pacing import make_pacing
@@ -89,10 +89,11 @@ class Target:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
                 and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
                 target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
-                directory, .gguf file or hub id of a causal LM, the directory or hub id of Medusa or EAGLE heads,
-                "ahead:" before the name of a draft model or of early exit (it then drafts while the target verifies),
-                a `Drafter` of your own, or a list of these: per step, the first that has a draft drafts, unless a later
-                one should do better; its last may be "auto". With the bundled target also "medusa" and "eagle3".
+                directory, .gguf file or hub id of a causal LM, "self-int4" (the target's own weights on 4 bits), the
+                directory or hub id of Medusa or EAGLE heads, "ahead:" before the name of a draft model or of early exit
+                (it then drafts while the target verifies), a `Drafter` of your own, or a list of these: per step, the
+                first that has a draft drafts, unless a later one should do better; its last may be "auto". With the
+                bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:
@@ -114,7 +115,8 @@ class Target:
         # Weights that are still to be read and caches that are to be made must fit, all together
         slots = given.max_batch_size
         needs = {self.device: [self.checkpoint.need(slots, self.options.quantize)], place: []}
-        needs[place] += [draft.need(slots, given.draft_quantize or "none") for draft in drafts.values()]
+        for name, draft in drafts.items():
+            needs[place].append(draft.need(slots, "int4" if name == SELF_INT4 else given.draft_quantize or "none"))
         for device, wanted in needs.items():
             preflight(wanted, device)
         runner = self.runner
@@ -159,10 +161,21 @@ class Target:
         """
         key = str(name), self.device if device is None else device
         if key not in self._drafts:
-            found = self._checkpoint(name, "draft", key[1])
+            if name == SELF_INT4:
+                self._check_own(key[1])
+            found = self._checkpoint(*((self.source, "target") if name == SELF_INT4 else (name, "draft")), key[1])
             check_sizes(self.checkpoint, found)
             self._drafts[key] = found
         return self._drafts[key]
+
+    def _check_own(self, device: torch.device) -> None:
+        """Refuse the target's own copy on 4 bits where there can be none, or where the target is no larger."""
+        check_quantize("drafter 'self-int4', quantize", "int4", device)
+        if self.options.quantize == "int4":
+            raise InvalidOption(
+                "drafter='self-int4' drafts with the target's weights on 4 bits, and the target is on 4 bits itself",
+                hint="run the target on 8 bits or in floats, or use another drafter",
+            )
 
     def _checkpoint(self, source: str | Path, role: str, device: torch.device | None = None) -> Checkpoint:
         given = self.options

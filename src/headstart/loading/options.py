@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DraftTree = Literal["auto", TreeKind]
 PacingName = Literal["adaptive", "fixed"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-Quantize = Literal["int8", "int4", "none"]
+Quantize = Literal["int8", "int8-grouped", "int4", "none"]
 
 _target = partial(option, panel="Model")
 _engine = partial(option, panel="Speculation")
@@ -34,9 +34,9 @@ class TargetOptions:
     """How a target is loaded.
 
     With quantize="int8" weights are 8-bit integers with a scale for each output, and activations 8-bit integers with a
-    scale for each token. With "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits
-    in the output head), and activations 8-bit integers with a scale for each 32. The text then follows the distribution
-    of the quantised model.
+    scale for each token. With "int8-grouped" both have a scale for each 32 inputs, which is nearer to the floats. With
+    "int4" weights are 4-bit integers with a scale and a minimum for each 32 inputs (8 bits in the output head), and
+    activations 8-bit integers with a scale for each 32. The text then follows the distribution of the quantised model.
 
     A GGUF file runs on its own blocks by default, which rounds activations as "int4" does, where the row kernels take
     the model; "none" makes floats of them, in `dtype`, as do processors without those kernels. Other models run in
@@ -52,9 +52,9 @@ class TargetOptions:
     )  # fmt: skip
     quantize: str | None = _target(
         None,
-        "Run the target on 8-bit integers, which needs a processor with VNNI, or on 4-bit ones, which needs AVX2 and "
-        "a model of the Llama, Mistral or Qwen families. A GGUF file runs on its own blocks by default where it can; "
-        "'none' makes floats of them.",
+        "Run the target on 8-bit integers, which needs a processor with VNNI, or 4-bit ones or 8-bit ones in "
+        "groups, which need AVX2 and a model of the Llama, Mistral or Qwen families. A GGUF file or a quantised "
+        "checkpoint runs on its own codes by default where it can; 'none' makes floats of them.",
         kind=Quantize,
     )
     max_length: int | None = _target(
@@ -111,7 +111,7 @@ class EngineOptions:
     draft_quantize: str | None = _engine(
         "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes a GGUF "
         "file's own blocks, and else 8 bits where that is faster. Their rounding can only cost acceptance.",
-        kind=Literal["auto", "int8", "int4", "none"], parse=_parse_quantize,
+        kind=Literal["auto", "int8", "int8-grouped", "int4", "none"], parse=_parse_quantize,
     )  # fmt: skip
     draft_device: str | torch.device | None = _engine(
         None, "Where draft models run: 'cpu' beside a GPU, or another GPU ('cuda:1'). Default: where the target runs.",

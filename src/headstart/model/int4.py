@@ -1,8 +1,9 @@
-"""Rounding a model's matrices to 4-bit codes in groups, for `quantize="int4"`."""
+"""Rounding a model's matrices to codes in groups, for `quantize="int4"` and `quantize="int8-grouped"`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.llama import is_llama_shaped
 from headstart.model.grouped import GroupedWeights
+from headstart.model.threads import threads
 
 GROUP = 32
 """Inputs that share a scale and a minimum. Other sizes were not compared."""
@@ -25,7 +27,7 @@ BITS_OF_THE_HEAD = 8.5
 """Of a weight of the output head: an 8-bit code, and a 16-bit scale for 32 of them."""
 
 _SPREADS = (1.0, 0.94, 0.88, 0.82)  # of a group's range that the codes may span: the best by squared error is taken
-_ROWS = 512  # outputs that are rounded at a time: they stay in the processor's cache
+_AT_ONCE = 1 << 15  # weights that are rounded at a time: so few that torch does not share them out to threads itself
 
 
 _Rounding = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -37,22 +39,28 @@ def can_run(device: torch.device) -> bool:
     return device.type == "cpu" and native.available() and bool(native.kernels().supported(native.GROUPED4))
 
 
-def round_matrices(model: Any) -> None:
-    """Replace every linear layer of a Llama-shaped model in place: 4-bit codes, and 8-bit codes for the output head.
+KINDS = ("int4", "int8-grouped")
+"""What `round_matrices` can round to."""
+
+
+def round_matrices(model: Any, kind: str = "int4") -> None:
+    """Replace every linear layer of a Llama-shaped model in place: 4-bit codes, and 8-bit codes for the output head; or
+    8-bit codes for all.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
     if not is_llama_shaped(model) or not can_run(model.device):
         raise InvalidOption(
-            f"quantize='int4' needs the row kernels, which do not run this {model.config.model_type} here",
+            f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here",
             hint="use quantize='int8', or leave it out",
         )
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 weight = child.weight.detach()
-                rounded = eight_bits(weight) if child is model.lm_head else four_bits(weight)
+                eight = kind != "int4" or child is model.lm_head
+                rounded = eight_bits(weight) if eight else four_bits(weight)
                 setattr(module, name, GroupedLinear(rounded, None if child.bias is None else child.bias.detach()))
 
 
@@ -71,11 +79,17 @@ def _in_rows(weight: Tensor, bits: int, rounded: _Rounding) -> GroupedWeights:
     groups = -(-inputs // GROUP)
     codes = torch.empty(outputs, groups * GROUP, dtype=torch.uint8)
     scales, minimums = torch.empty(outputs, groups), torch.empty(outputs, groups)
-    for begin in range(0, outputs, _ROWS):
-        rows = slice(begin, begin + _ROWS)
+    step = max(1, (_AT_ONCE - 1) // (groups * GROUP))
+
+    def round_from(begin: int) -> None:
+        rows = slice(begin, begin + step)
         wide = F.pad(weight[rows].float(), (0, groups * GROUP - inputs)).reshape(-1, groups, GROUP)
         whole, scales[rows], minimums[rows] = rounded(wide)
         codes[rows] = whole.nan_to_num().to(torch.uint8).flatten(1)
+
+    # Threads that wait for each other after every small operation would cost more than the work
+    with ThreadPoolExecutor(threads()) as pool:
+        list(pool.map(round_from, range(0, outputs, step)))
     return GroupedWeights(codes[:, :inputs].numpy(), bits, GROUP, scales.numpy(), minimums.numpy())
 
 

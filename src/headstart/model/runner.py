@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from headstart.errors import UnsupportedModel
+from headstart.model import int4
 from headstart.model.cache import Slots
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
 from headstart.model.decoders.modules import ModulesDecoder
-from headstart.model.int4 import round_matrices
 from headstart.model.loading import context_limit
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Forward, Packed, Segment
@@ -39,8 +39,9 @@ class ModelRunner:
         blocks: tuple[str, ...] = (),
     ) -> None:
         """`decoder` names the forward: row kernels, lean tensor operations, transformers' own modules, or the first
-        of these that takes the model. `quantize`: None, "int8", "int4" (which only the row kernels run), or "auto" for
-        int8 where they run it. `blocks`: the types of the blocks of a GGUF file that the model's matrices are."""
+        of these that takes the model. `quantize`: None, "int8", "int4" or "int8-grouped" (which only the row kernels
+        run), or "auto" for int8 where they run it. `blocks`: what the model's matrices are in a GGUF file or a
+        quantised checkpoint."""
         self.model = model
         self.blocks = blocks
         self.config = model.config
@@ -51,8 +52,11 @@ class ModelRunner:
         self.dtype: torch.dtype = model.dtype
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
-        if quantize == "int4":
-            round_matrices(model)  # before the probe: the model whose law is kept is the rounded one
+        self._rounded = quantize if quantize in int4.KINDS else None
+        if self._rounded is not None:
+            int4.round_matrices(
+                model, self._rounded
+            )  # before the probe: the model whose law is kept is the rounded one
         probe = Probe(model)
         self.shapes = probe.shapes()
         self._decoder = self._build(decoder, quantize)
@@ -86,8 +90,10 @@ class ModelRunner:
             return self.blocks[0]
         if self.blocks:
             return f"GGUF blocks {', '.join(self.blocks)}; rows rounded to int8 by 32"
+        if self._rounded is not None:
+            return f"rounded to {self.quantize} by {int4.GROUP}; rows rounded to int8 by {int4.GROUP}"
         if self.quantize is not None:
-            return f"rounded to {self.quantize}"
+            return f"rounded to {self.quantize} by the output; rows rounded to int8 by the row"
         return str(self.dtype).removeprefix("torch.")
 
     @property

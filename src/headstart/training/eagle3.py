@@ -1,10 +1,11 @@
 """`train_eagle3`: train an EAGLE-3 head for a target with the training-time test (arXiv:2503.01840).
 
 The target reads windows of text once; the head guesses from its hidden states, then from its own, `ttt_steps` times in
-all, and at every pass its law is pulled towards the target's. Only the head learns: embeddings are the target's.
+all, or all guesses in one forward (P-EAGLE, arXiv:2602.01469); and at every depth its law is pulled towards the
+target's. Only the head learns: embeddings are the target's.
 
-Alignment: row t has the target's states at t and the token at t + 1; pass i reads the token at t + 1 + i, and its label
-is the target's law after that token, in logits row t + 1 + i.
+Alignment: row t has the target's states at t and the token at t + 1; depth i reads the token at t + 1 + i, or a mask in
+its place, and its label is the target's law after that token, in logits row t + 1 + i.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from headstart.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
+from headstart.model.heads.eagle_checkpoint import HeadCheckpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.draft_vocabulary import draft_vocabulary, unused_token
@@ -84,7 +86,7 @@ class Eagle3Student:
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
         self.mask_token = options.mask_token
         if options.parallel:
-            self._begin_masks(material.train, None if begun is None else begun.tensors.get("mask_hidden"))
+            self._begin_masks(material.train, begun)
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Those that are trained, under names that tell the optimiser which are tables."""
@@ -104,7 +106,7 @@ class Eagle3Student:
         kept = [rows.to(ids.device) for rows in nested(count, shares, chance)]
         passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
-        if not options.selector_rank:
+        if not self.head.shape.selector_rank:
             return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
         selector = self.head.candidate_selector
         lists = Shortlists(selector.top)
@@ -120,18 +122,24 @@ class Eagle3Student:
         return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
-    def _begin_masks(self, train: Tensor, given: Tensor | None) -> None:
-        """The first weights of the masked rows: the mean state of a window's tokens, and a token's embedding."""
-        table = self._target.get_input_embeddings().weight
-        if self.mask_token is None:
-            self.mask_token = unused_token(train, len(table))
-        elif self.mask_token >= len(table):
-            raise InvalidOption(f"mask_token={self.mask_token}, the target has {len(table)} tokens", hint="give less")
+    def _begin_masks(self, train: Tensor, begun: HeadCheckpoint | None) -> None:
+        """The first weights of the masked rows: those of a parallel head, or the mean state of a window's tokens and a
+        token's embedding."""
+        table, learns = self._target.get_input_embeddings().weight, self._options.learn_mask
         ids = train[:1].long().to(table.device)
-        learns = self._options.learn_mask
-        self.head.mask_row.copy_(self._embedded(ids)[0].mean(0) if learns else table[self.mask_token])
-        self.head.mask_row.requires_grad_(learns)
-        self.head.mask_hidden.copy_(self.states.of(ids).aux[0].mean(0) if given is None else given)
+        if begun is not None and begun.config.mask_token_id is not None:
+            self.mask_token = begun.config.mask_token_id
+            row = begun.tensors.get("embed_tokens.weight", table)[self.mask_token]
+            hidden = begun.tensors["mask_hidden"]
+        else:
+            if self.mask_token is None:
+                self.mask_token = unused_token(train, len(table))
+            elif self.mask_token >= len(table):
+                raise InvalidOption(f"mask_token={self.mask_token}, the target has {len(table)}", hint="give less")
+            row = self._embedded(ids)[0].mean(0) if learns else table[self.mask_token]
+            hidden = self.states.of(ids).aux[0].mean(0)
+        self.head.mask_row.copy_(row).requires_grad_(learns)
+        self.head.mask_hidden.copy_(hidden)
 
     @torch.no_grad()
     def measure(self, heldout: Tensor) -> Acceptance:
@@ -166,7 +174,7 @@ class Eagle3Student:
         passes = self.head.unroll(aux[:, :-1], self._embedded(ids[:, 1:]), self.guesses)
         normed = [self.head.norm(state[0]) for state in passes]
         drafts: list[Tensor] = [self.head.lm_head(state).float() for state in normed]
-        if not self._options.selector_rank:
+        if not self.head.shape.selector_rank:
             return drafts[0], drafts
         laws = self.head.candidate_selector.laws
         return drafts[0], [
@@ -195,10 +203,11 @@ class Eagle3Student:
     def _masks(self) -> eagle_formats.Masks | None:
         if self.mask_token is None:
             return None
-        if not self._options.learn_mask:
-            return eagle_formats.Masks(self.mask_token)
         table = self._target.get_input_embeddings().weight.detach().clone()
-        table[self.mask_token] = self.head.mask_row.detach().to(table.dtype)
+        row = self.head.mask_row.detach().to(table.dtype)
+        if torch.equal(table[self.mask_token].bfloat16(), row.bfloat16()):  # as it will be stored
+            return eagle_formats.Masks(self.mask_token)
+        table[self.mask_token] = row
         return eagle_formats.Masks(self.mask_token, table)
 
     def facts(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.model.heads.eagle_checkpoint import EAGLE3, HeadCheckpoint
 from headstart.training.eagle_head import EagleHead
 from headstart.training.head_selector import FIRST_CODES
@@ -87,16 +87,17 @@ def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
         "has a sliding window": config.window is not None,
         "has a width of its own": config.width != shape.hidden or config.target_width != shape.hidden,
         "scales its rotation": rope.get("rope_type", "default") != "default",
-        "has another rank or shortlist in its selector": bool(config.selector_rank and shape.selector_rank)
-        and (config.selector_rank, config.selector_top) != (shape.selector_rank, shape.selector_top_k),
-        "guesses several tokens in one forward": config.parallel and not shape.parallel,
-        "has more layers": config.layers > shape.layers,
+        "has a selector of another rank": config.selector_rank not in (0, shape.selector_rank or config.selector_rank),
         "has biases": any(name.endswith("bias") for name in begun.tensors),
         "reads another number of layers": len(config.layer_ids) != 3,
     }
     for what, found in strange.items():
         if found:
             raise UnsupportedModel(f"{config.name} {what}, and cannot be trained further", hint="begin anew")
+    if config.parallel and not shape.parallel:
+        raise InvalidOption(
+            f"{config.name} guesses several tokens in one forward", hint=f"add parallel={config.depth or 8}"
+        )
     return replace(
         shape,
         intermediate=config.intermediate,
@@ -106,6 +107,9 @@ def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
         rope_theta=float(rope["rope_theta"]),
         eps=config.eps,
         norm_before_residual=config.norm_before_residual,
+        layers=max(config.layers, shape.layers),
+        selector_rank=config.selector_rank or shape.selector_rank,
+        selector_top_k=shape.selector_top_k if shape.selector_rank else config.selector_top,
     )
 
 

@@ -76,6 +76,8 @@ class TrainingProgress:
 
 
 def _line(report: Report, loss: str) -> str:
+    if report.stage == "loading":
+        return "loading"
     if report.stage != "training":
         return f"{report.stage} {report.progress:.1%} {loss}".rstrip()
     speed = report.tokens / max(report.seconds, 1e-9)

@@ -158,11 +158,12 @@ def read_ahead(run: Run, learnt: Tensor, heldout: Tensor, observe: Observer) -> 
     wanted = torch.cat([heldout, learnt[order]])
     most = math.inf if options.minutes is None else 60 * options.minutes * READING_SHARE
     with run.phases.doing("reading") as phase:
-        begun, before, trained = time.monotonic(), phase.tokens, run.clock.seconds
+        begun, trained = time.monotonic(), run.clock.seconds
+        before, first = phase.tokens, states.read_tokens
         for done in states.read_ahead(wanted, READ_AT_ONCE):
-            phase.tokens = before + states.read_tokens
-            seconds = time.monotonic() - begun
-            note = f"{phase.tokens} tokens" + (f", {states.read_tokens / seconds:.0f} tokens/s" if seconds else "")
+            fresh, seconds = states.read_tokens - first, time.monotonic() - begun
+            phase.tokens = before + fresh
+            note = f"{phase.tokens} tokens" + (f", {fresh / seconds:.0f} tokens/s" if seconds else "")
             observe(Report("reading", done / len(wanted), note=note))
             if run.phases["reading"].seconds >= most:
                 break
@@ -213,7 +214,7 @@ def _keep_best(run: Run, acceptance: Acceptance) -> None:
 def _take_best(run: Run, heldout: Tensor) -> None:
     """Go back to the best weights that were kept, unless the last are better still."""
     found = checkpoint.latest(run.options.folder / "best")
-    if found is None or mean_length(run.measure(heldout[:QUICK_WINDOWS])) >= run.best.length:
+    if found is None or mean_length(run.measure(heldout[:QUICK_WINDOWS])) > run.best.length:
         return
     run.optimiser.load(found.tensors("optimiser"))
 

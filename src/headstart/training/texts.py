@@ -31,6 +31,8 @@ def make_windows(
     """Windows [n, length] to learn from, and windows held out."""
     texts = [_ids(document, tokenizer) for document in corpus.documents]
     wanted = options.generations + options.self_prompts
+    if options.self_prompts:
+        asking.UserTurn.of(tokenizer)  # refused before anything is written
     if wanted:
         output.claim(options)
         limit = min(
@@ -69,7 +71,7 @@ def _ids(document: sources.Document, tokenizer: Any) -> list[int]:
 
 def _overhead(options: Training, tokenizer: Any) -> int:
     """Tokens that the chat template adds to what the target writes as a user."""
-    return 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts and tokenizer.chat_template else 0
+    return 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts else 0
 
 
 class _Meter:

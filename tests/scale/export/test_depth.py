@@ -14,6 +14,7 @@ from headstart.errors import InvalidFile
 from headstart.scale.export.depth import Costs, assumed, plan, read_costs
 from headstart.scale.export.vllm_file import schedule
 from headstart.theory import DraftCost, StepCosts
+from headstart.theory.costs import DRAFT
 
 FREE = Costs(StepCosts.in_plain_steps(0.1), "file: x")
 DEAR = Costs(
@@ -113,3 +114,14 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InvalidFile, match="costs"):
         read_costs(path, "eagle3", ())
+
+
+def test_a_drafter_that_guesses_all_at_once_costs_about_the_same_at_any_length() -> None:
+    """So longer drafts pay than where each token is a forward."""
+    step, at_once = assumed("eagle3"), assumed("eagle3", parallel=True)
+    assert at_once.steps.draft(DRAFT, 1) == pytest.approx(step.steps.draft(DRAFT, 1), rel=0.05)
+    assert at_once.steps.draft(DRAFT, 8) < 1.2 * at_once.steps.draft(DRAFT, 1)
+    acceptance = [0.6] * 8
+    lengths = [plan(acceptance, each, longest=8, batch=1, fixed=None).depth for each in (step, at_once)]
+    assert lengths[0] < lengths[1]
+    assert "whatever the length" in at_once.source

@@ -64,6 +64,21 @@ def test_the_form_is_flat_and_the_numbers_are_kept(form: str, target: Path, tmp_
     assert all(torch.equal(renamed[name], after[name]) for name in after)
 
 
+@pytest.mark.parametrize("form", ["eagle3", "speculators"])
+def test_a_parallel_head_is_written_as_vllm_reads_it(form: str, target: Path, tmp_path: Path) -> None:
+    """Its layers by number, the mask under every name that engines look for, and nothing that vLLM would raise on."""
+    out, config = written(tmp_path, target, form, draft_vocab=11, layers=2, masked=True, rank=3)
+    assert config["num_hidden_layers"] == 2
+    assert {config[name] for name in ("mask_token_id", "pard_token", "ptd_token_id")} == {eagle_heads.MASK}
+    assert not {"selector_rank", "selector_top_k", "norm_output", "speculators_model_type"} & set(config)
+    stored = load_file(out / "model.safetensors")
+    assert stored["mask_hidden"].shape == (1, 1, 3 * eagle_heads.D)
+    assert {name.split(".")[1] for name in stored if name.startswith("layers.")} == {"0", "1"}
+    assert not any("midlayer" in name or "selector" in name for name in stored)
+    ours = eagle_checkpoint.read(out, AutoConfig.from_pretrained(target)).config
+    assert (ours.parallel, ours.layers, ours.selector_rank) == (True, 2, 0)
+
+
 def test_what_a_head_was_trained_with_is_said(target: Path, tmp_path: Path) -> None:
     _, config = written(tmp_path, target, "speculators", norm_before_residual=True)
     assert config["norm_before_residual"] is True

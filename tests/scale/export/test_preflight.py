@@ -12,6 +12,7 @@ from headstart.scale.export.architectures import EAGLE3_TARGETS
 from headstart.scale.export.preflight import RULES, Case, Finding, Head, check, findings
 
 HEAD = Head(384, 6144, (2, 5, 7))
+PARALLEL = replace(HEAD, parallel=True, layers=2, width=384)
 EAGLE = Case("vllm", "eagle3", ("LlamaForCausalLM",), 384, 6144, 8, "/models/target", "/out/drafter", 2048, HEAD)
 MEDUSA = replace(EAGLE, kind="medusa", head=Head(384, 6144, count=3))
 DRAFT = replace(EAGLE, kind="draft_model", head=None, draft_vocab=6144, draft_context=2048)
@@ -35,6 +36,12 @@ REFUSED = [
     (head(vocab_size=32000), "vocab_size is 32000 there and 6144 here"),
     (head(third=False), "EAGLE-1"),
     (replace(SGLANG, head=replace(HEAD, norm_before_residual=True)), "norm_before_residual"),
+    (replace(SGLANG, head=replace(PARALLEL, layers=1)), "guess all tokens in one forward"),
+    (replace(SGLANG, head=replace(HEAD, layers=2)), "2 layers"),
+    (replace(EAGLE, head=replace(PARALLEL, norms=("fc_norm",))), "fc_norm"),
+    (replace(EAGLE, head=replace(PARALLEL, layer_ids=(2, 5))), "three layers"),
+    (replace(EAGLE, head=replace(PARALLEL, width=512)), "into a width of 512"),
+    (replace(EAGLE, head=PARALLEL, dynamic=True, costs_known=True), "not for parallel heads"),
     (replace(MEDUSA, engine="sglang"), "SGLang does not run Medusa"),
     (replace(NGRAM, kind="suffix", engine="sglang"), "SGLang does not run"),
     (replace(MEDUSA, depth=4), "has 3 Medusa heads"),
@@ -63,6 +70,9 @@ PASSED = [
     replace(NGRAM, architectures=("GPT2LMHeadModel",)),
     replace(DRAFT, architectures=("GPT2LMHeadModel",)),
     replace(EAGLE, architectures=()),
+    replace(EAGLE, head=PARALLEL),
+    head(layers=2),
+    head(norms=("fc_norm",)),
     head(norm_before_residual=True),
     head(layer_ids=(0, 5, 7)),
     replace(MEDUSA, depth=3),
@@ -72,6 +82,8 @@ PASSED = [
     replace(EAGLE, target_at="gpt2"),
 ]
 WARNED = [
+    (replace(EAGLE, head=PARALLEL), "first model runner only"),
+    (replace(EAGLE, head=replace(PARALLEL, selector=True)), "selector is left out"),
     (EAGLE, ALWAYS),
     (replace(EAGLE, processors=("bias",)), "does not load the custom logits processors of its environment"),
     (replace(EAGLE, cpu=True), "vllm#55005"),

@@ -75,4 +75,6 @@ def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | No
     if quantize == "int4":
         head = text.vocab_size * text.hidden_size
         return int((numbers - head) * int4.BITS_OF_A_WEIGHT + head * int4.BITS_OF_THE_HEAD) // 8
+    if quantize == "int8-grouped":
+        return int(numbers * int4.BITS_OF_THE_HEAD) // 8
     return numbers if quantize == "int8" else numbers * size

@@ -37,6 +37,7 @@ from headstart.model.heads.eagle_config import (
     EAGLE1,
     EAGLE3,
     HeadConfig,
+    block_drafter,
     check_kind,
     check_target,
     default_layer_ids,
@@ -71,7 +72,8 @@ class HeadCheckpoint:
 
 
 def is_eagle(folder: str | Path) -> bool:
-    """Whether a directory looks like such a head, from its config and its tensors' names alone."""
+    """Whether a directory looks like such a head, from its config and its tensors' names alone; or like a drafter of
+    the DFlash family, which `read` refuses by its name."""
     path = Path(folder)
     try:
         config = json.loads((path / "config.json").read_text())
@@ -79,7 +81,7 @@ def is_eagle(folder: str | Path) -> bool:
         return False
     if not isinstance(config, dict):
         return False
-    if "speculators_model_type" in config or "draft_vocab_size" in config:
+    if "speculators_model_type" in config or "draft_vocab_size" in config or block_drafter(config):
         return True
     if any("eagle" in str(name).lower() for name in config.get("architectures") or ()):
         return True
@@ -100,8 +102,8 @@ def read(folder: str | Path, target: Any) -> HeadCheckpoint:
     """
     path = Path(folder)
     raw = read_config(path)
-    tensors = read_tensors(path)
     check_kind(path, raw)
+    tensors = read_tensors(path)
     config = head_config(str(path), raw, tensors, target.get_text_config())
     check_target(config, target.get_text_config())
     mask = tensors.get("mask_hidden")

@@ -98,9 +98,24 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def block_drafter(raw: Mapping[str, Any]) -> str | None:
+    """The name of a drafter of the DFlash family, by the fields and architectures of its forms; None for others."""
+    names = (raw.get("speculators_model_type"), *(raw.get("architectures") or ()))
+    for kind in ("DFlash", "DSpark"):
+        if any(str(name).lower().startswith(kind.lower()) for name in names) or f"{kind.lower()}_config" in raw:
+            return kind
+    return None
+
+
 def check_kind(path: Path, raw: Mapping[str, Any]) -> None:
     """Refuse other drafters of the `speculators` library, and settings under which text would not be the target's."""
     kind = raw.get("speculators_model_type")
+    if (block := block_drafter(raw)) is not None:
+        raise UnsupportedModel(
+            f"{path} is a {block} drafter, whose layers take the target's states as keys and values of a whole block; "
+            "headstart does not run that",
+            hint="use an EAGLE-3 or P-EAGLE head of this target, or serve it with vLLM, which runs such drafters",
+        )
     if kind not in (None, "eagle3", "peagle"):
         raise UnsupportedModel(
             f"{path} is a speculators checkpoint of type {kind!r}, and only 'eagle3' and 'peagle' can be run",

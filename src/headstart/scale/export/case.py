@@ -68,8 +68,17 @@ def _head(subject: Subject) -> Head | None:
         config = eagle_checkpoint.read(fetch(drafter.source), target.config).config
         third = config.version == eagle_checkpoint.EAGLE3
         return Head(
-            config.target_width, config.vocab_size, config.layer_ids, config.norm_before_residual, third
-        )  # fmt: skip
+            config.target_width,
+            config.vocab_size,
+            config.layer_ids,
+            config.norm_before_residual,
+            third,
+            layers=config.layers,
+            parallel=config.parallel,
+            width=config.width,
+            norms=tuple(name for name in ("norm_before_fc", "fc_norm") if getattr(config, name)),
+            selector=config.selector_rank > 0,
+        )
     if drafter.kind == "medusa":
         heads = read_heads(fetch(drafter.source))
         vocab_size, width = heads[0].output.shape

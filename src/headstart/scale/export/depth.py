@@ -30,6 +30,8 @@ _ASSUMED: Mapping[DrafterKind, float] = {
     "suffix": 0.0,
 }
 """A drafted token in plain steps, where nothing was measured."""
+_ASSUMED_GUESS = 0.02
+"""What one guess more adds to the forward of a head that guesses all tokens at once, as a share of that forward."""
 _ASSUMED_ROW = 0.03
 """What one row more adds to a forward, in plain steps, where nothing was measured."""
 
@@ -58,9 +60,15 @@ class Plan:
     off_from: int | None
 
 
-def assumed(kind: DrafterKind) -> Costs:
-    """A drafted token takes a fixed share of a plain step, and a row of a forward more a small one."""
+def assumed(kind: DrafterKind, *, parallel: bool = False) -> Costs:
+    """A drafted token takes a fixed share of a plain step, and a row of a forward more a small one. parallel: the
+    drafter guesses all tokens in one forward of that share."""
     c = _ASSUMED[kind]
+    if parallel:
+        steps = StepCosts.in_plain_steps(0.0, {1: 1.0, 2: 1.0 + _ASSUMED_ROW})
+        words = f"drafting costs {c:g} plain steps whatever the length, and checking a token {_ASSUMED_ROW:g}"
+        drafts = {DRAFT: DraftCost(start=c, token=_ASSUMED_GUESS * c)}
+        return Costs(replace(steps, drafts=drafts), f"assumption: {words}")
     words = f"drafting a token costs {c:g} plain steps, and checking it {_ASSUMED_ROW:g}"
     return Costs(StepCosts.in_plain_steps(c, {1: 1.0, 2: 1.0 + _ASSUMED_ROW}), f"assumption: {words}")
 

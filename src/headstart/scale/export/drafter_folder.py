@@ -3,7 +3,12 @@
 EAGLE-3: vLLM and headstart read `eagle_aux_hidden_state_layer_ids` at the top of the config as the layers whose
 *inputs* the head reads; SGLang reads the same field in `eagle_config` as those whose *outputs* it reads, one less.
 vLLM's newer runner knows only the top one and otherwise falls back to layers of its own choice, so both are written,
-whatever the source had. Medusa: vLLM drops the biases of heads unless `medusa_fc_bias` says that there are any.
+whatever the source had. A head of several layers has `layers.{i}.*`, which vLLM alone reads.
+
+P-EAGLE: engines know the token of masked rows by different names, so all of them are written. vLLM raises on tensors
+that it does not know, in whatever file they lie: a selector stays behind.
+
+Medusa: vLLM drops the biases of heads unless `medusa_fc_bias` says that there are any.
 
 Sources: vLLM 0.32 (v1/worker/gpu_model_runner.py, v1/worker/gpu/spec_decode/eagle/eagle3_utils.py,
 model_executor/models/medusa.py, transformers_utils/configs/medusa.py), SGLang 0.5.23 (models/llama_eagle3.py).
@@ -23,6 +28,8 @@ from safetensors.torch import save_file
 
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import HeadConfig
+from headstart.model.heads.eagle_config import MASK_TOKENS
+from headstart.model.heads.eagle_tensors import SELECTOR
 from headstart.model.heads.medusa import HeadWeights, read_heads
 from headstart.model.loading import fetch
 from headstart.scale.export.subject import Subject
@@ -33,6 +40,7 @@ _MODEL_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "merges.txt", "
 _NESTED = ("transformer_layer_config", "speculators_config", "speculators_model_type", "speculators_version")
 _LAYER = re.compile(r"^(?:model\.)?(?:midlayer|layers\.0)\.")
 _OF_LAYER = ("self_attn.", "mlp.", "input_layernorm.", "hidden_norm.", "post_attention_layernorm.")
+_SELECTOR = ("selector_rank", "selector_top_k")
 _MEDUSA_COUNT = re.compile(r"num.*(?:heads|layers)|(?:heads|layers).*num")
 
 
@@ -48,7 +56,7 @@ def write_drafter(folder: Path, subject: Subject) -> tuple[int, ...] | None:
     if drafter.kind == "eagle3":
         config = eagle_checkpoint.read(source, target.config).config
         write_json(folder / "config.json", eagle3_config(drafter.raw, config))
-        _save(folder, _flat_tensors(source))
+        _save(folder, _flat_tensors(source, config.layers))
         return config.layer_ids
     if drafter.kind == "medusa":
         heads = read_heads(source)
@@ -64,22 +72,26 @@ def write_drafter(folder: Path, subject: Subject) -> tuple[int, ...] | None:
 def eagle3_config(raw: Mapping[str, Any], config: HeadConfig) -> dict[str, Any]:
     """The flat form of a head's config, from either form. raw: as it stood; config: what headstart read of it."""
     flat = {**(raw.get("transformer_layer_config") or {}), **raw}
-    for name in _NESTED:
+    for name in (*_NESTED, *_SELECTOR, "norm_output"):
         flat.pop(name, None)
     ids = list(config.layer_ids)
     ours = {**(raw.get("headstart") or {}), "layer_ids": ids, "layer_ids_are": "inputs"}
-    features = {name: True for name in ("norm_before_fc", "fc_norm", "norm_output") if getattr(config, name)}
+    features = {name: True for name in ("norm_before_fc", "fc_norm") if getattr(config, name)}
+    if config.norm_output and not config.parallel:  # masked rows are never given a state of the head's own
+        features["norm_output"] = True
+    masks = dict.fromkeys(MASK_TOKENS, config.mask_token_id) if config.parallel else {}
     return {
         **flat,
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
-        "num_hidden_layers": 1,
+        "num_hidden_layers": config.layers,
         "vocab_size": config.vocab_size,
         "draft_vocab_size": config.draft_vocab_size,
         "target_hidden_size": config.target_width,
         # Where it is missing, vLLM reads True from one form and False from the other: it is always written
         "norm_before_residual": config.norm_before_residual,
         **features,
+        **masks,
         "eagle_aux_hidden_state_layer_ids": ids,
         "eagle_config": {
             **(raw.get("eagle_config") or {}),
@@ -113,13 +125,16 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
-def _flat_tensors(source: Path) -> Iterator[tuple[str, Any]]:
-    """A head's tensors by the names of the flat form: `midlayer.*` for its one layer."""
+def _flat_tensors(source: Path, layers: int) -> Iterator[tuple[str, Any]]:
+    """A head's tensors by the names of the flat form: `midlayer.*` for its one layer, or `layers.{i}.*` of several. Not
+    those of a selector."""
+    first = "midlayer" if layers == 1 else "layers.0"
     for file in sorted(source.glob("*.safetensors")):
         with safe_open(file, framework="pt") as stored:
             for name in stored.keys():  # noqa: SIM118 (it is no mapping)
                 bare = _LAYER.sub("", name).removeprefix("model.")
-                yield (f"midlayer.{bare}" if bare.startswith(_OF_LAYER) else bare), stored.get_tensor(name)
+                if not bare.startswith(SELECTOR):
+                    yield (f"{first}.{bare}" if bare.startswith(_OF_LAYER) else bare), stored.get_tensor(name)
 
 
 def _medusa_tensors(heads: list[HeadWeights]) -> Iterator[tuple[str, Any]]:

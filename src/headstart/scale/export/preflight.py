@@ -28,7 +28,9 @@ _TRAIN = "train a head for this target with `headstart train`, or export a draft
 class Head:
     """The facts of a head's config and weights. Sizes are those it was made for.
 
-    layer_ids: inputs, in the order of the config. count: of Medusa heads. third: EAGLE-3, not EAGLE-1 or -2.
+    layer_ids: inputs, in the order of the config. count: of Medusa heads. third: EAGLE-3, not EAGLE-1 or -2. layers: of
+    an EAGLE head's decoder. parallel: P-EAGLE, which guesses all tokens in one forward. width: of its own stream; 0 for
+    that of the target. norms: settings that norm the states it reads. selector: whether it has one.
     """
 
     hidden_size: int
@@ -37,6 +39,11 @@ class Head:
     norm_before_residual: bool = False
     third: bool = True
     count: int = 0
+    layers: int = 1
+    parallel: bool = False
+    width: int = 0
+    norms: tuple[str, ...] = ()
+    selector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,36 @@ def sglang_goes_on_before_the_norm(case: Case) -> Iterator[Finding]:
         )
 
 
+def parallel_heads_are_read_whole(case: Case) -> Iterator[Finding]:
+    """vLLM's class for them takes three states of the head's own width as `mask_hidden`, and norms none of them."""
+    head = case.head
+    if case.kind != "eagle3" or head is None or not head.parallel:
+        return
+    if case.engine == "sglang":
+        yield _refused("SGLang does not run heads that guess all tokens in one forward", "use --engine vllm")
+    if case.engine == "vllm" and head.norms:
+        yield _refused(
+            f"the head norms the states it reads ({', '.join(head.norms)}), which vLLM leaves out for parallel heads",
+            "train the head without these settings",
+        )
+    if len(head.layer_ids) != 3 or head.width not in (0, head.hidden_size):
+        yield _refused(
+            f"vLLM reads three layers of the target into parallel heads of its width; this one reads "
+            f"{len(head.layer_ids)} into a width of {head.width or head.hidden_size}",
+            "train a head of the usual shape",
+        )
+    if case.dynamic:
+        yield _refused("--dynamic is not for parallel heads, whose forward is made for one K", "leave it out")
+
+
+def sglang_has_one_layer(case: Case) -> Iterator[Finding]:
+    if case.engine == "sglang" and case.head is not None and case.head.layers > 1:
+        yield _refused(
+            f"the head has {case.head.layers} layers, and SGLang {VERSIONS['sglang']} reads the first alone",
+            "use --engine vllm, or a head of one layer",
+        )
+
+
 def heads_enough(case: Case) -> Iterator[Finding]:
     if case.kind == "medusa" and case.head is not None and case.depth is not None and case.depth > case.head.count:
         yield _refused(
@@ -275,6 +312,21 @@ def sampled_on_processors(case: Case) -> Iterator[Finding]:
         )
 
 
+def parallel_heads_run_in_part(case: Case) -> Iterator[Finding]:
+    head = case.head
+    if case.engine != "vllm" or head is None or not head.parallel:
+        return
+    yield _warning(
+        "vLLM drafts in parallel in its first model runner only",
+        "keep to that runner (VLLM_USE_V2_MODEL_RUNNER=0); on processors it is untested",
+    )
+    if head.selector:
+        yield _warning(
+            "the head's selector is left out, because vLLM has none for EAGLE heads",
+            "the acceptance that is promised here is that without it; headstart's own is higher where it helps",
+        )
+
+
 def suffix_needs_a_package(case: Case) -> Iterator[Finding]:
     if case.kind == "suffix":
         yield _warning(
@@ -302,6 +354,8 @@ RULES: Iterable[Rule] = (
     layer_ids_mean_the_same,
     head_fits_the_target,
     sglang_goes_on_before_the_norm,
+    parallel_heads_are_read_whole,
+    sglang_has_one_layer,
     heads_enough,
     same_tokens,
     paths_are_whole,
@@ -310,6 +364,7 @@ RULES: Iterable[Rule] = (
     parameters_refused,
     processors_dropped,
     sampled_on_processors,
+    parallel_heads_run_in_part,
     suffix_needs_a_package,
     draft_context_is_long_enough,
 )

@@ -25,12 +25,19 @@ BUCKETS = {
 
 
 def speculative_config(
-    kind: DrafterKind, folder: str | None, depth: int, *, drawn: bool, revision: str | None = None
+    kind: DrafterKind,
+    folder: str | None,
+    depth: int,
+    *,
+    drawn: bool,
+    revision: str | None = None,
+    parallel: bool = False,
 ) -> dict[str, Any]:
     """What vLLM calls `speculative_config`.
 
     folder: of the drafter on the serving machine, or its hub id. drawn: draft tokens are drawn from the drafter's law
     and judged by it, as headstart does at temperatures above 0; else they are its likeliest ones. Both are exact.
+    parallel: the drafter guesses all tokens in one forward.
     """
     found: dict[str, Any] = {"method": kind}
     if folder is not None:
@@ -42,6 +49,8 @@ def speculative_config(
         found["prompt_lookup_min"], found["prompt_lookup_max"] = LOOKUP
     if drawn and kind in ("eagle3", "draft_model"):
         found["draft_sample_method"] = "probabilistic"
+    if parallel:
+        found["parallel_drafting"] = True
     return found
 
 

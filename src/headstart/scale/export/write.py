@@ -85,6 +85,7 @@ class _Export:
             str(out / drafter_folder.NAME) if self._copied else subject.drafter.source or None,
         )
         self._dtype = target.stored_dtype if options.dtype == "auto" else options.dtype
+        self._parallel = False  # known once the head has been read
 
     def write(self, processors: tuple[str, ...] | None) -> Manifest:
         subject, options = self._subject, self._options
@@ -96,6 +97,7 @@ class _Export:
         if self._copied:
             self._progress("writing the drafter", 0.0)
             layer_ids = drafter_folder.write_drafter(self._folder, subject)
+        self._parallel = case.head is not None and case.head.parallel
         costs = self._costs()
         promised, plan, more = self._measured(case, costs)
         manifest = Manifest(
@@ -119,7 +121,7 @@ class _Export:
     def _costs(self) -> depth.Costs:
         drafter, options = self._subject.drafter, self._options
         if options.costs is None:
-            return depth.assumed(drafter.kind)
+            return depth.assumed(drafter.kind, parallel=self._parallel)
         return depth.read_costs(options.costs, drafter.kind, drafter.names)
 
     def _measured(self, case: Case, costs: depth.Costs) -> tuple[Expected | None, depth.Plan, list[str]]:
@@ -214,6 +216,7 @@ class _Export:
             manifest.depth,
             drawn=options.temperature > 0,
             revision=None if self._copied else drafter.revision,
+            parallel=self._parallel,
         )
         if options.dynamic:
             speculation["num_speculative_tokens_per_batch_size"] = vllm_file.schedule(manifest.depth_by_batch)

@@ -1,0 +1,46 @@
+"""The target's own copy on 4 bits as its draft, and 8-bit codes in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import headstart as hs
+from headstart.errors import InvalidOption
+from headstart.loading.load import Target
+from headstart.model import int4
+from headstart.model.packed import Segment
+
+GREEDY = hs.Sampling(max_tokens=12, temperature=0.0, ignore_eos=True, logprobs=0)
+
+pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
+
+
+@pytest.mark.parametrize("quantize", [None, "int8-grouped"])
+def test_text_is_the_targets_own_to_the_bit(quantize: str | None, tiny: Callable[..., str]) -> None:
+    target = Target(tiny("llama"), quantize=quantize)
+    engine = target.engine("self-int4", num_speculative_tokens=3, pacing="fixed")
+    assert engine.describe()["drafter"] == "self-int4"
+    draft = target.draft("self-int4").runner("int4")
+    assert (draft.quantize, target.runner.quantize) == ("int4", quantize and "int8")
+    out, plain = engine.generate([5, 6, 7, 8], GREEDY), engine.plain().generate([5, 6, 7, 8], GREEDY)
+    assert out.stats.accepted > 0
+    assert (out.tokens, out.logprobs) == (plain.tokens, plain.logprobs)
+
+
+def test_a_target_on_four_bits_has_nothing_to_gain(tiny: Callable[..., str]) -> None:
+    with pytest.raises(InvalidOption, match="the target is on 4 bits itself"):
+        hs.load(tiny("llama"), "self-int4", quantize="int4")
+
+
+def test_eight_bits_in_groups_are_nearer_than_four_and_say_what_they_are(tiny: Callable[..., str]) -> None:
+    prompt, found = tuple(range(3, 27)), {}
+    for quantize in (None, "int8-grouped", "int4"):
+        runner = Target(tiny("llama"), quantize=quantize).runner
+        cache = runner.new_cache(1)
+        found[runner.weights_in_words] = runner.forward([Segment(cache.acquire(), prompt, judged=24)], cache).logits
+    names, (floats, eight, four) = list(found), found.values()
+    assert names[1:] == [f"rounded to int{bits} by 32; rows rounded to int8 by 32" for bits in (8, 4)]
+    assert (eight - floats).norm() < 0.5 * (four - floats).norm()
