@@ -20,6 +20,18 @@ from support.vllm import vllm_python  # noqa: F401  # a fixture
 import headstart as hs
 from headstart.files import cache_directory
 
+LONG = frozenset(
+    line for line in (Path(__file__).parent / "long_tests.txt").read_text().splitlines() if not line.startswith("#")
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of `long_tests.txt` are slow."""
+    for item in items:
+        if item.nodeid.split("[")[0] in LONG:
+            item.add_marker("slow")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:

@@ -235,10 +235,18 @@ class Interrupting(DraftModel):
         return drafts
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads here")
-def test_an_interrupt_while_the_engine_waits_leaves_all_usable() -> None:
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where a shell started the tests in the background, which ignores it."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("tests do not run in the main thread here")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads here")
+def test_an_interrupt_while_the_engine_waits_leaves_all_usable(interrupts: None) -> None:
     inner = draft_model(Interrupting, seconds=0.0)
     assert isinstance(inner, Interrupting)
     engine = engine_of(inner, seconds=0.0, branches=1)

@@ -53,7 +53,8 @@ def _versions() -> dict[str, str]:
 
 def _kind(drafter: Drafter) -> str:
     module = type(drafter.in_turn).__module__  # one that drafts ahead drafts what it would in turn
-    return next((kind for kind, name in KINDS.items() if module == f"headstart.drafters.{name}"), "other")
+    room = ".".join(module.split(".")[:3])  # some kinds are a file, some a folder
+    return next((kind for kind, name in KINDS.items() if room == f"headstart.drafters.{name}"), "other")
 
 
 def request_line(
