@@ -39,8 +39,9 @@ NEW_SOURCE_SHARE = 0.8
 """Share of its expected gain that a new source must have to be tried: what its first rounds teach is of use for long,
 and one that just misses paying by the prior would hardly ever be met."""
 BACKLOG_TOKENS, BACKLOG_STEPS = 32, 64
-"""A draft pays for reading so many tokens that it has not seen, since what others draft in between has to be read again
-and again; a longer context is read once, and spread over so many steps."""
+"""In a list a draft pays for reading so many tokens that it has not seen, since what others draft in between has to be
+read again and again. A longer context, and all of it where nobody else drafts, is read once, and spread over so many
+steps."""
 
 
 class RowState:
@@ -204,8 +205,9 @@ class Group:
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
                 read = self.costs.read(place)
-                later = max(0, unread - BACKLOG_TOKENS) / min(row.room + 1, BACKLOG_STEPS)
-                option.backlog, option.catch_up = read * unread, read * (min(unread, BACKLOG_TOKENS) + later)
+                now = min(unread, BACKLOG_TOKENS) if len(self._sources) > 1 else 0
+                later = (unread - now) / min(row.room + 1, BACKLOG_STEPS)
+                option.backlog, option.catch_up = read * unread, read * (now + later)
             found.append(option)
         return found
 
