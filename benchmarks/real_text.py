@@ -10,7 +10,8 @@ in `headstart.load`, a list by commas, and with @K the same K nodes in every ste
 All contenders share the target's weights and take turns, prompt by prompt (at a batch size above 1, group by group), in
 a rotating order. Ratios to plain decoding are of sums over a round, at the same temperature. At temperature 0 every
 text must be the plain one, and the table says how many are. Sampled requests have no seed, as in use: with `--seed`
-point masses give the plain text at any temperature, but pacing may not learn from requests whose text is promised.
+point masses give the plain text at any temperature, but pacing may not learn from requests whose text is promised. Past
+outputs are not kept for suffix matching, because the prompts come again in every round.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Contender:
 
     def engine(self, target: hs.Target, batch: int) -> hs.Engine:
         pacing = "adaptive" if self.nodes is None else FixedPacing(self.nodes)
-        return target.engine(list(self.drafters), max_batch_size=batch, pacing=pacing)
+        return target.engine(list(self.drafters), max_batch_size=batch, pacing=pacing, suffix_store=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,11 @@ STEEP = tuple((n, 0.01 * n) for n in (1, 2, 4, 8, 16, 32, 64))
 class Life:
     """Steps of an engine that does not exist: who drafts, and how many of its guesses hold, is told."""
 
-    def __init__(self, sources: dict[str, float], rows: Any = FLAT, limit: int = 12, batch: int = 1) -> None:
-        """sources: seconds of a drafted token, in the order in which they are asked."""
-        self.costs = StepCosts(rows, 0.0, {name: DraftCost(0.0, token, 0.0, 0.1) for name, token in sources.items()})
+    def __init__(
+        self, sources: dict[str, float], rows: Any = FLAT, limit: int = 12, batch: int = 1, read: float = 0.0
+    ) -> None:
+        """sources: seconds of a drafted token, in the order in which they are asked; read: of a token of context."""
+        self.costs = StepCosts(rows, 0.0, {name: DraftCost(0.0, token, read, 0.1) for name, token in sources.items()})
         self.names = list(sources)
         self.truth = CurrentCosts(self.costs, self.names)
         self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs, clock=lambda: 0.0)
@@ -109,6 +111,15 @@ def test_a_draft_slower_than_the_target_is_never_asked() -> None:
     assert set(life.run(1000, {"draft": 1.0})) == {0}
     reason = life.step({"draft": 1.0})[0].reason
     assert reason.startswith("K=0: drafting a token costs 1.19 of a target step")
+
+
+def test_a_context_to_read_does_not_keep_a_lone_draft_from_beginning() -> None:
+    """It is read once, here for 1.2 target steps; the first draft alone would not be worth that."""
+    life = Life({"draft": 0.003}, read=0.0003)
+    life.positions = [40]
+    assert life.step({"draft": 0.95})[0].nodes > 0
+    life.run(30, {"draft": 0.95})
+    assert life.plain / life.spent > 1.5
 
 
 def test_more_rows_draft_less_where_rows_cost_time() -> None:
