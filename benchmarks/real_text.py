@@ -231,7 +231,7 @@ def main(argv: list[str] | None = None) -> None:
             record = {
                 "prompts": {"file": args.prompts.name, "count": len(items), "kinds": len({i.kind for i in items})},
                 "max_tokens": args.max_tokens,
-                "engine": described,
+                "engine": {**described, "target": label},
                 "tables": tables,
                 "provenance": asdict(provenance),
             }

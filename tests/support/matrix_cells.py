@@ -294,9 +294,7 @@ def _eagle(version: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The same of two layers that guesses all tokens at once; with a rank, a selector among four candidates."""
     tensors, config = _eagle(3)
-    generator = torch.Generator().manual_seed(
-        14
-    )  # of a few, the one whose trees meet the most ends within accepted blocks
+    generator = torch.Generator().manual_seed(14)  # its trees meet many ends within accepted blocks
 
     def normal(*shape: int) -> torch.Tensor:
         return 0.35 * torch.randn(*shape, generator=generator)
