@@ -69,6 +69,18 @@ def by_depth(samples: Sequence[Sample]) -> list[float]:
     return [h / t if t else 0.0 for h, t in zip(held, tested, strict=True)]
 
 
+def counts(samples: Sequence[Sample], texts: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    """What completions show beside their speed. texts: plain decoding's, one for each."""
+    return {
+        "tokens_per_forward": per_forward(samples),
+        "acceptance_by_depth": by_depth(samples),
+        "drafted_per_forward": sum(s.drafted for s in samples) / sum(s.forwards for s in samples),
+        "drafting_share": sum(s.drafting for s in samples) / sum(s.seconds for s in samples),
+        "same_texts": sum(s.text == text for s, text in zip(samples, texts, strict=True)),
+        "texts": len(samples),
+    }
+
+
 def facts(rows: Rows, plain: Rows, categories: Sequence[str]) -> dict[str, Any]:
     """All figures of one drafter; categories: of each prompt."""
     flat = [sample for row in rows for sample in row]
@@ -76,12 +88,7 @@ def facts(rows: Rows, plain: Rows, categories: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "tokens_per_second": speeds(rows),
         "over_plain": over(rows, plain),
-        "tokens_per_forward": per_forward(flat),
-        "acceptance_by_depth": by_depth(flat),
-        "drafted_per_forward": sum(s.drafted for s in flat) / sum(s.forwards for s in flat),
-        "drafting_share": sum(s.drafting for s in flat) / sum(s.seconds for s in flat),
-        "same_texts": sum(s.text == text for s, text in zip(flat, texts, strict=True)),
-        "texts": len(flat),
+        **counts(flat, texts),
         "categories": {},
     }
     for category in dict.fromkeys(categories):

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from drafter_samples import Sample, by_depth, per_forward
+from drafter_samples import Sample, counts
 from provenance import Provenance
 from rich.console import Console
 from rich.progress import track
@@ -138,12 +138,7 @@ def facts(mine: Rounds, plain: Rounds, groups: Sequence[Sequence[Item]]) -> dict
     found = {
         "tokens_per_second": [speed(row) for row in mine],
         "over_plain": ratios(mine, plain, everything),
-        "tokens_per_forward": per_forward(samples),
-        "acceptance_by_depth": by_depth(samples),
-        "drafted_per_forward": sum(s.drafted for s in samples) / sum(s.forwards for s in samples),
-        "drafting_share": sum(s.drafting for s in samples) / sum(s.seconds for s in samples),
-        "same_texts": sum(s.text == text for s, text in zip(samples, texts, strict=True)),
-        "texts": len(texts),
+        **counts(samples, texts),
     }
     if all(len(group) == 1 for group in groups):
         kinds = dict.fromkeys(group[0].kind for group in groups)
