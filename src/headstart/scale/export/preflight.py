@@ -51,7 +51,8 @@ class Case:
     """All that rules look at.
 
     architectures, hidden_size, vocab_size, layers, context: the target's. target_at, drafter_at: where the engine will
-    find them. draft_vocab, draft_context: a draft model's. differences: between the tokenizers of target and draft
+    find them. draft_vocab, draft_context, draft_parallel: a draft model's; parallel is one with a mask token, which
+    guesses all tokens in one forward (PARD). differences: between the tokenizers of target and draft
     model. settings: other options of the engine. processors: entry points of its environment that load custom logits
     processors. cpu: whether it will run on processors.
     """
@@ -68,6 +69,7 @@ class Case:
     head: Head | None = None
     draft_vocab: int | None = None
     draft_context: int | None = None
+    draft_parallel: bool = False
     differences: tuple[str, ...] = ()
     depth: int | None = None
     temperature: float = 0.0
@@ -76,6 +78,11 @@ class Case:
     cpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     processors: tuple[str, ...] = ()
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the drafter guesses all tokens in one forward."""
+        return self.draft_parallel or (self.head is not None and self.head.parallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +186,6 @@ def parallel_heads_are_read_whole(case: Case) -> Iterator[Finding]:
     head = case.head
     if case.kind != "eagle3" or head is None or not head.parallel:
         return
-    if case.engine == "sglang":
-        yield _refused("SGLang does not run heads that guess all tokens in one forward", "use --engine vllm")
     if case.engine == "vllm" and head.norms:
         yield _refused(
             f"the head norms the states it reads ({', '.join(head.norms)}), which vLLM leaves out for parallel heads",
@@ -192,8 +197,6 @@ def parallel_heads_are_read_whole(case: Case) -> Iterator[Finding]:
             f"{len(head.layer_ids)} into a width of {head.width or head.hidden_size}",
             "train a head of the usual shape",
         )
-    if case.dynamic:
-        yield _refused("--dynamic is not for parallel heads, whose forward is made for one K", "leave it out")
 
 
 def sglang_has_one_layer(case: Case) -> Iterator[Finding]:
@@ -312,15 +315,26 @@ def sampled_on_processors(case: Case) -> Iterator[Finding]:
         )
 
 
-def parallel_heads_run_in_part(case: Case) -> Iterator[Finding]:
+def guesses_in_one_forward(case: Case) -> Iterator[Finding]:
+    """P-EAGLE heads, and draft models with a mask token."""
+    if case.parallel and case.engine == "sglang":
+        yield _refused(
+            "SGLang does not run drafters that guess all tokens in one forward",
+            "use --engine vllm; a draft model drafts token by token once its config names no pard_token",
+        )
+    if case.parallel and case.dynamic:
+        yield _refused("--dynamic is not for parallel drafters, whose forward is made for one K", "leave it out")
+
+
+def parallel_drafters_run_in_part(case: Case) -> Iterator[Finding]:
     head = case.head
-    if case.engine != "vllm" or head is None or not head.parallel:
+    if case.engine != "vllm" or not case.parallel:
         return
     yield _warning(
         "vLLM drafts in parallel in its first model runner only",
         "keep to that runner (VLLM_USE_V2_MODEL_RUNNER=0); on processors it is untested",
     )
-    if head.selector:
+    if head is not None and head.selector:
         yield _warning(
             "the head's selector is left out, because vLLM has none for EAGLE heads",
             "the acceptance that is promised here is that without it; headstart's own is higher where it helps",
@@ -355,6 +369,7 @@ RULES: Iterable[Rule] = (
     head_fits_the_target,
     sglang_goes_on_before_the_norm,
     parallel_heads_are_read_whole,
+    guesses_in_one_forward,
     sglang_has_one_layer,
     heads_enough,
     same_tokens,
@@ -364,7 +379,7 @@ RULES: Iterable[Rule] = (
     parameters_refused,
     processors_dropped,
     sampled_on_processors,
-    parallel_heads_run_in_part,
+    parallel_drafters_run_in_part,
     suffix_needs_a_package,
     draft_context_is_long_enough,
 )
