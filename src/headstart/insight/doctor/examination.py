@@ -37,7 +37,7 @@ from headstart.insight.doctor.measuring import (
 )
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
-from headstart.insight.doctor.setup import Setup, described, inspect
+from headstart.insight.doctor.setup import Setup, described, inspect, may_copy
 from headstart.insight.doctor.verdict import HOPELESS, Checked, Ranked, Recommendation, decide, preferred, promising
 from headstart.insight.provenance import Provenance
 from headstart.insight.statistics import quantile
@@ -137,14 +137,12 @@ class _Examiner:
 
     def run(self) -> Examination:
         question = self._question
-        wanted = candidates(question.setup.target, question.given)
+        candidates(question.setup.target, question.given)  # what is no drafter is refused before anything is read
         self._tell(f"loading {question.setup.target}")
         target, self._memory = question.setup.open()
         self._target = target
-        passed_over: dict[str, str] = {}
-        if question.scan is not None:
-            found, passed_over = scan(question.scan, target)
-            wanted = candidates(question.setup.target, question.given, found)
+        found, passed_over = ((), {}) if question.scan is None else scan(question.scan, target)
+        wanted = candidates(question.setup.target, question.given, found, own_copy=may_copy(target))
         self._plain = question.setup.engine(target)
         self._items = [templated(target.tokenizer, item) for item in self._items]
         self._refuse_bad_prompts()

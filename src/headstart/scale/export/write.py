@@ -136,7 +136,13 @@ class _Export:
         self._progress(f"loading {subject.target.name}", 0.0)
         drafter = str(self._folder) if self._copied else subject.drafter.source or None
         bench = Bench(
-            subject.target.source, kind, drafter, options.dtype, self._sampling, longest=longest, parallel=self._parallel
+            subject.target.source,
+            kind,
+            drafter,
+            options.dtype,
+            self._sampling,
+            longest=longest,
+            parallel=self._parallel,
         )
         prompts = bench.prompts(*self._items())
         found = self._complete(bench, prompts, longest)
