@@ -14,7 +14,7 @@ from torch import Tensor
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.policy import GrowingDrafter
-from headstart.drafters.growing.trees import GrowingTree
+from headstart.drafters.growing.tree import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
