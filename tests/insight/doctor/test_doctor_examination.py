@@ -15,9 +15,10 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import HeadstartError, InvalidPrompt, ModelNotFound, NotEnoughMemory
 from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.examination import Examination, Question, examine
+from headstart.insight.doctor.examination import examine
 from headstart.insight.doctor.facts import markdown, not_measured, record, target_facts, warning
 from headstart.insight.doctor.measuring import Sample, affordable, measure_candidate, spread
+from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup, inspect
 from headstart.insight.doctor.verdict import decide
 from headstart.loading import advice
