@@ -493,11 +493,11 @@ inline void put_sums(const Outputs &outputs, __m512i sums, float row_scale, floa
 // Numbers that the sums of a product of so many rows take, and what aligning them takes.
 inline int64_t sums_of(int64_t count) { return count * 2 * LANES + LANES; }
 
-// All rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
+// Rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
 // steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
 // while later rows are computed. `work` has room for the sums: see `sums_of`.
 template <class S>
-inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
                         float *work, float *y) {
     typedef typename S::Sum(*Sums)[2];
     const int64_t stride = row_stride(p.kind, p.inputs), all = row_bytes(p.kind, p.inputs) / 4, bytes = panel_bytes(p.kind, p.inputs);
@@ -529,6 +529,20 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
             }
         }
     }
+}
+
+constexpr int64_t ROWS_BYTES = 3 << 17;  // of rows that pass by one pair of panels: they stay in the second-level cache
+
+// All rows against the pairs of panels [from, to), in blocks of rows.
+template <class S>
+inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+                        float *work, float *y) {
+    const int64_t stride = row_stride(p.kind, p.inputs), fit = ROWS_BYTES / stride, least = 4 * MOST_ROWS;
+    const int64_t blocks = (count - 1) / (fit > least ? fit : least) + 1;
+    const int64_t most = round_up((count + blocks - 1) / blocks, MOST_ROWS);
+    for (int64_t m = 0; m < count; m += most)
+        chain_block<S>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
+                       y + m * p.outputs);
 }
 
 #if defined(HEADSTART_GROUPED)
