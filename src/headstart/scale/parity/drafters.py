@@ -1,9 +1,9 @@
 """The drafters of vLLM, as headstart runs them: chains of a fixed length, each token the drafter's likeliest.
 
-EAGLE heads and draft models, with a mask token or without, are headstart's own with their trees switched off. Medusa heads become a chain of each
-head's first guess. For n-grams headstart's drafter takes the latest match and repeats it past its end, vLLM the
-earliest and only what stands there: so the lookup is written down here by vLLM's rule, and parity of n-grams is about
-the engine around it, not about which rule is better.
+EAGLE heads and draft models, with a mask token or without, are headstart's own with their trees switched off. Medusa
+heads become a chain of each head's first guess. For n-grams headstart's drafter takes the latest match and repeats it
+past its end, vLLM the earliest and only what stands there: so the lookup is written down here by vLLM's rule, and
+parity of n-grams is about the engine around it, not about which rule is better.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ def residual_is_before_the_norm(case: Case) -> Iterator[Finding]:
         )
 
 
-def guesses_come_one_by_one(case: Case) -> Iterator[Finding]:
-    """P-EAGLE heads, and draft models with a mask token."""
+def drafters_guess_one_token(case: Case) -> Iterator[Finding]:
     if case.parallel:
         yield refused(
             "SGLang does not run drafters that guess all tokens in one forward",
@@ -58,7 +57,7 @@ def draws_on_processors(case: Case) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     engine_has_the_method,
     residual_is_before_the_norm,
-    guesses_come_one_by_one,
+    drafters_guess_one_token,
     heads_have_one_layer,
     draft_length_is_fixed,
     draws_on_processors,

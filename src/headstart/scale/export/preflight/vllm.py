@@ -51,12 +51,12 @@ def method_is_not_guessed(case: Case) -> Iterator[Finding]:
 def draft_length_by_batch(case: Case) -> Iterator[Finding]:
     if not case.dynamic:
         return
-    if case.parallel:
-        yield refused("--dynamic is not for parallel drafters, whose forward is made for one K", "leave it out")
     if case.kind not in ("eagle3", "draft_model"):
         yield refused("--dynamic is for EAGLE-3 heads and draft models in vLLM", "leave it out: K is then fixed")
     elif _whole(case.settings.get("data-parallel-size")) > 1:
         yield refused("vLLM switches --dynamic off with data parallelism", "leave one of the two out")
+    elif case.parallel:
+        yield refused("--dynamic is not for parallel drafters, whose forward is made for one K", "leave it out")
     elif not case.costs_known:
         yield refused(
             "--dynamic needs what steps cost on the serving machine", "run `headstart doctor --json FILE` there, and "
@@ -96,7 +96,6 @@ def sampled_on_processors(case: Case) -> Iterator[Finding]:
 
 
 def parallel_drafters_run_in_part(case: Case) -> Iterator[Finding]:
-    """P-EAGLE heads, and draft models with a mask token."""
     if not case.parallel:
         return
     yield warning(
