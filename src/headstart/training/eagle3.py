@@ -74,9 +74,8 @@ class Eagle3Student:
         if begun is not None:
             eagle_start.go_on(head, begun, self.kept, self.layer_ids)
         self.head = self.module = head.to(material.device, material.dtype)
-        if options.freeze_first:
-            for part in (head.fc, head.midlayer, head.norm, head.lm_head):
-                part.requires_grad_(False)
+        if options.freeze_first and begun is not None:
+            eagle_start.freeze(head, begun)
         if options.freeze_output:
             head.lm_head.requires_grad_(False)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from support.byte_models import save_model
 
 import headstart as hs
@@ -25,6 +26,7 @@ from headstart.insight.doctor.verdict import decide
 from headstart.loading import advice
 from headstart.loading import pacing as making
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.model import int4
 from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
@@ -78,6 +80,27 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     assert "ModelNotFound" in dict(not_measured(found))["/no/such/draft"]
     assert target_facts(found)["memory"].startswith("fits")
     assert isinstance(warning(found), str)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no products of 4-bit weights here")
+def test_the_targets_own_copy_is_examined_and_recommended_to_auto(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it pays is of no matter: a tiny model's steps say nothing of a real one's, so the advice is made up."""
+    monkeypatch.setattr(setup, "LEAST_COPIED", 1)
+    found = examine(question(tiny("llama"), seconds=20.0), quiet)
+    sample, looked = by_name(found)["self-int4"], next(o for o in found.inspected if o.candidate.name == "self-int4")
+    assert isinstance(sample, Sample)
+    assert sample.costs.draft("self-int4", 1) > 0
+    assert looked.memory is not None
+    assert "self-int4 while it is made" in looked.memory.words
+    (ranked,) = (one for one in found.ranked if one.candidate.name == "self-int4")
+    assert ranked.best.members["self-int4"].acceptance[0] > 0.3, "of a tiny random model, whose weights are few"
+    target = hs.Target(tiny("llama"), dtype="float32", max_length=96)
+    told = advice.Advice(("self-int4",), 3, "none", 2.0, True, (0.9,), "2026-11-22")
+    assert advice.write(*target.advised_by, told) is not None
+    assert target.engine("auto").drafter_name == "self-int4"
 
 
 def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

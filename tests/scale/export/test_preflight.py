@@ -41,7 +41,9 @@ REFUSED = [
     (replace(EAGLE, head=replace(PARALLEL, norms=("fc_norm",))), "fc_norm"),
     (replace(EAGLE, head=replace(PARALLEL, layer_ids=(2, 5))), "three layers"),
     (replace(EAGLE, head=replace(PARALLEL, width=512)), "into a width of 512"),
-    (replace(EAGLE, head=PARALLEL, dynamic=True, costs_known=True), "not for parallel heads"),
+    (replace(EAGLE, head=PARALLEL, dynamic=True, costs_known=True), "not for parallel drafters"),
+    (replace(DRAFT, draft_parallel=True, dynamic=True, costs_known=True), "not for parallel drafters"),
+    (replace(DRAFT, draft_parallel=True, engine="sglang"), "guess all tokens in one forward"),
     (replace(MEDUSA, engine="sglang"), "SGLang does not run Medusa"),
     (replace(NGRAM, kind="suffix", engine="sglang"), "SGLang does not run"),
     (replace(MEDUSA, depth=4), "has 3 Medusa heads"),
@@ -71,6 +73,7 @@ PASSED = [
     replace(DRAFT, architectures=("GPT2LMHeadModel",)),
     replace(EAGLE, architectures=()),
     replace(EAGLE, head=PARALLEL),
+    replace(DRAFT, draft_parallel=True),
     head(layers=2),
     head(norms=("fc_norm",)),
     head(norm_before_residual=True),
@@ -83,6 +86,7 @@ PASSED = [
 ]
 WARNED = [
     (replace(EAGLE, head=PARALLEL), "first model runner only"),
+    (replace(DRAFT, draft_parallel=True), "first model runner only"),
     (replace(EAGLE, head=replace(PARALLEL, selector=True)), "selector is left out"),
     (EAGLE, ALWAYS),
     (replace(EAGLE, processors=("bias",)), "does not load the custom logits processors of its environment"),

@@ -24,7 +24,7 @@ from headstart.insight.doctor.costs import bytes_read
 from headstart.insight.doctor.measuring import affordable, seconds_of_token, spread
 from headstart.insight.doctor.prediction import Timing
 from headstart.insight.doctor.question import Examination, Progress, Question
-from headstart.insight.doctor.setup import described
+from headstart.insight.doctor.setup import described, may_copy
 from headstart.insight.doctor.trials import LISTS, Trials
 from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred
 from headstart.insight.provenance import Provenance
@@ -50,13 +50,11 @@ def examine(question: Question, progress: Progress) -> Examination:
         HeadstartError: the target cannot be loaded, or a prompt cannot be run.
     """
     clock, provenance = Clock(question, progress), Provenance.now()
-    wanted = candidates(question.setup.target, question.given)
+    candidates(question.setup.target, question.given)  # what is no drafter is refused before anything is read
     clock.report(f"loading {question.setup.target}")
     target, memory = question.setup.open()
-    passed_over: dict[str, str] = {}
-    if question.scan is not None:
-        found, passed_over = scan(question.scan, target)
-        wanted = candidates(question.setup.target, question.given, found)
+    found, passed_over = ((), {}) if question.scan is None else scan(question.scan, target)
+    wanted = candidates(question.setup.target, question.given, found, own_copy=may_copy(target))
     plain = question.setup.engine(target)
     items = [templated(target.tokenizer, item) for item in spread(question.items)]
     _refuse_bad_prompts(plain, items)

@@ -59,7 +59,7 @@ class Eagle3Training(DepthTraining):
         "target's.",
     )  # fmt: skip
     freeze_first: bool = _run(
-        False, "Train only what 'begin_with' lacks: the masked rows, further layers and the selector.",
+        False, "Keep the first guess of 'begin_with' as it is: train its masked rows and its selector alone.",
     )  # fmt: skip
     selector_rank: int = _head(
         0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0
@@ -90,7 +90,7 @@ class Eagle3Training(DepthTraining):
         if self.freeze_first and not self._adds():
             raise InvalidOption(
                 "freeze_first leaves nothing to train",
-                hint="give begin_with, and parallel or layers to add to that head",
+                hint="give begin_with, and parallel to add guesses to that head",
             )
         if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
             raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
@@ -101,4 +101,4 @@ class Eagle3Training(DepthTraining):
         return self.parallel or self.ttt_steps
 
     def _adds(self) -> bool:
-        return self.begin_with is not None and bool(self.parallel or self.layers > 1)
+        return self.begin_with is not None and self.parallel > 0

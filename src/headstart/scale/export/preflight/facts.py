@@ -36,9 +36,10 @@ class Case:
     """All that rules look at.
 
     architectures, hidden_size, vocab_size, layers, context: the target's. target_at, drafter_at: where the engine will
-    find them. draft_vocab, draft_context: a draft model's. differences: between the tokenizers of target and draft
-    model. settings: other options of the engine. processors: entry points of its environment that load custom logits
-    processors. cpu: whether it will run on processors.
+    find them. draft_vocab, draft_context, draft_parallel: a draft model's; parallel is one with a mask token, which
+    guesses all tokens in one forward (PARD). differences: between the tokenizers of target and draft model. settings:
+    other options of the engine. processors: entry points of its environment that load custom logits processors. cpu:
+    whether it will run on processors.
     """
 
     engine: EngineName
@@ -53,6 +54,7 @@ class Case:
     head: Head | None = None
     draft_vocab: int | None = None
     draft_context: int | None = None
+    draft_parallel: bool = False
     differences: tuple[str, ...] = ()
     depth: int | None = None
     temperature: float = 0.0
@@ -61,6 +63,11 @@ class Case:
     cpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     processors: tuple[str, ...] = ()
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the drafter guesses all tokens in one forward."""
+        return self.draft_parallel or (self.head is not None and self.head.parallel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,12 @@ def residual_is_before_the_norm(case: Case) -> Iterator[Finding]:
         )
 
 
-def heads_guess_one_token(case: Case) -> Iterator[Finding]:
-    if case.kind == "eagle3" and case.head is not None and case.head.parallel:
-        yield refused("SGLang does not run heads that guess all tokens in one forward", "use --engine vllm")
+def drafters_guess_one_token(case: Case) -> Iterator[Finding]:
+    if case.parallel:
+        yield refused(
+            "SGLang does not run drafters that guess all tokens in one forward",
+            "use --engine vllm; a draft model drafts token by token once its config names no pard_token",
+        )
 
 
 def heads_have_one_layer(case: Case) -> Iterator[Finding]:
@@ -54,7 +57,7 @@ def draws_on_processors(case: Case) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     engine_has_the_method,
     residual_is_before_the_norm,
-    heads_guess_one_token,
+    drafters_guess_one_token,
     heads_have_one_layer,
     draft_length_is_fixed,
     draws_on_processors,

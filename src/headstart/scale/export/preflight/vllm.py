@@ -29,8 +29,6 @@ def parallel_heads_are_read_whole(case: Case) -> Iterator[Finding]:
             f"{len(head.layer_ids)} into a width of {head.width or head.hidden_size}",
             "train a head of the usual shape",
         )
-    if case.dynamic:
-        yield refused("--dynamic is not for parallel heads, whose forward is made for one K", "leave it out")
 
 
 def method_is_not_guessed(case: Case) -> Iterator[Finding]:
@@ -57,6 +55,8 @@ def draft_length_by_batch(case: Case) -> Iterator[Finding]:
         yield refused("--dynamic is for EAGLE-3 heads and draft models in vLLM", "leave it out: K is then fixed")
     elif _whole(case.settings.get("data-parallel-size")) > 1:
         yield refused("vLLM switches --dynamic off with data parallelism", "leave one of the two out")
+    elif case.parallel:
+        yield refused("--dynamic is not for parallel drafters, whose forward is made for one K", "leave it out")
     elif not case.costs_known:
         yield refused(
             "--dynamic needs what steps cost on the serving machine", "run `headstart doctor --json FILE` there, and "
@@ -95,15 +95,14 @@ def sampled_on_processors(case: Case) -> Iterator[Finding]:
         )
 
 
-def parallel_heads_run_in_part(case: Case) -> Iterator[Finding]:
-    head = case.head
-    if head is None or not head.parallel:
+def parallel_drafters_run_in_part(case: Case) -> Iterator[Finding]:
+    if not case.parallel:
         return
     yield warning(
         "vLLM drafts in parallel in its first model runner only",
         "keep to that runner (VLLM_USE_V2_MODEL_RUNNER=0); on processors it is untested",
     )
-    if head.selector:
+    if case.head is not None and case.head.selector:
         yield warning(
             "the head's selector is left out, because vLLM has none for EAGLE heads",
             "the acceptance that is promised here is that without it; headstart's own is higher where it helps",
@@ -129,6 +128,6 @@ RULES: tuple[Rule, ...] = (
     parameters_refused,
     processors_dropped,
     sampled_on_processors,
-    parallel_heads_run_in_part,
+    parallel_drafters_run_in_part,
     suffix_needs_a_package,
 )
