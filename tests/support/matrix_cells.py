@@ -374,7 +374,7 @@ ENTRIES = (
     Entry("Medusa", lambda shop: shop.medusa(), nodes=8),
     Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none"), quick=False),
     Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8, quick=False),
-    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, quick=False),
+    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, seeds=32, quick=False),
     Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), quick=False),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
     Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, quick=False),
