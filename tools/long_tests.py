@@ -3,8 +3,7 @@
     python -m pytest -n 2 --dist worksteal --durations=900 > durations.txt
     python tools/long_tests.py durations.txt
 
-A function is long where one of its cases takes more than a second and a quarter on a core, or all of them together more
-than three seconds.
+A function is long where one of its cases takes more than a second on a core, or all of them together more than three.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 LIST = Path(__file__).parents[1] / "tests" / "long_tests.txt"
-ONE, ALL = 1.25, 3.0  # seconds
+ONE, ALL = 1.0, 3.0  # seconds
 PROOFS = (
     "tests/commands/test_cli_launch.py",  # no process may be left behind by it
     "tests/drafters/test_ahead_law.py::test_two_rounds",
