@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.browser import opened
+from support.browser import close_browser, looks_at_pages, opened
 from support.vllm import vllm_python  # noqa: F401  # a fixture
 
 from headstart.files import cache_directory
@@ -31,6 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.split("[")[0] in LONG:
             item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """The browser stays for the tests of the next file, if they look at pages."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not looks_at_pages(nextitem.path):
+            close_browser()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,6 +113,6 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser without a network; a module's tests share it, since a process may have only one at a time."""
+    """A browser without a network."""
     with opened() as found:
         yield found
