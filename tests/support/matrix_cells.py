@@ -34,6 +34,7 @@ from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.model import int4
 from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
@@ -186,6 +187,16 @@ class Workshop:
         """A draft LM that is nearly the target."""
         runner = self.runner(self.checkpoint(noise=0.12))
         return DraftModel(runner, name="draft", vocab_size=VOCAB, slots=self.slots, **options)
+
+    def self_int4(self, **options: Any) -> DraftModel:
+        """The target itself with its weights on 4 bits, as many as go into groups, where products for them can run."""
+        return DraftModel(self._rounded(), name="self-int4", vocab_size=VOCAB, slots=self.slots, **options)
+
+    @cache  # noqa: B019
+    def _rounded(self) -> ModelRunner:
+        made = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32)
+        quantize = "int4" if int4.can_run(torch.device("cpu")) else None
+        return ModelRunner(adopt(made), max_length=CONTEXT, quantize=quantize)
 
     def parallel(self, **options: Any) -> ParallelDraft:
         """The same with a mask token, which it was not trained with: the later guesses are poor."""
@@ -364,6 +375,14 @@ ENTRIES = (
     Entry("draft LM, chain", lambda shop: shop.draft()),
     Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, quick=False),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
+    Entry("the target's own 4-bit copy, chain", lambda shop: shop.self_int4(), seeds=32, quick=False),
+    Entry(
+        "the target's own 4-bit copy, tree sampled",
+        lambda shop: shop.self_int4(tree="sampled"),
+        nodes=6,
+        seeds=32,
+        quick=False,
+    ),
     Entry("parallel draft LM, chain", lambda shop: shop.parallel()),
     Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, quick=False),
     Entry("parallel draft LM, tree sampled", lambda shop: shop.parallel(tree="sampled"), nodes=6, quick=False),
