@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     """A target that is its own draft, judged as if it paid: what is recommended can be read, and its costs are known
     to the next load."""
     target = tiny("llama")
+    monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # on a busy machine no costs would be kept
     monkeypatch.setattr(
         "headstart.insight.doctor.examination.decide",
         lambda judged: replace(decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))),
