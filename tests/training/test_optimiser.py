@@ -58,6 +58,22 @@ def test_masters_keep_steps_too_small_for_the_weights() -> None:
     assert torch.equal(model["norm"].weight, before)  # type: ignore[index]
 
 
+def test_inputs_of_other_lengths_learn_as_if_they_were_alike() -> None:
+    """A matrix whose inputs are a thousandfold apart, with their lengths known, is one whose inputs were divided."""
+    lengths = torch.tensor([1.0, 1000.0, 0.5, 20.0, 3.0, 1.0])
+    generator = torch.Generator().manual_seed(0)
+    x, goal = torch.randn(32, 6, generator=generator), torch.randn(32, 4, generator=generator)
+    uneven, even = nn.Linear(6, 4, bias=False), nn.Linear(6, 4, bias=False)
+    with torch.no_grad():
+        uneven.weight.copy_(even.weight / lengths)
+    ours = Optimiser(uneven.named_parameters(), lengths={"weight": lengths})
+    for model, optimiser, inputs in ((uneven, ours, x * lengths), (even, Optimiser(even.named_parameters()), x)):
+        for _ in range(20):
+            (model(inputs) - goal).square().mean().backward()
+            optimiser.step(1.0)
+    torch.testing.assert_close(uneven.weight * lengths, even.weight, atol=1e-4, rtol=1e-4)
+
+
 def test_state_comes_back_bit_for_bit() -> None:
     model, other = small(), small()
     first, second = Optimiser(model.named_parameters()), Optimiser(other.named_parameters())

@@ -26,6 +26,7 @@ from headstart.training import (
     train_medusa,
 )
 from headstart.training.harness import Material, Report
+from headstart.training.optimiser import ALIKE
 from headstart.training.phases import Phases
 from headstart.training.run import Best, Run, read_ahead
 from headstart.training.schedule import Budget
@@ -42,6 +43,7 @@ class CountingStudent:
     """One parameter, which grows by every step; its measurements are read off a list."""
 
     kind = "counting"
+    lengths = ALIKE
     logits_per_token = 1
     states: Any = None
 

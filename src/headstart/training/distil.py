@@ -23,6 +23,7 @@ from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import TargetStates, states_of
 from headstart.training.loss_tokens import Logits, LossTokens
 from headstart.training.objective import divergence
+from headstart.training.optimiser import ALIKE
 from headstart.training.options import DraftTraining
 
 
@@ -38,6 +39,7 @@ class DraftStudent:
     """A draft LM that learns the target's law at every position; at several depths, where it drafts in parallel."""
 
     kind = "draft"
+    lengths = ALIKE
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
         target, self._options = material.target, options

@@ -83,6 +83,7 @@ class Eagle3Student:
                 self.states, material.train, self._embedded, head.norm.weight.detach(), head.shape.eps
             )
             forecast.begin(head, found, seed=options.seed)
+        self.lengths = {"fc.weight": forecast.lengths(self.states, material.train)}
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)

@@ -23,6 +23,7 @@ from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import states_of
 from headstart.training.loss_tokens import LARGE
 from headstart.training.objective import divergence
+from headstart.training.optimiser import ALIKE
 from headstart.training.options import ExitTraining
 
 KNOWN = 16_384
@@ -59,6 +60,7 @@ class ExitStudent:
     """An exit that learns the target's law from the state after some of its layers."""
 
     kind = "exit"
+    lengths = ALIKE
 
     def __init__(self, options: ExitTraining, material: Material) -> None:
         target, config = material.target, material.target.config.get_text_config()

@@ -26,6 +26,8 @@ from headstart.training.hidden import TargetStates
 
 ROWS = 24_000
 """Rows of text for the regression; fewer where there is less text."""
+FEW_ROWS = 2_000
+"""Rows that show how long a channel is."""
 RIDGE = 0.1
 """Weight of the penalty, relative to the mean square of a column, for every row."""
 SHARPNESS = 20.0
@@ -44,6 +46,14 @@ class Forecast:
     embedding: Tensor
     common: Tensor
     level: float
+
+
+@torch.no_grad()
+def lengths(states: TargetStates, windows: Tensor) -> Tensor:
+    """The root mean square of each channel that `fc` reads [3d], over a few windows [n, T]."""
+    some = windows[: -(-FEW_ROWS // windows.shape[1])].long()
+    squares = torch.stack([states.of(window[None]).aux[0].float().square().mean(0) for window in some])
+    return squares.mean(0).sqrt().clamp_min(1e-3)
 
 
 @torch.no_grad()

@@ -29,6 +29,7 @@ from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.hidden import states_of
 from headstart.training.objective import head_divergence
+from headstart.training.optimiser import ALIKE
 from headstart.training.options import MedusaTraining
 
 TREES = (16, 32, 63)
@@ -110,6 +111,7 @@ class MedusaStudent:
     """Heads that learn the target's laws of the tokens after the next one."""
 
     kind = "medusa"
+    lengths = ALIKE
 
     def __init__(self, options: MedusaTraining, material: Material) -> None:
         target = material.target

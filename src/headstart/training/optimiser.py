@@ -9,12 +9,15 @@ torch.optim.Muon keeps no masters, and orthogonalises one matrix at a time.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
 MOMENTUM = 0.95
 BETAS = (0.9, 0.95)
+ALIKE: Mapping[str, Tensor] = MappingProxyType({})
+"""The lengths of inputs that are all about as long."""
 QUINTIC = (3.4445, -4.7750, 2.0315)  # the coefficients of the paper: fast, and only roughly orthogonal
 
 
@@ -38,6 +41,10 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 class Optimiser:
     """Updates named parameters in place. `rate` in [0, 1] is the schedule; the two learning rates are the peaks.
 
+    lengths: of matrices that read inputs of very different lengths, the root mean square of each input [columns]. Such
+    a matrix is updated as if its inputs had been divided by these and its columns multiplied: Muon's steps are as large
+    in every column, and where a channel is a thousand times as long as others, its step would drown all the rest.
+
     State is a flat name -> tensor mapping (`tensors`, `load`), fit for safetensors.
     """
 
@@ -47,8 +54,10 @@ class Optimiser:
         *,
         matrix_rate: float = 0.02,
         other_rate: float = 3e-3,
+        lengths: Mapping[str, Tensor] = ALIKE,
     ) -> None:
         self.parameters = dict(parameters)
+        self.lengths = lengths
         self.matrix_rate, self.other_rate = matrix_rate, other_rate
         self.steps = 0
         self.masters = {name: p.detach().float().clone() for name, p in self.parameters.items()}
@@ -80,12 +89,16 @@ class Optimiser:
         directions = []
         for name in names:
             gradient = self._gradient(name)
+            if name in self.lengths:
+                gradient = gradient / self.lengths[name]
             self.first[name].lerp_(gradient, 1 - MOMENTUM)
             directions.append(gradient.lerp(self.first[name], MOMENTUM))  # Nesterov
         updates = orthogonalise(torch.stack(directions)).float()
         rows, columns = updates.shape[-2:]
         scale = max(1.0, rows / columns) ** 0.5
         for name, update in zip(names, updates, strict=True):
+            if name in self.lengths:
+                update = update / self.lengths[name]
             self.masters[name].add_(update, alpha=-rate * scale)
 
     def _adamw(self, name: str, rate: float) -> None:

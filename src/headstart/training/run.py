@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +35,10 @@ class Student(Protocol):
 
     logits_per_token: int
     """Logits held at once for each token of a window, which bounds the windows of a micro-batch."""
+
+    @property
+    def lengths(self) -> Mapping[str, Tensor]:
+        """By matrix, how long its inputs are, where that differs much: see `Optimiser`."""
 
     @property
     def states(self) -> TargetStates | None:
@@ -99,7 +103,9 @@ class Run:
     def start(cls, options: Training, student: Student, device: torch.device, phases: Phases) -> Run:
         """A new run, or the one that a checkpoint in the output directory belongs to."""
         parameters = student.named_parameters()
-        optimiser = Optimiser(parameters, matrix_rate=options.matrix_rate, other_rate=options.other_rate)
+        optimiser = Optimiser(
+            parameters, matrix_rate=options.matrix_rate, other_rate=options.other_rate, lengths=student.lengths
+        )
         run = cls(options, student, optimiser, Budget(options.steps, options.minutes), Clock(), device, phases)
         if found := checkpoint.latest(options.folder / "checkpoints"):
             optimiser.load(found.tensors("optimiser"))
