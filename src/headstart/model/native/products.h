@@ -208,32 +208,50 @@ void pack(int64_t kind, const W *from, int64_t in, int64_t out, uint8_t *to, flo
 
 // -- results ----------------------------------------------------------------------------------------------------------
 
-inline void put_results(const Product &p, Vec v, int64_t output, float *y) {
-    if (p.bias) {
-        if (output + LANES <= p.outputs) {
-            v += load(p.bias + output);
-        } else {
-            for (int64_t n = 0; output + n < p.outputs; n++) v[n] += p.bias[output + n];
+// Sixteen outputs of a product on their way into rows of results: what their sums are turned into numbers with, which is
+// read once for all rows.
+struct Outputs {
+    Ints shift = {};
+    Vec scale = {}, bias = {};
+    int64_t at, count;  // the first of them, and how many of the sixteen there are
+    bool biased;
+
+    Outputs(const Product &p, int64_t output) : at(output), count(p.outputs - output), biased(p.bias) {
+        if (count > LANES) count = LANES;
+        if (count < 0) count = 0;
+        if (p.kind == INT8) {
+            take(p.shift, &shift);
+            take(p.scale, &scale);
         }
+        if (biased) take(p.bias, &bias);
     }
-    if (output + LANES <= p.outputs) {
-        store(y + output, v);
-    } else if (output < p.outputs) {
+
+    // Of a row at y.
+    void put(Vec v, float *y) const {
+        if (biased) v += bias;
+        if (count == LANES) {
+            store(y + at, v);
+            return;
+        }
         float sixteen[LANES];
         store(sixteen, v);
-        std::memcpy(y + output, sixteen, (p.outputs - output) * sizeof(float));
+        std::memcpy(y + at, sixteen, count * sizeof(float));
     }
-}
 
-inline void put_int8_results(const Product &p, Ints sums, int64_t output, float row_scale, float *y) {
-    Ints shift = {};
-    Vec scale = {};
-    const int64_t count = p.outputs - output < LANES ? p.outputs - output : LANES;
-    if (count <= 0) return;
-    std::memcpy(&shift, p.shift + output, count * sizeof(int32_t));
-    std::memcpy(&scale, p.scale + output, count * sizeof(float));
-    put_results(p, __builtin_convertvector(sums - shift, Vec) * scale * row_scale, output, y);
-}
+    // The same of a product of the kind INT8, whose row has this scale.
+    void put_whole(Ints sums, float row_scale, float *y) const {
+        put(__builtin_convertvector(sums - shift, Vec) * scale * row_scale, y);
+    }
+
+  private:
+    template <class T, class V>
+    void take(const T *from, V *to) {
+        if (count == LANES)
+            std::memcpy(to, from + at, sizeof *to);  // of a size that the compiler knows: one move
+        else
+            std::memcpy(to, from + at, count * sizeof *from);
+    }
+};
 
 // -- tiles ------------------------------------------------------------------------------------------------------------
 
@@ -327,17 +345,17 @@ inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, cons
         const bool two = m + 16 < count;
         tile_panels<KIND>(x + m * stride, stride, two, w0, w0 + bytes, row_bytes(KIND, p.inputs) / 64, sums);
         const int64_t rows = count - m < 32 ? count - m : 32;
+        const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
         for (int64_t r = 0; r < rows; r++)
             for (int side = 0; side < 2; side++) {
                 const int32_t *from = sums[r / 16 * 2 + side] + r % 16 * LANES;
-                const int64_t output = (2 * pair + side) * LANES;
                 float *to = y + (m + r) * p.outputs;
                 if (KIND == INT8) {
                     Ints whole;
                     std::memcpy(&whole, from, sizeof whole);
-                    put_int8_results(p, whole, output, x_scale[m + r], to);
+                    outputs[side].put_whole(whole, x_scale[m + r], to);
                 } else {
-                    put_results(p, load((const float *)from), output, to);
+                    outputs[side].put(load((const float *)from), to);
                 }
             }
     }
@@ -423,7 +441,8 @@ constexpr int MOST_ROWS = 12;  // 24 sums, the weights of two panels and a row's
 #else
 constexpr int MOST_ROWS = 3;
 #endif
-constexpr int64_t STEPS = 128;  // of two panels at a time: 16 KB, which stay in the first-level cache while all rows pass
+// Of two panels at a time, at most: 12 KB, which stay in the first-level cache beside the rows and the steps that are fetched.
+constexpr int64_t STEPS = 96;
 
 // The next steps of the sums of N rows with two panels. Each sum is one chain over the inputs, so it may be put away and
 // taken up again. `next` are the weights that come later: they are on their way when they are needed.
@@ -465,32 +484,34 @@ inline void advance_some(int64_t n, const uint8_t *x, int64_t stride, const uint
     }
 }
 
-inline void put_sums(const Product &p, Vec sums, int64_t output, float, float *y) { put_results(p, sums, output, y); }
+inline void put_sums(const Outputs &outputs, Vec sums, float, float *y) { outputs.put(sums, y); }
 
 #if defined(__AVX512F__)
-inline void put_sums(const Product &p, __m512i sums, int64_t output, float row_scale, float *y) {
-    put_int8_results(p, (Ints)sums, output, row_scale, y);
+inline void put_sums(const Outputs &outputs, __m512i sums, float row_scale, float *y) {
+    outputs.put_whole((Ints)sums, row_scale, y);
 }
 #endif
 
 // Numbers that the sums of a product of so many rows take, and what aligning them takes.
 inline int64_t sums_of(int64_t count) { return count * 2 * LANES + LANES; }
 
-// All rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
+// Rows against the pairs of panels [from, to), one pair after the other: a few steps of all rows, then the next
 // steps. The first rows fetch the next steps' weights of one panel, the second of the other, so that memory is read
 // while later rows are computed. `work` has room for the sums: see `sums_of`.
 template <class S>
-inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+inline void chain_block(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
                         float *work, float *y) {
     typedef typename S::Sum(*Sums)[2];
     const int64_t stride = row_stride(p.kind, p.inputs), all = row_bytes(p.kind, p.inputs) / 4, bytes = panel_bytes(p.kind, p.inputs);
     const int64_t groups = (count + MOST_ROWS - 1) / MOST_ROWS, most = (count + groups - 1) / groups;
+    const int64_t parts = (all + STEPS - 1) / STEPS, step = (all + parts - 1) / parts;
     const Sums sums = (Sums)(((uintptr_t)work + 63) / 64 * 64);
     for (int64_t pair = from; pair < to; pair++) {
         const uint8_t *panel = (const uint8_t *)p.weights + 2 * pair * bytes;
         std::memset((void *)sums, 0, count * sizeof *sums);
-        for (int64_t done = 0; done < all; done += STEPS) {
-            const int64_t steps = all - done < STEPS ? all - done : STEPS;
+        const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
+        for (int64_t done = 0; done < all; done += step) {
+            const int64_t steps = all - done < step ? all - done : step;
             const uint8_t *w[2] = {panel + done * S::bytes, panel + bytes + done * S::bytes};
             const uint8_t *later = w[0];
             if (done + steps < all)
@@ -503,12 +524,27 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
                 if (later != w[0] && group == (groups > 1)) next[1] = later + bytes;
                 const int64_t n = count - m < most ? count - m : most;
                 advance_some<S, MOST_ROWS>(n, x + m * stride + done * 4, stride, w, next, steps, sums + m);
+                if (done + steps < all) continue;
+                for (int64_t r = m; r < m + n; r++)
+                    for (int side = 0; side < 2; side++)
+                        put_sums(outputs[side], sums[r][side], x_scale[r], y + r * p.outputs);
             }
         }
-        for (int64_t m = 0; m < count; m++)
-            for (int side = 0; side < 2; side++)
-                put_sums(p, sums[m][side], (2 * pair + side) * LANES, x_scale[m], y + m * p.outputs);
     }
+}
+
+constexpr int64_t ROWS_BYTES = 3 << 17;  // of rows that pass by one pair of panels: they stay in the second-level cache
+
+// All rows against the pairs of panels [from, to), in blocks of rows.
+template <class S>
+inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, const float *x_scale, int64_t count,
+                        float *work, float *y) {
+    const int64_t stride = row_stride(p.kind, p.inputs), fit = ROWS_BYTES / stride, least = 4 * MOST_ROWS;
+    const int64_t blocks = (count - 1) / (fit > least ? fit : least) + 1;
+    const int64_t most = round_up((count + blocks - 1) / blocks, MOST_ROWS);
+    for (int64_t m = 0; m < count; m += most)
+        chain_block<S>(p, from, to, x + m * stride, x_scale + m, count - m < most ? count - m : most, work,
+                       y + m * p.outputs);
 }
 
 #if defined(HEADSTART_GROUPED)
@@ -532,7 +568,8 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
             for (int64_t m = 0; m < count; m += step) multiply(of, w, block, end, x + m * stride, totals + m * LANES);
             w += together * of.record_bytes(of.groups(0));
         }
-        for (int64_t m = 0; m < count; m++) put_results(p, load(totals + m * LANES), panel * LANES, y + m * p.outputs);
+        const Outputs outputs(p, panel * LANES);
+        for (int64_t m = 0; m < count; m++) outputs.put(load(totals + m * LANES), y + m * p.outputs);
     }
 }
 
