@@ -1,17 +1,24 @@
 """Drafters on a real chat model and real chat prompts: speed over plain decoding by kind of prompt, and the worst one.
 
-    python benchmarks/real_text.py --target DIR
+    python benchmarks/real_text.py --target DIR --all
     python benchmarks/real_text.py --target DIR --drafter head=HEAD --drafter ngram,head=ngram,HEAD --drafter k4=HEAD@4
 
 Prompts are those of a Spec-Bench-shaped file (the 26 of `prompts/chat.jsonl`, of 13 kinds, by default), through the
-target's chat template, and answers end where the model ends them. A contender is LABEL=NAME[,NAME...][@K]: drafters as
-in `headstart.load`, a list by commas, and with @K the same K nodes in every step in place of adaptive pacing.
+target's chat template. A contender is LABEL=NAME[,NAME...][@K]: drafters as in `headstart.load`, a list by commas, and
+with @K the same K nodes in every step in place of adaptive pacing. `--all` is every temperature (0, 0.7, 1), one
+request at a time and eight, and the usual contenders with the target's own 4-bit copy, beside those that are named.
 
 All contenders share the target's weights and take turns, prompt by prompt (at a batch size above 1, group by group), in
-a rotating order. Ratios to plain decoding are of sums over a round, at the same temperature. At temperature 0 every
-text must be the plain one, and the table says how many are. Sampled requests have no seed, as in use: with `--seed`
-point masses give the plain text at any temperature, but pacing may not learn from requests whose text is promised. Past
-outputs are not kept for suffix matching, because the prompts come again in every round.
+a rotating order. One pass is one round of every batch size and temperature; what it measured is written at once, and
+`--minutes` begins no pass that would end later. Ratios to plain decoding are of one prompt in one round at the same
+temperature; a kind's is the median of all of its prompts' in all rounds, so that one odd answer does not decide.
+
+Every contender writes as many tokens of an answer. At temperature 0 all texts must be the plain one, ends included, and
+the table says how many are. Sampled texts differ from contender to contender, and an answer that happened to end after
+a few tokens would be compared with a long one; so each sampled answer is as long as the greedy one to its prompt: its
+end is ruled out before, for all contenders alike. Sampled requests have no seed, as in use: a seed gives different
+contenders the same text only where drafts are point masses, and pacing may not learn from requests whose text is
+promised. Past outputs are not kept for suffix matching, because the prompts come again in every round.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ from headstart.prompt_sets import read_prompt_set
 
 PLAIN = "plain"
 USUAL = ("n-gram=ngram", "suffix=suffix", "early exit=early-exit")
+ALL = ("n-gram=ngram", "suffix=suffix", "self-int4=self-int4", "n-gram, self-int4=ngram,self-int4")
 PROMPTS = Path(__file__).parent / "prompts" / "chat.jsonl"
 
 
@@ -100,24 +108,68 @@ def read(path: Path, tokenizer: Any, room: int, per_kind: int | None) -> list[It
     return found
 
 
-def run(
-    engines: Mapping[str, hs.Engine], groups: Sequence[Sequence[Item]], sampling: hs.Sampling, args: argparse.Namespace
-) -> dict[str, Rounds]:
-    """What every contender made; one short completion of each before that is not counted."""
-    names = list(engines)
-    found: dict[str, Rounds] = {name: [[] for _ in range(args.rounds)] for name in names}
-    for name in names:
-        engines[name].generate(list(groups[0][0].prompt), hs.Sampling(max_tokens=16))
-    for turn in track(range(args.rounds * len(groups)), console=Console(stderr=True), transient=True):
-        round_, number = divmod(turn, len(groups))
-        prompts = [list(item.prompt) for item in groups[number]]
-        first = turn % len(names)
-        for name in (*names[first:], *names[:first]):
-            start = time.perf_counter()
-            outs = engines[name].generate(prompts, sampling)
-            seconds = time.perf_counter() - start
-            found[name][round_].append(Group(tuple(map(Sample.of, outs)), seconds))
-    return found
+class Cell:
+    """One batch size and temperature: its engines, and what they have made so far."""
+
+    def __init__(self, batch: int, temperature: float, items: Sequence[Item], engines: Mapping[str, hs.Engine]) -> None:
+        self.batch, self.temperature = batch, temperature
+        self.groups = [items[i : i + batch] for i in range(0, len(items), batch)]
+        self.rounds: dict[str, Rounds] = {name: [] for name in engines}
+        self._engines = engines
+        self._turn = 0
+
+    @property
+    def name(self) -> str:
+        return f"batch {self.batch}, T={self.temperature:g}"
+
+    def warm_up(self) -> None:
+        """A short completion of each contender that is not counted."""
+        for engine in self._engines.values():
+            engine.generate(list(self.groups[0][0].prompt), hs.Sampling(max_tokens=16, temperature=self.temperature))
+
+    def round(self, samplings: Mapping[str, hs.Sampling]) -> None:
+        """Every contender once through all groups. samplings: by prompt."""
+        names = list(self._engines)
+        for name in names:
+            self.rounds[name].append([])
+        for group in track(self.groups, self.name, console=Console(stderr=True), transient=True):
+            first = self._turn % len(names)
+            self._turn += 1
+            for name in (*names[first:], *names[:first]):
+                self.rounds[name][-1].append(self._group(name, group, samplings))
+
+    def _group(self, name: str, group: Sequence[Item], samplings: Mapping[str, hs.Sampling]) -> Group:
+        prompts = [list(item.prompt) for item in group]
+        start = time.perf_counter()
+        outs = self._engines[name].generate(prompts, [samplings[item.name] for item in group])
+        seconds = time.perf_counter() - start
+        return Group(tuple(map(Sample.of, outs)), seconds)
+
+    def facts(self) -> dict[str, Any]:
+        """All figures, by contender."""
+        return {name: facts(rounds, self.rounds[PLAIN], self.groups) for name, rounds in self.rounds.items()}
+
+
+def answer_lengths(plain: hs.Engine, items: Sequence[Item], max_tokens: int) -> tuple[dict[str, int], float]:
+    """Tokens of the greedy answer to each prompt, and the tokens per second at which plain decoding made them."""
+    found, start = {}, time.perf_counter()
+    for item in track(items, "greedy answers", console=Console(stderr=True), transient=True):
+        found[item.name] = len(plain.generate(list(item.prompt), hs.Sampling(max_tokens=max_tokens)).tokens)
+    return found, sum(found.values()) / (time.perf_counter() - start)
+
+
+def samplings(
+    items: Sequence[Item], lengths: Mapping[str, int], temperature: float, args: argparse.Namespace
+) -> dict[str, hs.Sampling]:
+    """By prompt: to the answer's own end at temperature 0, else as many tokens as that answer has."""
+    if temperature == 0:
+        return {item.name: hs.Sampling(max_tokens=args.max_tokens, temperature=0.0) for item in items}
+    return {
+        item.name: hs.Sampling(
+            max_tokens=lengths[item.name], min_tokens=lengths[item.name], temperature=temperature, seed=args.seed
+        )
+        for item in items
+    }
 
 
 def speed(groups: Sequence[Group]) -> float:
@@ -142,10 +194,11 @@ def facts(mine: Rounds, plain: Rounds, groups: Sequence[Sequence[Item]]) -> dict
     }
     if all(len(group) == 1 for group in groups):
         kinds = dict.fromkeys(group[0].kind for group in groups)
+        each = [ratios(mine, plain, [i]) for i in everything]  # [prompt][round]
         found["kinds"] = {
-            kind: median(ratios(mine, plain, [i for i in everything if groups[i][0].kind == kind])) for kind in kinds
+            kind: median(x for i in everything if groups[i][0].kind == kind for x in each[i]) for kind in kinds
         }
-        found["prompts"] = {group[0].name: median(ratios(mine, plain, [i])) for i, group in enumerate(groups)}
+        found["prompts"] = {group[0].name: median(each[i]) for i, group in enumerate(groups)}
     return found
 
 
@@ -186,52 +239,77 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         metavar="LABEL=NAME[,NAME...][@K]",
         help=f"a contender; may be given again ({', '.join(USUAL)})",
     )
+    parser.add_argument(
+        "--all", action="store_true", help=f"batch sizes 1 and 8, and besides --drafter these: {', '.join(ALL)}"
+    )
     parser.add_argument("--prompts", type=Path, default=PROMPTS, help="Spec-Bench-shaped JSONL (%(default)s)")
     parser.add_argument("--per-kind", type=int, help="prompts of each kind (all)")
     parser.add_argument("--max-tokens", type=int, default=128, help="of an answer (%(default)s)")
     parser.add_argument("--max-length", type=int, default=2048, help="(%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="passes, at most (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="begin no pass that would end later (all rounds)")
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0])
-    parser.add_argument("--batch", type=int, nargs="+", default=[1], help="requests at a time (%(default)s)")
+    parser.add_argument("--batch", type=int, nargs="+", help="requests at a time (1; with --all 1 and 8)")
     parser.add_argument("--seed", type=int, help="of sampled requests (none)")
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16", "float16"])
     parser.add_argument("--quantize", choices=["int8", "int4"])
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the JSON goes")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.batch = args.batch or ([1, 8] if args.all else [1])
+    args.drafter = [*(args.drafter or []), *(Contender.parse(text) for text in (ALL if args.all else ()))]
+    args.drafter = args.drafter or [Contender.parse(text) for text in USUAL]
+    return args
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
+    begin = time.monotonic()
     console = Console(width=None if sys.stdout.isatty() else 200)
     provenance = Provenance.now("headstart", "torch", "transformers")
     target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize, max_length=args.max_length)
-    contenders = args.drafter or [Contender.parse(text) for text in USUAL]
     items = read(args.prompts, target.tokenizer, args.max_length - args.max_tokens, args.per_kind)
     label = Path(args.target).resolve().name
     args.results.mkdir(parents=True, exist_ok=True)
-    tables: dict[str, Any] = {}
-    for batch in args.batch:
-        groups = [items[i : i + batch] for i in range(0, len(items), batch)]
-        engines = {PLAIN: target.engine(None, max_batch_size=batch)}
-        engines |= {each.label: each.engine(target, batch) for each in contenders}
-        described = engines[PLAIN].describe()
-        kind = args.quantize or described["dtype"]
-        path = args.results / f"real-text-{label}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-        for temperature in args.temperature:
-            sampling = hs.Sampling(max_tokens=args.max_tokens, temperature=temperature, seed=args.seed)
-            samples = run(engines, groups, sampling, args)
-            found = {name: facts(rounds, samples[PLAIN], groups) for name, rounds in samples.items()}
-            tables[f"batch {batch}, T={temperature:g}"] = found
-            console.print(table(f"{label}, {kind}, batch {batch}, T={temperature:g}", found))
-            record = {
-                "prompts": {"file": args.prompts.name, "count": len(items), "kinds": len({i.kind for i in items})},
-                "max_tokens": args.max_tokens,
-                "engine": {**described, "target": label},
-                "tables": tables,
-                "provenance": asdict(provenance),
-            }
-            path.write_text(json.dumps(record, indent=1) + "\n")  # what is measured is kept
-            console.print(f"written: {path.name}", highlight=False)
+    engines = {
+        batch: {PLAIN: target.engine(None, max_batch_size=batch)}
+        | {each.label: each.engine(target, batch) for each in args.drafter}
+        for batch in args.batch
+    }
+    described = engines[args.batch[0]][PLAIN].describe()
+    kind = args.quantize or described["dtype"]
+    path = args.results / f"real-text-{label}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    lengths, speed_ = answer_lengths(engines[args.batch[0]][PLAIN], items, args.max_tokens)
+    cells = [Cell(batch, t, items, engines[batch]) for batch in args.batch for t in args.temperature]
+    pass_ = sum(lengths.values()) / speed_ * len(cells) * (1 + len(args.drafter)) / 60
+    console.print(
+        f"{len(items)} prompts, {sum(lengths.values())} tokens, plain decoding {speed_:.1f} tokens/s: one pass takes "
+        f"at most about {pass_:.0f} minutes, {args.rounds} take {args.rounds * pass_:.0f}",
+        highlight=False,
+    )
+    for cell in cells:
+        cell.warm_up()
+    for number in range(args.rounds):
+        if number and args.minutes is not None and (time.monotonic() - begin) / 60 + pass_ > args.minutes:
+            break
+        start = time.monotonic()
+        tables: dict[str, Any] = {}
+        for cell in cells:
+            cell.round(samplings(items, lengths, cell.temperature, args))
+        for cell in cells:
+            tables[cell.name] = cell.facts()
+            console.print(table(f"{label}, {kind}, {cell.name}, rounds: {number + 1}", tables[cell.name]))
+        record = {
+            "prompts": {"file": args.prompts.name, "count": len(items), "kinds": len({i.kind for i in items})},
+            "max_tokens": args.max_tokens,
+            "answer_tokens": lengths,
+            "rounds": number + 1,
+            "engine": {**described, "target": label},
+            "tables": tables,
+            "provenance": asdict(provenance),
+        }
+        path.write_text(json.dumps(record, indent=1) + "\n")  # what is measured is kept
+        pass_ = (time.monotonic() - start) / 60
+        console.print(f"written: {path.name}, a pass took {pass_:.1f} minutes", highlight=False)
     for line in provenance.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -110,6 +110,23 @@ def test_it_is_recognised_and_the_text_is_the_targets(
     assert sum(tensor.numel() for tensor in engine.drafter.weights()) < 20_000, "the layers are the target's"
 
 
+def test_ahead_of_the_target_it_drafts_what_it_drafts_in_turn(
+    tiny: Callable[..., str], load: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Drawn tokens under a seed, so that any difference between the two would show in the text."""
+    folder = folder_of(tmp_path, exit_of(tiny("llama"), 3, noise=0.02, token_ids=torch.arange(60)))
+    sampling = hs.Sampling(max_tokens=NEW, temperature=1.0, seed=5)
+    texts, accepted = [], []
+    for name in (str(folder), f"ahead:{folder}"):
+        engine = load("llama", name, pacing="fixed", num_speculative_tokens=3, max_batch_size=3)
+        outs = engine.generate([list(prompt) for prompt in prompts()], sampling)
+        texts.append([out.tokens for out in outs])
+        accepted.append(sum(out.stats.accepted for out in outs))
+    assert isinstance(engine.drafter, hs.Ahead)
+    assert texts[0] == texts[1]
+    assert accepted[0] == accepted[1] > 0
+
+
 def test_what_does_not_fit_is_refused(tiny: Callable[..., str], load: Callable[..., Any], tmp_path: Path) -> None:
     own = exit_of(tiny("llama"))
     shape: dict[str, int] = {"layers": 4, "width": WIDTH, "vocab_size": VOCAB}

@@ -32,10 +32,20 @@ class Life:
     """Steps of an engine that does not exist: who drafts, and how many of its guesses hold, is told."""
 
     def __init__(
-        self, sources: dict[str, float], rows: Any = FLAT, limit: int = 12, batch: int = 1, read: float = 0.0
+        self,
+        sources: dict[str, float],
+        rows: Any = FLAT,
+        limit: int = 12,
+        batch: int = 1,
+        read: float = 0.0,
+        coverage: dict[str, float] | None = None,
     ) -> None:
-        """sources: seconds of a drafted token, in the order in which they are asked; read: of a token of context."""
-        self.costs = StepCosts(rows, 0.0, {name: DraftCost(0.0, token, read, 0.1) for name, token in sources.items()})
+        """sources: seconds of a drafted token, in the order in which they are asked; read: of a token of context, of
+        all but copying ones, which take no time; coverage: how often a source has a draft, 1 where it is not given."""
+        drafts = {name: DraftCost(0.0, token, read if token else 0.0, 0.1) for name, token in sources.items()}
+        self.costs = StepCosts(rows, 0.0, drafts)
+        self.coverage = coverage or {}
+        self.known: dict[tuple[str, int], int] = {}
         self.names = list(sources)
         self.truth = CurrentCosts(self.costs, self.names)
         self.pacing = AdaptivePacing([Source(name, limit) for name in sources], self.costs, clock=lambda: 0.0)
@@ -53,19 +63,36 @@ class Life:
         batch = len(rows)
         verify = self.truth.step(batch, batch + nodes)
         drafting = sum(self.truth.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
+        reading = sum(self._read(draft.source, r) for r, draft in enumerate(drafts) if len(draft))
         for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):
             right = self.rng.random(len(draft)) < acceptance.get(draft.source, 0.0)
             accepted = len(draft) if right.all() else int(right.argmin())
             self.pacing.observe(event(r, self.positions[r], budget, draft, accepted, batch, drafting, verify))
             self.positions[r] += accepted + 1
             self.plain += (accepted + 1) * self.truth.step(batch, batch) / batch
-        self.spent += verify + drafting
+        self.spent += verify + drafting + reading
         self.index += 1
         return budgets
 
+    def answer(self, prompt: int, tokens: int, acceptance: dict[str, float]) -> None:
+        """A request from its prompt to its end, after the last one's."""
+        self.pacing.release(0)
+        self.known.clear()
+        self.positions = [prompt]
+        while (room := prompt + tokens - self.positions[0]) > 0:
+            self.step(acceptance, room - 1)
+
+    def _read(self, source: str, request: int) -> float:
+        """Seconds to read what a source has not read of a text."""
+        place, at = self.names.index(source), self.positions[request]
+        unread = at - self.known.get((source, request), 0) - 2
+        self.known[source, request] = at
+        return self.truth.read(place) * max(0, unread)
+
     def _draft(self, budget: Budget) -> Draft:
         for name in self.names:
-            if budget.max_nodes.get(name):
+            has_one = name not in self.coverage or self.rng.random() < self.coverage[name]
+            if budget.max_nodes.get(name) and has_one:
                 return Draft((0,) * budget.max_nodes[name], tuple(range(-1, budget.max_nodes[name] - 1)), source=name)
         return Draft()
 
@@ -120,6 +147,28 @@ def test_a_context_to_read_does_not_keep_a_lone_draft_from_beginning() -> None:
     assert life.step({"draft": 0.95})[0].nodes > 0
     life.run(30, {"draft": 0.95})
     assert life.plain / life.spent > 1.5
+
+
+@pytest.mark.parametrize("right", [0.95, 0.8])
+def test_a_list_is_not_behind_a_draft_that_has_the_context_to_read(right: float) -> None:
+    """A copying source in front that seldom has anything to say leaves the model behind it nearly as quick as alone."""
+    sources, acceptance = {"copy": 0.0, "model": 0.0025}, {"copy": 0.3, "model": right}
+    both = Life(sources, read=0.0005, coverage={"copy": 0.1})
+    alone = Life({"model": 0.0025}, read=0.0005)
+    for life in (both, alone):
+        for _ in range(6):
+            life.answer(80, 96, acceptance)
+    speed, of_model = both.plain / both.spent, alone.plain / alone.spent
+    assert of_model > 1.25
+    assert speed > 0.88 * of_model
+
+
+def test_a_context_that_no_answer_pays_for_is_not_read() -> None:
+    """Short answers and a long text: reading it would take longer than all drafts of the answer save."""
+    life = Life({"copy": 0.0, "model": 0.0025}, read=0.0008, coverage={"copy": 0.3})
+    for _ in range(4):
+        life.answer(400, 24, {"copy": 0.9, "model": 0.95})
+    assert life.plain / life.spent > 1.0
 
 
 def test_more_rows_draft_less_where_rows_cost_time() -> None:

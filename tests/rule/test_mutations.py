@@ -22,7 +22,7 @@ from support.reference_law import GREEDY, OUTPUT, PROMPT, SAMPLED, STOPS, V, ran
 from support.tiny import random_model
 
 from headstart.drafters import Drafter
-from headstart.drafters.growing import trees
+from headstart.drafters.growing import siblings
 from headstart.engine import judging
 from headstart.engine.engine import Engine
 from headstart.errors import NonFiniteLogits
@@ -78,7 +78,7 @@ def keeps_the_law_of_chains(module: Any) -> None:
         assert completed(outcomes(procedure), p, 3) == joint(p, 3)
 
 
-def keeps_the_law_of_siblings(module: Any, growing: Any = trees) -> None:
+def keeps_the_law_of_siblings(module: Any, growing: Any = siblings) -> None:
     for seed in range(6):
         p, q = RandomModel(seed), RandomModel(seed + 100)
 
@@ -163,7 +163,7 @@ def test_a_fault_in_the_rule_is_caught(old: str, new: str, check: Callable[..., 
 
 def test_elder_siblings_left_in_q_are_caught() -> None:
     keeps_the_law_of_siblings(verify)
-    assert caught(keeps_the_law_of_siblings, verify, mutant(trees, "        rest[token] = 0\n", ""))
+    assert caught(keeps_the_law_of_siblings, verify, mutant(siblings, "        rest[token] = 0\n", ""))
 
 
 # -- the law: transformers' processors --------------------------------------------------------------------------------

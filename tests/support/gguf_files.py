@@ -39,11 +39,11 @@ def write(
     blocks: dict[str, tuple[np.ndarray, Q]] | None = None,
     split: int = 0,
 ) -> Path:
-    """Write a Llama-shaped model. kind: of the matrices. metadata: below the architecture's name, instead of the
-    model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
+    """Write a Llama-shaped model, or Gemma. kind: of the matrices. metadata: below the architecture's name, instead of
+    the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
     instead, and of which kind."""
     config = model.config
-    architecture = {"mistral": "llama"}.get(config.model_type, config.model_type)
+    architecture = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in {**_metadata(config), **(metadata or {})}.items():
         if value is not None:
@@ -52,7 +52,7 @@ def write(
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
     for name, parameter in model.named_parameters():
-        stored = tensor_name(name)
+        stored = tensor_name(name, config.model_type)
         if stored in leave_out:
             continue
         if stored in (blocks or {}):
@@ -62,7 +62,7 @@ def write(
         if architecture == "llama" and (".attn_q." in stored or ".attn_k." in stored):
             values = _interleaved(values, config.head_dim)
         if values.ndim == 1:
-            writer.add_tensor(stored, values)
+            writer.add_tensor(stored, values + 1 if architecture.startswith("gemma") else values)
         else:
             writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
     for name, values in (tensors or {}).items():
@@ -123,7 +123,12 @@ def trained(pre: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", bos_token="<|im_start|>")
 
 
+_WITH_WINDOW = ("mistral", "gemma2", "gemma3_text")
+
+
 def _metadata(config: Any) -> dict[str, Any]:
+    rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)
     return {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -134,10 +139,12 @@ def _metadata(config: Any) -> dict[str, Any]:
         "attention.key_length": config.head_dim,
         "attention.value_length": config.head_dim,
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
-        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+        "rope.freq_base": float(rope["rope_theta"]),
         "rope.dimension_count": config.head_dim,
         "vocab_size": config.vocab_size,
-        "attention.sliding_window": config.sliding_window if config.model_type == "mistral" else None,
+        "attention.sliding_window": config.sliding_window if config.model_type in _WITH_WINDOW else None,
+        "attn_logit_softcapping": config.attn_logit_softcapping if config.model_type == "gemma2" else None,
+        "final_logit_softcapping": getattr(config, "final_logit_softcapping", None),
     }
 
 

@@ -61,7 +61,6 @@ def test_a_few_rows_and_log_z_are_the_probabilities_of_the_whole() -> None:
         states.output.only(tokens)(found.last) - found.log_z[..., None], wanted[..., tokens], atol=1e-4, rtol=1e-4
     )
     assert found.log_z.dtype == torch.float32
-    assert torch.equal(found.top, wanted.argmax(-1).int())
 
 
 class Counting(ModulesReader):

@@ -226,18 +226,34 @@ def test_all_that_is_new_learns_and_guesses_get_better(options: Eagle3Training) 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_frozen_first_guess_stays_as_it_was(options: Eagle3Training, tmp_path: Path, layers: int) -> None:
-    first = replace(options, steps=3, layers=1, parallel=0, selector_rank=0, output=tmp_path / "first")
+    """To the bit, of a head of one layer and of several."""
+    first = replace(options, steps=3, layers=layers, parallel=0, selector_rank=0, output=tmp_path / "first")
     begun = train_eagle3(first)
-    more = replace(options, begin_with=begun.path, freeze_first=True, draft_vocab_size=None, layers=layers)
+    more = replace(options, begin_with=begun.path, freeze_first=True, draft_vocab_size=None, layers=1)
     result = train_eagle3(more)
     before, after = (load_file(each.path / "model.safetensors") for each in (begun, result))
     for name, tensor in before.items():
-        assert torch.equal(after[name if layers == 1 else name.replace("midlayer.", "layers.0.")], tensor), name
+        assert torch.equal(after[name.replace("midlayer.", "layers.0.") if layers > 1 else name], tensor), name
     assert after["mask_hidden"].any()
-    if layers == 1:
-        plain = train_eagle3(replace(more, selector_rank=0, output=tmp_path / "plain"))
-        for temperature, depths in plain.acceptance.reached.items():
-            assert depths[0] == pytest.approx(begun.acceptance.reached[temperature][0], abs=0.02), temperature
+    old, new = (student_of(replace(more, begin_with=each.path, selector_rank=0)).head for each in (begun, result))
+    ids = torch.randint(0, 256, (1, 24), generator=torch.Generator().manual_seed(1))
+    (was, *_), (now, *later) = ([each.logits(state) for state in _passes(each, ids)] for each in (old, new))
+    assert torch.equal(was, now)
+    assert later
+
+
+def _passes(head: EagleHead, ids: torch.Tensor) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    aux = torch.randn(1, ids.shape[1] - 1, 3 * head.shape.hidden, generator=generator)
+    return head.unroll(aux, torch.randn(1, ids.shape[1] - 1, head.shape.hidden, generator=generator), 3)
+
+
+def test_a_further_layer_would_change_a_frozen_first_guess(options: Eagle3Training, tmp_path: Path) -> None:
+    begun = train_eagle3(replace(options, steps=1, layers=1, parallel=0, selector_rank=0, output=tmp_path / "first"))
+    more = replace(options, begin_with=begun.path, freeze_first=True, draft_vocab_size=None, layers=2)
+    with pytest.raises(InvalidOption, match="layers=2 would change it") as caught:
+        student_of(more)
+    assert "has 1" in caught.value.hint
 
 
 @pytest.mark.parametrize("learn", [False, True])

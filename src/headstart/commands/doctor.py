@@ -24,7 +24,7 @@ from headstart.options import check_number, option
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.insight.doctor.examination import Examination
+    from headstart.insight.doctor.question import Examination
     from headstart.insight.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
@@ -90,7 +90,8 @@ def doctor(
         task = bar.add_task("importing", total=1.0)
         from transformers.utils import logging
 
-        from headstart.insight.doctor.examination import Question, examine
+        from headstart.insight.doctor.examination import examine
+        from headstart.insight.doctor.question import Question
         from headstart.insight.doctor.setup import Setup
 
         logging.disable_progress_bar()

@@ -104,7 +104,8 @@ class Ahead(Drafter):
         if not inner.can_foresee:
             raise InvalidOption(
                 f"{inner.name} cannot draft ahead of the target",
-                hint="draft models and early exit can; drafters that copy cost nothing, heads need the target's states",
+                hint="draft models, early exit and trained exits can; drafters that copy cost nothing, heads need the "
+                "target's states",
             )
         self.inner = inner
         self.name = PREFIX + inner.name

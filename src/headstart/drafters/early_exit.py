@@ -10,18 +10,16 @@ Sources: Draft & Verify (arXiv:2309.08168), LayerSkip (arXiv:2404.16710).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from headstart.drafters import BuildContext, Row, Weights
-from headstart.drafters.growing.first_layers import FirstLayersDrafter, check_exit
-from headstart.drafters.growing.own_model import DraftedText, GrowingModel
-from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
+from headstart.drafters import BuildContext, Weights
+from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
+from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.drafters.growing.residual import Residual
 from headstart.model.cache import Slots
-from headstart.model.packed import Forward, Segment
+from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import TreeKind
@@ -75,73 +73,17 @@ class EarlyExitDrafter(FirstLayersDrafter):
         if self.layer is None:
             self.layer = choose_layer(target, cache, self._text)
 
-    def _run(self, segments: Sequence[Segment]) -> Tensor:
+    def logits(self, segments: Sequence[Segment], cache: Slots) -> Tensor:
         assert self._target is not None, "a drafter is attached before it is asked"
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        return self._target.forward(segments, self._cache, layers=self.layer).logits
+        return self._target.forward(segments, cache, layers=self.layer).logits
 
 
-class EarlyExitAhead(GrowingModel):
-    """Early exit that can draft ahead: while the target runs, its cache must be left alone, so this has a cache of its
-    own, for which the first layers read every text a second time. Its drafts are those of `EarlyExitDrafter`.
-
-    Args: see `EarlyExitDrafter`. slots: requests that run at once.
-    """
-
-    name = "early-exit"
-
-    def __init__(
-        self,
-        *,
-        slots: int,
-        layer: int | None = None,
-        text: Sequence[int] = (1,),
-        budget: int | None = None,
-        tree: TreeKind = "none",
-        residual: Residual | None = None,
-    ) -> None:
-        self._early = EarlyExitDrafter(layer=layer, text=text, budget=budget, tree=tree, residual=residual)
-        self._slots = slots
-        GrowingDrafter.__init__(self, self._early.policy, budget)
-
-    @property
-    def layer(self) -> int | None:
-        return self._early.layer
-
-    def attach(self, target: ModelRunner, cache: Slots) -> None:
-        self._early.attach(target, cache)
-        assert self.layer is not None, "attaching finds one"
-        runner: Any = _FirstLayers(target, self.layer)
-        super().__init__(
-            runner, self._early.policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
-        )
-        super().attach(target, cache)
-
-    def _room(self, row: Row, memory: DraftedText) -> int:
-        """As in turn: nothing is drafted in the step in which the target reads the prompt."""
-        return 0 if len(row.feed) > 1 else super()._room(row, memory)
-
-    def weights(self) -> Iterable[Tensor]:
-        return ()
-
-
-class _FirstLayers:
-    """A target's first layers and its head, as a model."""
-
-    def __init__(self, target: ModelRunner, layers: int) -> None:
-        self._target, self._layers = target, layers
-        self.vocab_size, self.max_length = target.vocab_size, target.max_length
-        self.new_cache, self.width_invariant = target.new_cache, target.width_invariant
-
-    def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
-        return self._target.forward(segments, cache, layers=self._layers)
-
-
-def build(context: BuildContext) -> EarlyExitDrafter | EarlyExitAhead:
+def build(context: BuildContext) -> EarlyExitDrafter | FirstLayersAhead:
     given = context.given("budget", "tree", "residual")
-    if context.apart:
-        return EarlyExitAhead(slots=context.slots, text=context.sample, **given)
-    return EarlyExitDrafter(text=context.sample, **given)
+    made = EarlyExitDrafter(text=context.sample, **given)
+    if not context.apart:
+        return made
+    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:

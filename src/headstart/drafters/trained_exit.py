@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Weights
-from headstart.drafters.growing.first_layers import FirstLayersDrafter, check_exit
+from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
 from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.drafters.growing.residual import Residual
 from headstart.model.cache import Slots
@@ -63,8 +63,8 @@ class TrainedExitDrafter(FirstLayersDrafter):
         depth: int | None = None,
         residual: Residual | None = None,
     ) -> None:
-        policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(policy, budget)
+        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
+        super().__init__(self.policy, budget)
         self.name = name
         self.layer = exit_.layers
         self._exit, self._matrix, self._quantize = exit_, matrix, quantize
@@ -108,10 +108,9 @@ class TrainedExitDrafter(FirstLayersDrafter):
     def weights(self) -> Iterable[Tensor]:
         return () if self._first is None else self._first.decoder_weights()
 
-    def _run(self, segments: Sequence[Segment]) -> Tensor:
+    def logits(self, segments: Sequence[Segment], cache: Slots) -> Tensor:
         assert self._first is not None, "a drafter is attached before it is asked"
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        logits = self._first.forward(segments, self._cache).logits
+        logits = self._first.forward(segments, cache).logits
         ids = self._exit.token_ids
         if ids is None:
             return logits
@@ -119,12 +118,16 @@ class TrainedExitDrafter(FirstLayersDrafter):
         return wide.index_copy_(1, ids.to(logits.device), logits)
 
 
-def build(context: BuildContext) -> TrainedExitDrafter:
-    return TrainedExitDrafter.load(
+def build(context: BuildContext) -> TrainedExitDrafter | FirstLayersAhead:
+    given = context.given("budget", "tree", "residual")
+    made = TrainedExitDrafter.load(
         context.source,
         context.target,
         target_folder=context.target_source,
         name=context.name,
         quantize=context.quantize,
-        **context.given("budget", "tree", "residual"),
+        **given,
     )
+    if not context.apart:
+        return made
+    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))

@@ -38,7 +38,8 @@ def build(
         names = ", ".join(each.name for each in members) or "plain decoding"
         raise InvalidOption(
             f"{names} cannot draft ahead of the target",
-            hint="draft models and early exit can: name one as drafter, or leave ahead and draft_threads out",
+            hint="draft models, early exit and trained exits can: name one as drafter, or leave ahead and "
+            "draft_threads out",
         )
     if not members:
         return NoDrafter()

@@ -87,13 +87,13 @@ class Target:
 
         Args:
             drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
-                and "ngram"; `describe()` gives the reason), "none" or None, "ngram", "suffix", "early-exit" (the
-                target's own first layers), "lookahead", "prediction" (the request's `Drafting.prediction`), the
-                directory, .gguf file or hub id of a causal LM, "self-int4" (the target's own weights on 4 bits), the
-                directory or hub id of Medusa or EAGLE heads, "ahead:" before the name of a draft model or of early exit
-                (it then drafts while the target verifies), a `Drafter` of your own, or a list of these: per step, the
-                first that has a draft drafts, unless a later one should do better; its last may be "auto". With the
-                bundled target also "medusa" and "eagle3".
+                and "ngram", and never a second model that nothing has measured; `describe()` gives the reason), "none"
+                or None, "ngram", "suffix", "early-exit" (the target's own first layers), "lookahead", "prediction" (the
+                request's `Drafting.prediction`), the directory, .gguf file or hub id of a causal LM, "self-int4" (the
+                target's own weights on 4 bits), the directory or hub id of Medusa or EAGLE heads, "ahead:" before the
+                name of a draft model or of early exit (it then drafts while the target verifies), a `Drafter` of your
+                own, or a list of these: per step, the first that has a draft drafts, unless a later one should do
+                better; its last may be "auto". With the bundled target also "medusa" and "eagle3".
             options: see `EngineOptions`.
 
         Raises:

@@ -7,53 +7,16 @@ of the shape, which is what decisions turn on: bold where a figure of the profil
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headstart.pacing.beside import Beside
-from headstart.theory.costs import DraftCost, StepCosts, late_share, rising
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How fast costs are corrected. An error is the logarithm of measured over expected seconds."""
-
-    level_step: float = 0.1
-    """Share of an error that the level takes up."""
-    first_shape_step: float = 0.5
-    """Share of an error that the shape takes up where a number of rows is first met."""
-    shape_step: float = 0.03
-    """The same once it has been met often."""
-    max_log_error: float = 0.25
-    """Most that one step may say: machines hiccup."""
-    max_first_log_error: float = 1.5
-    """The same for the first steps."""
-    first_steps: int = 6
-    """Steps that only set the level, because they warm caches; also those that count as first ones."""
-    max_log_correction: float = 2.5
-    """Most that the shape is ever corrected by."""
-    doubtful_log_level: float = 0.25
-    """From such a level on the machine is not what its profile says."""
-    plain_every_steps_at_first: int = 16
-    """Steps between two plain ones then, until a few of them have been seen."""
-    plain_every_steps: int = 128
-    """The same later."""
-    refresh_steps: int = 16
-    """Observed steps between two tables."""
-    notable_log_change: float = 0.01
-    """A correction of a draft's cost above this counts at once, a smaller one from the next table on."""
-    thinking_share: float = 0.05
-    """How far one decision moves what decisions are known to take."""
-
-
-LEARNING = Learning()
-TABLE_ROWS = 64
-"""Forwards of up to so many rows are looked up; beyond, costs are a straight line."""
+from headstart.pacing.forward_table import ForwardTable
+from headstart.pacing.learning import LEARNING, clipped, step_for_shape
+from headstart.theory.costs import DraftCost, StepCosts, late_share
 
 
 class CurrentCosts:
@@ -65,11 +28,7 @@ class CurrentCosts:
     def __init__(self, costs: StepCosts, sources: Sequence[str]) -> None:
         self.sampled, self.sampled_row = costs.sampled, costs.sampled_row
         self._request = costs.request
-        self._numbers = [n for n, _ in costs.rows]
-        self._measured = rising([seconds for _, seconds in costs.rows])
-        self._log_shape = [0.0] * len(self._numbers)
-        self._met = [0.0] * len(self._numbers)  # steps that had about so many rows
-        self._recent = [0.0] * len(self._numbers)  # their share of the steps from which the level was learnt
+        self._forwards = ForwardTable(costs.rows)
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
@@ -81,7 +40,6 @@ class CurrentCosts:
         """Seconds that a decision for one row takes, with what is learnt from its step. Not part of `step`."""
         self._thinking_per_row = {True: 0.0, False: 0.0}  # of a batch, in steps that draft and in steps that do not
         self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
-        self._tabulate()
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -90,29 +48,19 @@ class CurrentCosts:
 
         Rows may be an expectation.
         """
-        below = min(int(rows), TABLE_ROWS)
-        seconds: float = self._list[below] + (rows - below) * (
-            self._slope if below == TABLE_ROWS else self._rises[below]
-        )
         law = self.sampled + self.sampled_row * sampled if sampled else 0.0
-        return seconds + (batch - 1) * self._request + self._overhead + law
+        return self._forwards.seconds(rows) + (batch - 1) * self._request + self._overhead + law
 
     def steps(self, batch: int, rows: NDArray[Any], sampled: NDArray[Any] | float = 0.0) -> NDArray[Any]:
         """The same for many numbers of rows at once."""
-        below = np.minimum(rows.astype(int), TABLE_ROWS)
         law = self.sampled * (np.asarray(sampled) > 0) + self.sampled_row * sampled
-        seconds: NDArray[Any] = self._table[below] + (rows - below) * self._rise_table[below]
+        seconds = self._forwards.seconds_of(rows)
         seconds += law + ((batch - 1) * self._request + self._overhead)
         return seconds
 
     def further(self, rows: int, nodes: NDArray[Any]) -> NDArray[Any]:
         """Seconds that so many nodes more than `rows` rows add to a forward."""
-        seconds: NDArray[Any]
-        if rows + int(nodes[-1]) <= TABLE_ROWS:
-            seconds = self._table[rows + nodes] - self._list[rows]
-        else:
-            seconds = self.steps(1, rows + nodes) - self.step(1, rows)
-        return seconds
+        return self._forwards.further(rows, nodes)
 
     def drafting(
         self, source: int, nodes: NDArray[Any], depths: NDArray[Any], rows: int, sampled: bool
@@ -223,38 +171,20 @@ class CurrentCosts:
         if self._steps <= LEARNING.first_steps:
             self._log_level += error / self._steps
         else:
-            self._log_level += LEARNING.level_step * _clipped(error, LEARNING.max_log_error)
+            self._log_level += LEARNING.level_step * clipped(error, LEARNING.max_log_error)
             known = self._overhead * math.exp(self._log_level) or overhead
             overhead = min(overhead, 2 * known)
             self._overhead += LEARNING.level_step * (overhead * math.exp(-self._log_level) - self._overhead)
-        self._recent = [(1 - LEARNING.level_step) * share for share in self._recent]
         if self._steps > LEARNING.first_steps:
-            clipped = _clipped(error, LEARNING.max_first_log_error)
+            first_error = clipped(error, LEARNING.max_first_log_error)
             for place, each in enumerate(self._beside):
-                each.observe_forward(place == beside, clipped, LEARNING.level_step)
-        below = max(0, bisect_right(self._numbers, rows) - 1)
-        beyond = self._between(below, rows)
-        for place, share in ((below, 1 - beyond), (below + 1, beyond)):
-            if share:
-                if beside is None:  # the shape is that of forwards with nothing beside them
-                    self._correct(place, error, share)
-                self._recent[place] += LEARNING.level_step * share
+                each.observe_forward(place == beside, first_error, LEARNING.level_step)
+        # The shape is that of forwards with nothing beside them
+        shape_error = error if beside is None else None
+        self._forwards.observe(rows, shape_error, learn=self._steps > LEARNING.first_steps)
         if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
-            self._tabulate()
-
-    def _correct(self, place: int, error: float, share: float) -> None:
-        """Move a measured number's cost, and less far those beside it of which less is known.
-
-        An error tells this number from the others as far as the level comes from others: where all steps are alike,
-        nothing is learnt about the shape, and noise must not be taken for it.
-        """
-        if self._steps > LEARNING.first_steps:
-            change = share * _shape_step(error, self._met[place]) * (1 - self._recent[place])
-            self._log_shape[place] = _clipped(self._log_shape[place] + change, LEARNING.max_log_correction)
-            for beside in (place - 1, place + 1):
-                if 0 <= beside < len(self._met) and self._met[beside] < self._met[place]:
-                    self._log_shape[beside] += change / 2
-        self._met[place] += share
+            self._drafting.clear()
+            self._forwards.tabulate()
 
     def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False) -> None:
         """Drafts took this long together, in turn. asked: depth and number of requests by source."""
@@ -265,7 +195,7 @@ class CurrentCosts:
         error = math.log(seconds / expected) - self._log_level
         for source, part in parts.items():
             share = part / expected
-            change = share * _shape_step(error, self._drafted[source])
+            change = share * step_for_shape(error, self._drafted[source])
             self._factors[source] *= math.exp(change)
             self._drafted[source] += share
             if abs(change) > LEARNING.notable_log_change:
@@ -300,31 +230,3 @@ class CurrentCosts:
         seconds *= math.exp(-self._log_level)
         known = known or seconds
         return known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
-
-    def _between(self, below: int, rows: int) -> float:
-        """How far `rows` lies from the measured number `below` to the next, 0 to 1."""
-        if below + 1 >= len(self._numbers):
-            return 0.0
-        low, high = self._numbers[below], self._numbers[below + 1]
-        return (rows - low) / (high - low)
-
-    def _tabulate(self) -> None:
-        """Seconds by number of rows: straight lines between the measured ones, and the last slope beyond."""
-        self._drafting.clear()
-        known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._log_shape, strict=True)])
-        self._slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
-        rows = np.arange(TABLE_ROWS + 1)
-        table = np.interp(rows, self._numbers, known) + self._slope * np.maximum(0, rows - self._numbers[-1])
-        self._table, self._list = table, table.tolist()
-        self._rise_table = np.append(np.diff(table), self._slope)
-        self._rises = self._rise_table.tolist()
-
-
-def _shape_step(error: float, met: float) -> float:
-    """How far to move for an error, by how often the thing was met before."""
-    most = LEARNING.max_first_log_error if met < LEARNING.first_steps else LEARNING.max_log_error
-    return max(LEARNING.shape_step, LEARNING.first_shape_step / (1 + met)) * _clipped(error, most)
-
-
-def _clipped(value: float, most: float) -> float:
-    return max(-most, min(most, value))

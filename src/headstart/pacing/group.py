@@ -38,10 +38,9 @@ HOLDING = Holding()
 NEW_SOURCE_SHARE = 0.8
 """Share of its expected gain that a new source must have to be tried: what its first rounds teach is of use for long,
 and one that just misses paying by the prior would hardly ever be met."""
-BACKLOG_TOKENS, BACKLOG_STEPS = 32, 64
-"""In a list a draft pays for reading so many tokens that it has not seen, since what others draft in between has to be
-read again and again. A longer context, and all of it where nobody else drafts, is read once, and spread over so many
-steps."""
+BACKLOG_STEPS = 64
+"""What a source has not read of the text it reads once, so one draft pays only for its share: the price is spread over
+the drafts that the request has room for if all of them are right, or over so many where there are more."""
 
 
 class RowState:
@@ -204,10 +203,9 @@ class Group:
             option = DraftOption(place, belief.coverage, nodes, depths, gains)
             unread = length - state.read[place] - 2  # a draft always has a token or two to read
             if unread > 0:
-                read = self.costs.read(place)
-                now = min(unread, BACKLOG_TOKENS) if len(self._sources) > 1 else 0
-                later = (unread - now) / min(row.room + 1, BACKLOG_STEPS)
-                option.backlog, option.catch_up = read * unread, read * (now + later)
+                option.backlog = self.costs.read(place) * unread
+                drafts_left = (row.room + 1) / (1 + float(gains[-1])) if len(gains) else 1.0
+                option.catch_up = option.backlog / min(max(1.0, drafts_left), BACKLOG_STEPS)
             found.append(option)
         return found
 

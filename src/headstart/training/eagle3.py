@@ -23,6 +23,7 @@ from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import HeadCheckpoint
 from headstart.training import eagle_formats, eagle_start, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
+from headstart.training.depths import shares
 from headstart.training.draft_vocabulary import draft_vocabulary, unused_token
 from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
@@ -73,9 +74,8 @@ class Eagle3Student:
         if begun is not None:
             eagle_start.go_on(head, begun, self.kept, self.layer_ids)
         self.head = self.module = head.to(material.device, material.dtype)
-        if options.freeze_first:
-            for part in (head.fc, head.midlayer, head.norm, head.lm_head):
-                part.requires_grad_(False)
+        if options.freeze_first and begun is not None:
+            eagle_start.freeze(head, begun)
         if options.freeze_output:
             head.lm_head.requires_grad_(False)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
@@ -101,9 +101,9 @@ class Eagle3Student:
         states = self.states.of(ids)
         laws = StateLaws(states.last, states.log_z, self._output)
         count = ids.shape[1] - depths  # the rows whose guesses all have a label
-        shares = [options.row_share * max(options.depth_keep**i, options.depth_floor) for i in range(depths)]
+        kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        kept = [rows.to(ids.device) for rows in nested(count, shares, chance)]
+        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, chance)]
         passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
         if not self.head.shape.selector_rank:

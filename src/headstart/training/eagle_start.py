@@ -67,6 +67,21 @@ def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple
             own[name][ours] = given[name][theirs].to(own[name])
 
 
+def freeze(head: EagleHead, begun: HeadCheckpoint) -> None:
+    """Leave everything that makes the first guess as it began: the masked rows and the selector alone learn.
+
+    Raises:
+        InvalidOption: the head has layers that `begun` lacks, which its first guess would pass through as well.
+    """
+    if head.shape.layers > begun.config.layers:
+        raise InvalidOption(
+            f"freeze_first keeps {begun.config.name}'s first guess, and layers={head.shape.layers} would change it",
+            hint=f"leave layers out (that head has {begun.config.layers}), or freeze_first",
+        )
+    for part in (head.fc, head.norm, head.lm_head, *head.stack()):
+        part.requires_grad_(False)
+
+
 def tokens_of(begun: HeadCheckpoint) -> Tensor:
     """The target's ids of a head's tokens [draft vocabulary]."""
     return torch.arange(begun.config.vocab_size) if begun.token_ids is None else begun.token_ids

@@ -73,8 +73,6 @@ class States:
     """What the output matrix reads [n, T, d]."""
     log_z: Tensor
     """The log-sum-exp of the logits of all tokens, float32 [n, T]: logit - log_z is the log-probability."""
-    top: Tensor
-    """The likeliest token, int32 [n, T]."""
 
 
 class TargetStates:
@@ -123,7 +121,8 @@ class TargetStates:
         keys = [key_of(window) for window in ids]
         fresh = self._kept(ids, keys)
         windows = [fresh[key] if key in fresh else self._store.window(key) for key in keys]
-        found = {name: torch.stack([window[name] for window in windows]).to(self._device) for name in windows[0]}
+        names = [field.name for field in fields(States)]
+        found = {name: torch.stack([window[name] for window in windows]).to(self._device) for name in names}
         floats = {name: found[name].to(self._dtype) for name in ("aux", "last")}
         return States(**{**found, **floats})
 
@@ -173,7 +172,7 @@ class TargetStates:
         aux = torch.cat(chosen, dim=-1) if chosen else last[..., :0]
         if rounded:
             aux, last = _half(aux, torch.bfloat16), _half(last, torch.float16)
-        return States(aux, last, *self.output.summary(last))
+        return States(aux, last, self.output.log_z(last))
 
 
 def _half(states: Tensor, kind: torch.dtype) -> Tensor:

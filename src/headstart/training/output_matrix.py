@@ -62,18 +62,16 @@ class OutputMatrix:
         return self._shape(F.linear(last.to(self._weight.dtype), self._weight, self._bias))
 
     @torch.no_grad()
-    def summary(self, last: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-sum-exp of the logits, float32 [...], and the likeliest token, int32 [...], of states [..., d]."""
+    def log_z(self, last: Tensor) -> Tensor:
+        """The log-sum-exp of the logits, float32 [...], of states [..., d]."""
         rows = last.flatten(0, -2)
         size = max(1, CHUNK_ELEMENTS // len(self))
         found = []
         for part in torch.split(rows, size):
             logits = self(part).float()
             # `logsumexp` takes ten times as long on a processor; the log-softmax of one token gives the same number
-            log_z = torch.cat([rows[:, 0] - rows.log_softmax(-1)[:, 0] for rows in torch.split(logits, CACHED_ROWS)])
-            found.append((log_z, logits.argmax(-1).int()))
-        log_z, top = (torch.cat(parts).view(last.shape[:-1]) for parts in zip(*found, strict=True))
-        return log_z, top
+            found += [rows[:, 0] - rows.log_softmax(-1)[:, 0] for rows in torch.split(logits, CACHED_ROWS)]
+        return torch.cat(found).view(last.shape[:-1])
 
 
 def _shapes(config: Any) -> list[Shape]:

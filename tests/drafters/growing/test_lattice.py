@@ -17,10 +17,10 @@ from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.lattices import X0, JudgedNoise, Weights, exact_draw, row, rows_of
 
-from headstart.drafters.growing import trees
+from headstart.drafters.growing import tree as one_tree
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
-from headstart.drafters.growing.trees import GrowingTree, TopK
+from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.model.heads.selector import Selector
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
@@ -61,7 +61,7 @@ def lawful(
     def round_(oracle: Oracle) -> tuple[int, ...]:
         noise = JudgedNoise(oracle)
         where = row(weights.vocab, noise=noise, rule=rule)
-        monkeypatch.setattr(trees, "draw_children", exact_draw(oracle, shared=shared))
+        monkeypatch.setattr(one_tree, "draw_children", exact_draw(oracle, shared=shared))
         lattice.row = where  # whose noise is new; its law is not
         draft = grown(lattice, plan, len(plan) if isinstance(plan, Shape) else 2)
         if uncorrected:

@@ -118,7 +118,7 @@ def test_every_payoff_is_fair_under_every_law_that_is_tolerated(tolerance: float
 @pytest.mark.slow
 def test_audits_of_a_right_subject_accuse_as_seldom_as_stated() -> None:
     """Whole audits: paths, learning and early stops included."""
-    reference, trials, level = ToyReference(8), 200, 0.05
+    reference, trials, level = ToyReference(8), 120, 0.05
     accused = [
         audit(reference=reference, seed=seed, level=level, effect=0.2, replicates=10, max_samples=240, batch=24).verdict
         == "not lossless"

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from headstart.insight.doctor import ahead as subject
-from headstart.insight.doctor import examination
+from headstart.insight.doctor import ahead_trial
 from headstart.insight.doctor.ahead import Outlook, hopeless, outlook, put_ahead, ranked_ahead
 from headstart.insight.doctor.candidates import Candidate, absolute
-from headstart.insight.doctor.examination import Examination, Question, examine
+from headstart.insight.doctor.examination import examine
 from headstart.insight.doctor.facts import ahead_words, record
 from headstart.insight.doctor.prediction import BATCHES, Prediction, fit
+from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Ranked, decide
 from headstart.insight.measure import Round
@@ -133,7 +134,7 @@ def test_drafts_that_are_hidden_now_and_then_count_by_their_mean() -> None:
 def test_an_examination_says_whether(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A tiny model's own time is all overhead, so what is measured is not asked about; that it is told is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(examination, "HOPELESS", 0.0)
+    monkeypatch.setattr(ahead_trial, "HOPELESS", 0.0)
     monkeypatch.setattr(subject, "PAYS", 0.0)
     monkeypatch.setattr(subject, "ENOUGH_ROUNDS", 1)
     draft = tiny("llama", noise=0.02)

@@ -13,9 +13,12 @@ from support.eagle_heads import write
 from support.tiny import byte_tokenizer
 
 from headstart.errors import IncompatibleTokenizer, InvalidOption
+from headstart.insight.doctor import setup
 from headstart.insight.doctor.candidates import Candidate, absolute, candidates, compare, scan
+from headstart.insight.doctor.setup import may_copy
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.load import Target
+from headstart.model import int4
 
 OPTIONS = {"dtype": "float32", "device": "cpu", "max_length": 64}
 
@@ -47,6 +50,7 @@ def names(found: list[Candidate]) -> list[str]:
 def test_who_is_looked_at(tmp_path: Path) -> None:
     assert names(candidates("hub/target", [])) == ["ngram", "suffix", "early-exit"]
     assert names(candidates("bundled", [])) == ["bundled", "medusa", "eagle3", "ngram", "suffix", "early-exit"]
+    assert names(candidates("hub/target", [], own_copy=True))[-1] == "self-int4"
     local = tmp_path / "draft"
     local.mkdir()
     found = candidates("hub/target", ["suffix", f"ngram,{local}"], [str(local)])
@@ -55,6 +59,18 @@ def test_who_is_looked_at(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found[1].name == "ngram + draft"
     assert [each.origin for each in found] == ["given", "given", "found", "always", "always"]
+
+
+@pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no products of 4-bit weights here")
+def test_a_copy_on_four_bits_is_looked_at_where_it_has_less_to_read(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not may_copy(Target(tiny("llama"), **OPTIONS)), "steps of so small a model are not spent on reading"
+    monkeypatch.setattr(setup, "LEAST_COPIED", 1)
+    for quantize, looked_at in ((None, True), ("int8-grouped", True), ("int4", False)):
+        assert may_copy(Target(tiny("llama"), quantize=quantize, **OPTIONS)) is looked_at, quantize
+    monkeypatch.setattr(int4, "can_run", lambda device: False)
+    assert not may_copy(Target(tiny("llama"), **OPTIONS))
 
 
 @pytest.mark.parametrize("name", ["auto", "none", ",", "ngram,none"])

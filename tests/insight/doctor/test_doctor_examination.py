@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from support.byte_models import save_model
 
 import headstart as hs
@@ -15,14 +17,16 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import HeadstartError, InvalidPrompt, ModelNotFound, NotEnoughMemory
 from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.examination import Examination, Question, examine
+from headstart.insight.doctor.examination import examine
 from headstart.insight.doctor.facts import markdown, not_measured, record, target_facts, warning
 from headstart.insight.doctor.measuring import Sample, affordable, measure_candidate, spread
+from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup, inspect
 from headstart.insight.doctor.verdict import decide
 from headstart.loading import advice
 from headstart.loading import pacing as making
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.model import int4
 from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
@@ -78,10 +82,32 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     assert isinstance(warning(found), str)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no products of 4-bit weights here")
+def test_the_targets_own_copy_is_examined_and_recommended_to_auto(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it pays is of no matter: a tiny model's steps say nothing of a real one's, so the advice is made up."""
+    monkeypatch.setattr(setup, "LEAST_COPIED", 1)
+    found = examine(question(tiny("llama"), seconds=20.0), quiet)
+    sample, looked = by_name(found)["self-int4"], next(o for o in found.inspected if o.candidate.name == "self-int4")
+    assert isinstance(sample, Sample)
+    assert sample.costs.draft("self-int4", 1) > 0
+    assert looked.memory is not None
+    assert "self-int4 while it is made" in looked.memory.words
+    (ranked,) = (one for one in found.ranked if one.candidate.name == "self-int4")
+    assert ranked.best.members["self-int4"].acceptance[0] > 0.3, "of a tiny random model, whose weights are few"
+    target = hs.Target(tiny("llama"), dtype="float32", max_length=96)
+    told = advice.Advice(("self-int4",), 3, "none", 2.0, True, (0.9,), "2026-11-22")
+    assert advice.write(*target.advised_by, told) is not None
+    assert target.engine("auto").drafter_name == "self-int4"
+
+
 def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that is its own draft, judged as if it paid: what is recommended can be read, and its costs are known
     to the next load."""
     target = tiny("llama")
+    monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # on a busy machine no costs would be kept
     monkeypatch.setattr(
         "headstart.insight.doctor.examination.decide",
         lambda judged: replace(decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))),

@@ -18,6 +18,7 @@ from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.weights import grouped_matrix
 
+SLIDES = "sliding_attention"
 IDS = torch.arange(3, 40)[None]
 
 
@@ -62,6 +63,69 @@ def test_logits_are_those_of_the_original(name: str, tied: bool, tmp_path: Path)
     assert type(found) is type(model)
     assert (found.lm_head.weight is found.model.embed_tokens.weight) == tied
     assert torch.equal(logits(found), logits(model))
+
+
+def gemma(name: str, **changes: Any) -> Any:
+    """A tiny Gemma whose windows, caps and gains matter."""
+    more = {"gemma3": {"num_hidden_layers": 7, "layer_types": [*["sliding_attention"] * 5, "full_attention", SLIDES]}}
+    return model_of(name, **{**more.get(name, {}), **changes})
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_of_gemma_are_those_of_the_original(name: str, tied: bool, tmp_path: Path) -> None:
+    model = gemma(name, tie_word_embeddings=tied)
+    path = write(tmp_path / "m.gguf", model)
+    found = loaded(path)
+    assert type(found) is type(model)
+    assert (found.config.layer_types, found.config.sliding_window) == (model.config.layer_types, 7)
+    assert torch.equal(logits(found), logits(model))
+    assert checkpoint.blocks(str(path), found.config, torch.float32, torch.device("cpu")) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "left_out"),
+    [
+        ("gemma2", "attn_logit_softcapping"), ("gemma2", "final_logit_softcapping"),
+        ("gemma2", "attention.sliding_window"),
+        ("gemma3", "rope.freq_base"), ("gemma3", "attention.sliding_window"),
+    ],
+)  # fmt: skip
+def test_each_setting_of_gemma_matters(name: str, left_out: str, tmp_path: Path) -> None:
+    """So the test above would fail if one were not read."""
+    model = gemma(name)
+    found = loaded(write(tmp_path / "m.gguf", model, metadata={left_out: None}))
+    assert (logits(found) - logits(model)).abs().max() > 1e-3
+
+
+def test_the_layers_with_a_window_and_their_rotation_may_be_stated(tmp_path: Path) -> None:
+    kinds = ["full_attention", SLIDES, SLIDES, "full_attention"]
+    rope = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5e5},
+        SLIDES: {"rope_type": "default", "rope_theta": 333.0},
+    }
+    model = model_of("gemma3", layer_types=kinds, rope_parameters=rope, final_logit_softcapping=5.0)
+    stated = {
+        "attention.sliding_window_pattern": [kind == SLIDES for kind in kinds], "rope.freq_base_swa": 333.0,
+        "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+    }  # fmt: skip
+    assert torch.equal(logits(loaded(write(tmp_path / "m.gguf", model, metadata=stated))), logits(model))
+    model = model_of("gemma3", layer_types=[SLIDES, "full_attention"] * 2)
+    stated = {"attention.sliding_window_pattern": 2}
+    assert torch.equal(logits(loaded(write(tmp_path / "p.gguf", model, metadata=stated))), logits(model))
+    with pytest.raises(DamagedModel, match="has 3 entries for 4 layers"):
+        loaded(write(tmp_path / "b.gguf", model, metadata={"attention.sliding_window_pattern": [True, False, True]}))
+
+
+def test_scores_of_the_largest_gemma_are_divided_by_its_width(tmp_path: Path) -> None:
+    model = model_of("gemma2", num_hidden_layers=46, layer_types=[SLIDES, "full_attention"] * 23, head_dim=16)
+    assert loaded(write(tmp_path / "m.gguf", model)).config.query_pre_attn_scalar == 8
+
+
+def test_gemma_with_rope_freqs_is_refused(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.ones(4, np.float32)}
+    with pytest.raises(UnsupportedModel, match=r"'rope_freqs.weight' \(and 0 more\), which gemma2 models have not"):
+        loaded(write(tmp_path / "m.gguf", random_model("gemma2"), tensors=factors))
 
 
 def test_biases_of_llama(tmp_path: Path) -> None:

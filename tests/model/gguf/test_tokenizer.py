@@ -191,5 +191,18 @@ def test_sentence_piece(prefix: bool, make: Make) -> None:
     assert found("</s>a")["input_ids"][1] == 2
 
 
+def test_the_tokens_of_gemma_are_merged_in_their_order(tmp_path: Path) -> None:
+    """Whatever their scores are; and runs of spaces are spelled with spaces in its files."""
+    said = sentence_piece(add_space_prefix=False, scores=[0.0] * len(PIECES))
+    said["ggml.tokens"] = [piece.replace("\u2581", " ") if set(piece) == {"\u2581"} else piece for piece in PIECES]
+    said["ggml.tokens"][PIECES.index("\u2581", 3)] = "\u2581"
+    said["ggml.token_type"][PIECES.index("\u2581\u2581")] = 4
+    found = load_tokenizer(str(write(tmp_path / "m.gguf", random_model("gemma2"), tokenizer=said)))
+    for text in ("the cat sat on the tent", "  spaces    here     ", "attender, ABC!"):
+        ids = found(text)["input_ids"]
+        assert ids == [1, *by_score(text.replace(" ", "\u2581"))], text
+        assert found.decode(ids, skip_special_tokens=True) == text
+
+
 def test_no_first_token_where_the_file_says_so(make: Make) -> None:
     assert load_tokenizer(str(make(sentence_piece(add_bos_token=False))))("a")["input_ids"][0] != 1

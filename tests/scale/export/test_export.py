@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from support.parallel_drafts import masked_checkpoint
+from support.parity import PAIR
 from typer.testing import CliRunner, Result
 
 from headstart.cli import app
 from headstart.prompt_sets import read_prompt_set
 from headstart.scale.export.manifest import read_manifest
+from headstart.scale.parity.verify import read_plan, speculation_of
 
 QUICK = ("--dtype", "float32", "-n", "12", "--limit", "4")
 
@@ -59,6 +63,20 @@ def test_nothing_measured_and_another_machine(tmp_path: Path) -> None:
         "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 3, "prompt_lookup_max": 5,
     }  # fmt: skip
     assert not (out / "prompts.jsonl").exists()
+
+
+def test_a_draft_with_a_mask_token_is_served_in_parallel(tmp_path: Path) -> None:
+    """vLLM would else draft with it token by token, for which it was not made."""
+    folder = Path(masked_checkpoint(shutil.copytree(PAIR / "draft", tmp_path / "draft"), 7))
+    result = run("bundled", folder, "-o", tmp_path / "out", "--no-measure", "--k", "4")
+    assert result.exit_code == 0, result.output
+    speculation = yaml.safe_load((tmp_path / "out" / "vllm.yaml").read_text())["speculative-config"]
+    assert (speculation["method"], speculation["parallel_drafting"]) == ("draft_model", True)
+    assert "first model runner only" in result.stderr
+    assert json.loads((tmp_path / "out" / "drafter" / "config.json").read_text())["pard_token"] == 7
+    plan = read_plan(tmp_path / "out")
+    assert plan.parallel
+    assert speculation_of(plan)["parallel_drafting"]
 
 
 def test_k_by_batch_with_costs_of_another_machine(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headstart.errors import ExportRefused
 from headstart.scale.export.architectures import EAGLE3_TARGETS
-from headstart.scale.export.preflight import RULES, Case, Finding, Head, check, findings
+from headstart.scale.export.preflight import Case, Finding, Head, check, findings, rules_of
 
 HEAD = Head(384, 6144, (2, 5, 7))
 PARALLEL = replace(HEAD, parallel=True, layers=2, width=384)
@@ -41,7 +41,9 @@ REFUSED = [
     (replace(EAGLE, head=replace(PARALLEL, norms=("fc_norm",))), "fc_norm"),
     (replace(EAGLE, head=replace(PARALLEL, layer_ids=(2, 5))), "three layers"),
     (replace(EAGLE, head=replace(PARALLEL, width=512)), "into a width of 512"),
-    (replace(EAGLE, head=PARALLEL, dynamic=True, costs_known=True), "not for parallel heads"),
+    (replace(EAGLE, head=PARALLEL, dynamic=True, costs_known=True), "not for parallel drafters"),
+    (replace(DRAFT, draft_parallel=True, dynamic=True, costs_known=True), "not for parallel drafters"),
+    (replace(DRAFT, draft_parallel=True, engine="sglang"), "guess all tokens in one forward"),
     (replace(MEDUSA, engine="sglang"), "SGLang does not run Medusa"),
     (replace(NGRAM, kind="suffix", engine="sglang"), "SGLang does not run"),
     (replace(MEDUSA, depth=4), "has 3 Medusa heads"),
@@ -71,6 +73,7 @@ PASSED = [
     replace(DRAFT, architectures=("GPT2LMHeadModel",)),
     replace(EAGLE, architectures=()),
     replace(EAGLE, head=PARALLEL),
+    replace(DRAFT, draft_parallel=True),
     head(layers=2),
     head(norms=("fc_norm",)),
     head(norm_before_residual=True),
@@ -83,6 +86,7 @@ PASSED = [
 ]
 WARNED = [
     (replace(EAGLE, head=PARALLEL), "first model runner only"),
+    (replace(DRAFT, draft_parallel=True), "first model runner only"),
     (replace(EAGLE, head=replace(PARALLEL, selector=True)), "selector is left out"),
     (EAGLE, ALWAYS),
     (replace(EAGLE, processors=("bias",)), "does not load the custom logits processors of its environment"),
@@ -120,11 +124,11 @@ def test_nothing_is_warned_of_without_a_reason(case: Case) -> None:
 def test_every_rule_has_a_case() -> None:
     met = {
         rule.__name__
-        for rule in RULES
         for case, _ in (*REFUSED, *WARNED)
+        for rule in rules_of(case)
         if any(isinstance(finding, Finding) for finding in rule(case))
     }
-    assert met == {rule.__name__ for rule in RULES}
+    assert met == {rule.__name__ for case in (EAGLE, SGLANG) for rule in rules_of(case)}
 
 
 def test_the_lists_of_architectures() -> None:

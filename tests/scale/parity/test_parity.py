@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.head_faults import EAGLE3, planted
+from support.parallel_drafts import masked_checkpoint
 from support.parity import PAIR, Recorded, StandIn
 
 from headstart.errors import ContextExceeded, InvalidOption, UnsupportedModel
@@ -89,6 +91,17 @@ def test_a_draft_model_agrees_with_itself() -> None:
     report = parity(StandIn(plan("draft_model")), plan("draft_model"), prompts=PROMPTS[:1], max_tokens=TOKENS)
     assert report.passed, report.reasons
     assert report.equal == report.same_text == 1
+
+
+def test_a_draft_model_with_a_mask_token_drafts_in_parallel_where_the_engine_does(tmp_path: Path) -> None:
+    folder = masked_checkpoint(shutil.copytree(PAIR / "draft", tmp_path / "draft"), 7)
+    mine = plan("draft_model", drafter=folder, parallel=True)
+    ours = Reference(mine)
+    report = parity(StandIn(mine), ours, prompts=PROMPTS[:1], max_tokens=TOKENS)
+    assert report.passed, report.reasons
+    refused(parity(StandIn(plan("draft_model", drafter=folder)), ours, prompts=PROMPTS[:1], max_tokens=TOKENS))
+    with pytest.raises(UnsupportedModel, match="names no mask token"):
+        Reference(plan("draft_model", parallel=True))
 
 
 # -- narrower numbers -------------------------------------------------------------------------------------------------

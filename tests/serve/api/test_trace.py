@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import tempfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -130,6 +133,7 @@ def test_nobody_else_is_recorded(server: Running) -> None:
     assert "steps" not in found["headstart"]
     body = json.dumps(told(streamed(server)))
     assert "draft" in body
-    assert "/" not in body.replace('"/"', "").replace('\\"', ""), "no path of this machine"
+    for place in (tempfile.gettempdir(), str(Path.home()), str(Path.cwd()), sys.prefix):
+        assert place == "/" or place not in body, "no path of this machine"
     assert server.settled()
     assert not server.engine._loop.recorders._recorders, "no recorder stays behind"

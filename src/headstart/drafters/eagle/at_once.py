@@ -19,7 +19,7 @@ from headstart.drafters.eagle.texts import HeadText, Reader
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
-from headstart.drafters.growing.trees import GrowingTree
+from headstart.drafters.growing.tree import GrowingTree
 from headstart.types import Draft
 
 

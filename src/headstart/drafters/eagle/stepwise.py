@@ -12,7 +12,8 @@ from headstart.drafters import Row
 from headstart.drafters.eagle.texts import HeadText, Reader
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
-from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees
+from headstart.drafters.growing.tree import GrowingTree, TopK
+from headstart.drafters.growing.trees import grow_trees
 from headstart.model.heads.eagle import HeadOutput
 from headstart.model.packed import Segment
 from headstart.theory.trees import Shape

@@ -1,4 +1,4 @@
-"""Growing drafts from a target's own first layers, on the target's own cache.
+"""Growing drafts from a target's own first layers, on the target's own cache, or ahead of it on one of their own.
 
 The first layers' keys and values of the committed text are the target's, and those of the guesses are scratch that the
 verifying forward writes again, with the same numbers.
@@ -7,17 +7,19 @@ verifying forward writes again, with the same numbers.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.policy import GrowingDrafter
-from headstart.drafters.growing.trees import GrowingTree
+from headstart.drafters.growing.own_model import DraftedText, GrowingModel
+from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
+from headstart.drafters.growing.tree import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
+from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
@@ -43,7 +45,7 @@ def check_exit(target: ModelRunner, layer: int | None) -> None:
 
 
 class FirstLayersDrafter(GrowingDrafter):
-    """Chains or trees of the first layers' guesses. A subclass says what these are, in `_run`."""
+    """Chains or trees of the first layers' guesses. A subclass says what these are, in `logits`."""
 
     _cache: Slots | None = None
 
@@ -68,16 +70,68 @@ class FirstLayersDrafter(GrowingDrafter):
     def _level(self, live: Sequence[GrowingTree]) -> Tensor:
         if not live[0].tokens:  # all of them begin together
             return self._read([(tree.row, tree.row.tokens[-1]) for tree in live])
-        return self._run([tree.segment(tree.row.slot) for tree in live])
+        return self.logits([tree.segment(tree.row.slot) for tree in live], self._attached)
 
     def _read(self, feeds: Sequence[tuple[Row, int]]) -> Tensor:
         """Feed a token to each slot and keep it for now; returns the logits after it."""
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        logits = self._run([Segment(row.slot, (token,)) for row, token in feeds])
+        cache = self._attached
+        logits = self.logits([Segment(row.slot, (token,)) for row, token in feeds], cache)
         for row, _ in feeds:
-            self._cache.keep(row.slot, 1)
+            cache.keep(row.slot, 1)
         return logits
 
+    @property
+    def _attached(self) -> Slots:
+        """The target's cache."""
+        assert self._cache is not None, "a drafter is attached before it is asked"
+        return self._cache
+
     @abstractmethod
-    def _run(self, segments: Sequence[Segment]) -> Tensor:
-        """The logits [R, V] of the judged rows, by the first layers."""
+    def logits(self, segments: Sequence[Segment], cache: Slots) -> Tensor:
+        """The logits [R, V] of the judged rows, by the first layers, on a cache of the target's kind."""
+
+
+class FirstLayersAhead(GrowingModel):
+    """First layers that can draft ahead: while the target runs, its cache must be left alone, so this has a cache of
+    its own, for which the first layers read every text a second time. Its drafts are those of `inner`.
+
+    Args:
+        inner: the drafter that knows the first layers.
+        policy, budget: of `inner`.
+        slots: requests that run at once.
+    """
+
+    def __init__(
+        self, inner: FirstLayersDrafter, policy: ChainPolicy | TreePolicy, *, slots: int, budget: int | None = None
+    ) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self._slots = slots
+        GrowingDrafter.__init__(self, policy, budget)
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:
+        self.inner.attach(target, cache)
+        runner: Any = _FirstLayers(self.inner, target)
+        super().__init__(
+            runner, self._policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
+        )
+        super().attach(target, cache)
+
+    def _room(self, row: Row, memory: DraftedText) -> int:
+        """As in turn: nothing is drafted in the step in which the target reads the prompt."""
+        return 0 if len(row.feed) > 1 else super()._room(row, memory)
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.inner.weights()
+
+
+class _FirstLayers:
+    """A target's first layers and their way out, as a model."""
+
+    def __init__(self, inner: FirstLayersDrafter, target: ModelRunner) -> None:
+        self._inner = inner
+        self.vocab_size, self.max_length = target.vocab_size, target.max_length
+        self.new_cache, self.width_invariant = target.new_cache, target.width_invariant
+
+    def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
+        return Forward(self._inner.logits(segments, cache))

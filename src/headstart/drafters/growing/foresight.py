@@ -22,7 +22,8 @@ from torch import Tensor
 
 from headstart.drafters import FanOut, Foreseen, Row
 from headstart.drafters.growing.chains import GrowingChain, extend_chains
-from headstart.drafters.growing.trees import GrowingTree, extend_trees
+from headstart.drafters.growing.tree import GrowingTree
+from headstart.drafters.growing.trees import extend_trees
 from headstart.model.packed import Segment
 from headstart.rule.law import LawRow, process
 from headstart.types import Draft, Sampling

@@ -33,7 +33,8 @@ from torch import Tensor
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.ranked import best_first
-from headstart.drafters.growing.trees import GrowingTree, TopK, grow_trees, scoring
+from headstart.drafters.growing.tree import GrowingTree, TopK
+from headstart.drafters.growing.trees import grow_trees, scoring
 from headstart.model.heads.selector import Shortlists
 from headstart.rule.law import LawRow, greedy, law, process
 from headstart.types import Draft

@@ -18,7 +18,7 @@ from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.foresight import GrowingForesight
 from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
 from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
-from headstart.drafters.growing.trees import GrowingTree
+from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

@@ -21,7 +21,7 @@ from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.own_model import GrowingModel
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
-from headstart.drafters.growing.trees import GrowingTree
+from headstart.drafters.growing.tree import GrowingTree
 from headstart.errors import UnsupportedModel
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

@@ -11,7 +11,7 @@ from typing import Literal
 from headstart.drafters.ahead import PREFIX
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, WEIGHTLESS, head_kind
+from headstart.loading.choice import BUNDLED_HEADS, SELF_INT4, WEIGHTLESS, head_kind
 from headstart.loading.load import Target
 from headstart.model import loading
 from headstart.model.tokens.tokenizers import differences
@@ -38,9 +38,11 @@ class Candidate:
         return " + ".join(_short(name) for name in self.drafters)
 
 
-def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> list[Candidate]:
+def candidates(
+    target: str, given: Sequence[str], found: Sequence[str] = (), *, own_copy: bool = False
+) -> list[Candidate]:
     """Each once: what the user named (with commas: a list), what was found, what came with the target, what is always
-    looked at.
+    looked at; and last, because it takes longest to be made, the target's own copy on 4 bits, where that may pay.
 
     Raises:
         InvalidOption: "auto" or "none" among what was named: neither is a drafter.
@@ -58,7 +60,7 @@ def candidates(target: str, given: Sequence[str], found: Sequence[str] = ()) -> 
     wanted += [Candidate((name,), "found") for name in found]
     if target == loading.BUNDLED:
         wanted += [Candidate((name,), "bundled") for name in (loading.BUNDLED, *BUNDLED_HEADS)]
-    wanted += [Candidate((name,), "always") for name in ALWAYS]
+    wanted += [Candidate((name,), "always") for name in (*ALWAYS, *([SELF_INT4] if own_copy else []))]
     once: dict[tuple[str, ...], Candidate] = {}
     for candidate in wanted:
         once.setdefault(candidate.drafters, candidate)
@@ -70,7 +72,7 @@ def absolute(name: str) -> str:
     if name.startswith(PREFIX):
         return PREFIX + absolute(name.removeprefix(PREFIX))
     path = Path(name).expanduser()
-    special = name in (*WEIGHTLESS, *BUNDLED_HEADS, loading.BUNDLED)
+    special = name in (*WEIGHTLESS, *BUNDLED_HEADS, SELF_INT4, loading.BUNDLED)
     return str(path.resolve()) if path.exists() and not special else name
 
 

@@ -11,9 +11,9 @@ from headstart.insight.as_json import as_json
 from headstart.insight.doctor.ahead import Outlook
 from headstart.insight.doctor.candidates import absolute
 from headstart.insight.doctor.costs import bandwidth, bound_in_words, costs_record, free_rows
-from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.measuring import Inspected
 from headstart.insight.doctor.memory import in_gib
+from headstart.insight.doctor.question import Examination
 from headstart.insight.doctor.setup import Setup
 from headstart.insight.doctor.verdict import Checked, Ranked
 from headstart.options import values_of

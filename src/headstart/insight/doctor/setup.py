@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.engine.engine import Engine
 from headstart.insight.doctor.candidates import Candidate, Compatibility, compare
 from headstart.insight.doctor.memory import LEAST, Memory, check
-from headstart.loading.choice import HEADS, DrafterSpec, choose
+from headstart.loading.choice import HEADS, SELF_INT4, DrafterSpec, choose
 from headstart.loading.load import Target
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.model import loading
+from headstart.model import int4, loading
 from headstart.model.memory import MemoryNeed, free_bytes
 from headstart.options import values_of
 from headstart.pacing import Pacing
@@ -21,6 +21,9 @@ _COPIES = Compatibility("none", "it copies the target's own tokens")
 _HEAD = Compatibility("own", "a head drafts the target's tokens")
 SLOTS = 4
 """Requests at once for which costs are measured; profiles of costs are the same for more."""
+
+LEAST_COPIED = 100_000_000
+"""Bytes of weights from which on most of a step goes into reading them, so that a copy on 4 bits may be quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,13 @@ class Setup:
         return Target(self.target, **{**values_of(self.target_options), "max_length": max_length})
 
 
+def may_copy(target: Target) -> bool:
+    """Whether the target's own copy on 4 bits is a draft to look at: it can run here, and has less to read."""
+    given, ours = target.options, target.checkpoint
+    rounded = given.quantize == "int4" or bool(ours.blocks(given.quantize))
+    return int4.can_run(target.device) and not rounded and ours.weight_bytes >= LEAST_COPIED
+
+
 def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compatibility, Memory | None]:
     """Tokens and memory of a candidate, its weights still on disk; no memory for one without weights.
 
@@ -95,7 +105,9 @@ def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compa
         if wanted.kind == "draft":
             draft = target.draft(wanted.name)
             compatibility = compare(target.checkpoint, draft)
-            needs.append(draft.need(memory.slots, "auto"))
+            own = wanted.name == SELF_INT4
+            need = draft.need(memory.slots, "int4" if own else "auto")
+            needs.append(replace(need, name=f"{SELF_INT4} while it is made") if own else need)
         elif wanted.kind in HEADS:
             compatibility = _HEAD
             needs.append(_head(target, memory.slots, wanted))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.insight.doctor.examination import Examination
 from headstart.insight.doctor.facts import adaptive_words, flags, load_line, not_measured, target_facts, warning
 from headstart.insight.doctor.prediction import BATCHES
+from headstart.insight.doctor.question import Examination
 from headstart.insight.doctor.verdict import Ranked
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page

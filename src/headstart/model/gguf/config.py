@@ -11,9 +11,10 @@ from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from headstart.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.ends import end_tokens
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.metadata import Metadata
+from headstart.model.gguf.gemma import KEYS_OF_GEMMA, gemma_config
+from headstart.model.gguf.stated import Stated, not_run
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
 """What `general.architecture` may be. Mistral models are of architecture llama."""
 
 _FLOATS = {"F32": torch.float32, "F16": torch.float16}
@@ -38,7 +39,7 @@ def make_config(file: GgufFile) -> Any:
     """
     metadata = file.metadata
     architecture = _architecture(file)
-    stated = _Stated(metadata, architecture)
+    stated = Stated(metadata, architecture)
     _refuse_unknown(file, architecture)
     heads, hidden = stated.whole("attention.head_count"), stated.whole("embedding_length")
     if not heads or not hidden:
@@ -46,8 +47,7 @@ def make_config(file: GgufFile) -> Any:
     dim = stated.whole("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
         if stated.whole(key, dim) != dim:
-            raise _not_run(file, f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
-    window = stated.whole("attention.sliding_window", 0) or None
+            raise not_run(file, f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
     tied = "output.weight" not in file.tensors
     ends = sorted(end_tokens(metadata))
     common = {
@@ -72,10 +72,13 @@ def make_config(file: GgufFile) -> Any:
             f"{file.label}: {heads} heads cannot share {common['num_key_value_heads']} heads of keys",
             hint="convert the model again with a current llama.cpp",
         )
-    return _of(architecture, file, common, window)
+    return _of(architecture, file, common, stated)
 
 
-def _of(architecture: str, file: GgufFile, common: dict[str, Any], window: int | None) -> Any:
+def _of(architecture: str, file: GgufFile, common: dict[str, Any], stated: Stated) -> Any:
+    if architecture in KEYS_OF_GEMMA:
+        return gemma_config(architecture, file, common, stated)
+    window = stated.whole("attention.sliding_window", 0) or None
     if architecture == "llama" and window is None:
         return LlamaConfig(
             **common,
@@ -85,26 +88,10 @@ def _of(architecture: str, file: GgufFile, common: dict[str, Any], window: int |
     if architecture == "llama":
         return MistralConfig(**common, sliding_window=window)
     if window is not None:
-        raise _not_run(file, f"{architecture}.attention.sliding_window is {window}, which does not say in which layers")
+        raise not_run(file, f"{architecture}.attention.sliding_window is {window}, which does not say in which layers")
     if architecture == "qwen2":
         return Qwen2Config(**common, use_sliding_window=False)
     return Qwen3Config(**common, use_sliding_window=False, attention_bias="blk.0.attn_q.bias" in file.tensors)
-
-
-class _Stated:
-    """Metadata of the architecture."""
-
-    def __init__(self, metadata: Metadata, architecture: str) -> None:
-        self._metadata, self._architecture = metadata, architecture
-
-    def whole(self, key: str, *default: Any) -> Any:
-        return self._metadata.whole(f"{self._architecture}.{key}", *default)
-
-    def number(self, key: str, *default: Any) -> Any:
-        return self._metadata.number(f"{self._architecture}.{key}", *default)
-
-    def text(self, key: str, *default: Any) -> Any:
-        return self._metadata.text(f"{self._architecture}.{key}", *default)
 
 
 def _architecture(file: GgufFile) -> str:
@@ -123,24 +110,19 @@ def _architecture(file: GgufFile) -> str:
 def _refuse_unknown(file: GgufFile, architecture: str) -> None:
     metadata = file.metadata
     prefix = f"{architecture}."
-    unknown = sorted(key for key in metadata if key.startswith(prefix) and key.removeprefix(prefix) not in _KEYS)
+    known = _KEYS | KEYS_OF_GEMMA.get(architecture, frozenset())
+    unknown = sorted(key for key in metadata if key.startswith(prefix) and key.removeprefix(prefix) not in known)
     if unknown:
-        raise _not_run(file, f"{unknown[0]} is {metadata.get(unknown[0])!r:.60}, which is not known here")
+        raise not_run(file, f"{unknown[0]} is {metadata.get(unknown[0])!r:.60}, which is not known here")
     if experts := metadata.whole(f"{architecture}.expert_count", 0):
-        raise _not_run(file, f"{architecture}.expert_count is {experts}: mixtures of experts are not read")
+        raise not_run(file, f"{architecture}.expert_count is {experts}: mixtures of experts are not read")
     if not metadata.flag(f"{architecture}.attention.causal", True):
-        raise _not_run(file, f"{architecture}.attention.causal is false: it is no causal language model")
+        raise not_run(file, f"{architecture}.attention.causal is false: it is no causal language model")
     if (version := metadata.whole("general.quantization_version", 2)) != 2:
-        raise _not_run(file, f"general.quantization_version is {version}, whose blocks are laid out otherwise")
+        raise not_run(file, f"general.quantization_version is {version}, whose blocks are laid out otherwise")
 
 
-def _not_run(file: GgufFile, why: str) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"{file.label}: {why}", hint="give the original checkpoint, a directory with config.json and *.safetensors"
-    )
-
-
-def _vocabulary(file: GgufFile, stated: _Stated) -> int:
+def _vocabulary(file: GgufFile, stated: Stated) -> int:
     """Rows of the embedding, which is what counts."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
@@ -154,7 +136,7 @@ def _vocabulary(file: GgufFile, stated: _Stated) -> int:
     return rows
 
 
-def _rope(file: GgufFile, stated: _Stated) -> dict[str, Any]:
+def _rope(file: GgufFile, stated: Stated) -> dict[str, Any]:
     """The rotation. What `rope_freqs.weight` does to it is no part of a config: see `weights`."""
     base = {"rope_theta": stated.number("rope.freq_base", 10000.0)}
     kind = stated.text("rope.scaling.type", None)
@@ -164,11 +146,11 @@ def _rope(file: GgufFile, stated: _Stated) -> dict[str, Any]:
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return {"rope_type": "default", **base}
     if factor <= 0 or kind not in ("linear", "yarn"):
-        raise _not_run(file, f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
+        raise not_run(file, f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor, **base}
     if stated.number("rope.scaling.attn_factor", 1.0) != 1.0:
-        raise _not_run(file, f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
+        raise not_run(file, f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
     return {
         "rope_type": "yarn",
         "factor": factor,

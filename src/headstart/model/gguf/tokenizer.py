@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -62,6 +63,9 @@ class _Tokens:
     def __init__(self, file: GgufFile) -> None:
         self._file = file
         texts = file.metadata.texts("tokenizer.ggml.tokens")
+        self.gemma = file.metadata.text("general.architecture", "").startswith("gemma")
+        if self.gemma:  # whose runs of spaces are spelled with spaces, and found in texts whose spaces are marked
+            texts = [_SPACE * len(text) if len(text) > 1 and not text.strip(" ") else text for text in texts]
         kinds = file.metadata.numbers("tokenizer.ggml.token_type", None)
         self._kinds = [1] * len(texts) if kinds is None else kinds.tolist()
         if len(self._kinds) != len(texts):
@@ -106,10 +110,13 @@ class _Tokens:
         return found
 
     def merges_by_score(self) -> list[tuple[str, str]]:
-        """All pairs of tokens that make a token, the highest score first: what SentencePiece does step by step."""
+        """All pairs of tokens that make a token, the highest score first: what SentencePiece does step by step. In
+        Gemma's files, whose scores say something else, the first token first (as in transformers' own reader)."""
         scores = self._file.metadata.numbers("tokenizer.ggml.scores")
         if len(scores) != len(self.texts):
             raise self.damaged(f"it has {len(self.texts)} tokens and {len(scores)} scores")
+        if self.gemma:
+            scores = -np.arange(len(scores))
         found = [
             (float(scores[token]), text[:cut], text[cut:])
             for text, token in self.vocabulary.items()

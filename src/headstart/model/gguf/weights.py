@@ -37,15 +37,24 @@ _INNER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_OF_GEMMA = {
+    **_INNER,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_GEMMA = ("gemma2", "gemma3_text")
+"""Models that norm what their layers add as well, and multiply by 1 + gain; files hold the sum."""
 
 
-def tensor_name(parameter: str) -> str:
-    """What a file calls a parameter of a Llama-shaped transformers model."""
+def tensor_name(parameter: str, model_type: str = "llama") -> str:
+    """What a file calls a parameter of a transformers model of this type: a Llama-shaped one or Gemma."""
     module, _, kind = parameter.rpartition(".")
     if module in _OUTER:
         return f"{_OUTER[module]}.{kind}"
     _, _, index, inner = module.split(".", 3)
-    return f"blk.{index}.{_INNER[inner]}.{kind}"
+    names = _OF_GEMMA if model_type in _GEMMA else _INNER
+    return f"blk.{index}.{names[inner]}.{kind}"
 
 
 def modules(config: Any) -> list[str]:
@@ -68,13 +77,14 @@ def check_tensors(file: GgufFile, config: Any) -> None:
         model = model_class(config)(config)
         model.tie_weights()
         parameters = dict(model.named_parameters())
-    wanted = {tensor_name(name): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
+    wanted = {tensor_name(name, config.model_type): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
     for name, (parameter, shape) in wanted.items():
         if name in file.tensors and file.tensors[name].shape != shape:
             raise _damaged(file, f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not parameter.endswith("o_proj.bias"):
             raise _damaged(file, f"tensor {name!r} is missing")
-    left = sorted(file.tensors.keys() - wanted.keys() - {FREQUENCIES})
+    divided = set() if config.model_type in _GEMMA else {FREQUENCIES}
+    left = sorted(file.tensors.keys() - wanted.keys() - divided)
     if left:
         raise UnsupportedModel(
             f"{file.label} holds {left[0]!r} (and {len(left) - 1} more), which {config.model_type} models have not",
@@ -110,9 +120,11 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
 
 def read(file: GgufFile, config: Any, parameter: str, to: Tensor) -> None:
     """Read a parameter, by its name in transformers, into a tensor of its shape."""
-    tensor = file.tensors.get(tensor_name(parameter))
+    tensor = file.tensors.get(tensor_name(parameter, config.model_type))
     if tensor is None:  # of those that were checked, the bias of an output projection alone may be missing
         to.zero_()
+    elif config.model_type in _GEMMA and to.dim() == 1:  # biases there are none
+        to.copy_(torch.from_numpy(floats(tensor)[0]) - 1)
     else:
         _fill(to, tensor, _turned(file, config, parameter))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
+from headstart.drafters.growing.parallel_model import mask_token
 from headstart.model import loading
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.medusa import read_heads
@@ -29,7 +30,8 @@ def case_of(
     """processors: those of the engine's environment; None looks into this one.
 
     Raises:
-        UnsupportedModel (PickleCheckpoint), ModelNotFound: a head that cannot be read, or is damaged.
+        UnsupportedModel (PickleCheckpoint), ModelNotFound: a head that cannot be read, or is damaged; a draft model's
+            mask token that is none.
     """
     target = subject.target
     draft = _draft(subject)
@@ -46,6 +48,7 @@ def case_of(
         head=_head(subject),
         draft_vocab=None if draft is None else draft.vocab_size,
         draft_context=None if draft is None else draft.context,
+        draft_parallel=draft is not None and draft.parallel,
         differences=() if draft is None else draft.differences,
         depth=options.num_speculative_tokens,
         temperature=options.temperature,
@@ -91,6 +94,7 @@ class _Draft:
     vocab_size: int
     context: int
     differences: tuple[str, ...]
+    parallel: bool
 
 
 def _draft(subject: Subject) -> _Draft | None:
@@ -99,4 +103,5 @@ def _draft(subject: Subject) -> _Draft | None:
     config = loading.load_config(subject.drafter.source, trust_remote_code=False)
     ours, theirs = (load_tokenizer(each.source, trust_remote_code=False) for each in (subject.target, subject.drafter))
     found = () if ours is None or theirs is None else differences(ours, theirs)
-    return _Draft(int(config.get_text_config().vocab_size), loading.context_limit(config), found)
+    text = config.get_text_config()
+    return _Draft(int(text.vocab_size), loading.context_limit(config), found, mask_token(config) is not None)

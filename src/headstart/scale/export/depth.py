@@ -31,7 +31,7 @@ _ASSUMED: Mapping[DrafterKind, float] = {
 }
 """A drafted token in plain steps, where nothing was measured."""
 _ASSUMED_GUESS = 0.02
-"""What one guess more adds to the forward of a head that guesses all tokens at once, as a share of that forward."""
+"""What one guess more adds to the forward of a drafter that guesses all tokens at once, as a share of that forward."""
 _ASSUMED_ROW = 0.03
 """What one row more adds to a forward, in plain steps, where nothing was measured."""
 
@@ -67,16 +67,21 @@ def assumed(kind: DrafterKind, *, parallel: bool = False) -> Costs:
     if parallel:
         steps = StepCosts.in_plain_steps(0.0, {1: 1.0, 2: 1.0 + _ASSUMED_ROW})
         words = f"drafting costs {c:g} plain steps whatever the length, and checking a token {_ASSUMED_ROW:g}"
-        drafts = {DRAFT: DraftCost(start=c, token=_ASSUMED_GUESS * c)}
-        return Costs(replace(steps, drafts=drafts), f"assumption: {words}")
+        return Costs(replace(steps, drafts={DRAFT: _drafted(c, parallel)}), f"assumption: {words}")
     words = f"drafting a token costs {c:g} plain steps, and checking it {_ASSUMED_ROW:g}"
     return Costs(StepCosts.in_plain_steps(c, {1: 1.0, 2: 1.0 + _ASSUMED_ROW}), f"assumption: {words}")
 
 
-def read_costs(path: Path, kind: DrafterKind, names: Sequence[str]) -> Costs:
+def _drafted(seconds: float, parallel: bool) -> DraftCost:
+    """A token takes these seconds; or, where all are guessed in one forward, that forward does."""
+    return DraftCost(start=seconds, token=_ASSUMED_GUESS * seconds) if parallel else DraftCost(token=seconds)
+
+
+def read_costs(path: Path, kind: DrafterKind, names: Sequence[str], *, parallel: bool = False) -> Costs:
     """Costs that were measured on another machine: what `headstart doctor --json` wrote there, or a profile.
 
-    names: what the drafter may be called there, to find its own cost among those of a file.
+    names: what the drafter may be called there, to find its own cost among those of a file. parallel: the drafter
+    guesses all tokens in one forward.
 
     Raises:
         InvalidFile: it is neither.
@@ -88,9 +93,9 @@ def read_costs(path: Path, kind: DrafterKind, names: Sequence[str]) -> Costs:
         raise InvalidFile(f"cannot read costs from {path}: {error}", hint=hint) from error
     try:
         if isinstance(found, dict) and found.get("headstart_doctor") == 1:
-            return Costs(_of_doctor(found, kind, names), f"file: {path.name}, of headstart doctor")
+            return Costs(_of_doctor(found, kind, names, parallel), f"file: {path.name}, of headstart doctor")
         costs = _COSTS.validate_python(found["costs"])
-        own = next(iter(costs.drafts.values()), DraftCost(token=_ASSUMED[kind] * costs.forward(1)))
+        own = next(iter(costs.drafts.values()), _drafted(_ASSUMED[kind] * costs.forward(1), parallel))
         known = next((costs.drafts[name] for name in names if name in costs.drafts), own)
         return Costs(replace(costs, drafts={DRAFT: known}), f"file: {path.name}, a profile of headstart")
     except (KeyError, TypeError, ValueError, StopIteration) as error:
@@ -126,13 +131,23 @@ def _at(acceptance: Sequence[float], costs: StepCosts, batch: int, longest: int)
     return DepthAt(batch, int(ks[best]), float(gains[best])) if gains[best] > 1 else DepthAt(batch, 0, 1.0)
 
 
-def _of_doctor(found: Mapping[str, Any], kind: DrafterKind, names: Sequence[str]) -> StepCosts:
-    """From the record of an examination: v(n) and the cost of a request, and c of this drafter if it was looked at."""
+def _of_doctor(found: Mapping[str, Any], kind: DrafterKind, names: Sequence[str], parallel: bool) -> StepCosts:
+    """From the record of an examination: v(n) and the cost of a request, and what this drafter's drafts cost if it was
+    looked at.
+
+    c is the mean over a draft's tokens. Where these are guessed in one forward, c times their number is that forward,
+    and a longer draft hardly costs more.
+    """
     costs = found["costs"]
     one = float(costs["seconds"])
     rows = tuple(sorted((int(n), one * float(v)) for n, v in costs["v"].items()))
-    c = _ASSUMED[kind]
+    draft = _drafted(_ASSUMED[kind] * one, parallel)
     for candidate in found["candidates"]:
         if len(candidate["drafters"]) == 1 and candidate["drafters"][0] in names and "best" in candidate:
-            c = max((float(member["c"]) for member in candidate["best"]["sources"].values()), default=c)
-    return StepCosts(rows, float(costs["request_seconds"]), {DRAFT: DraftCost(token=c * one)})
+            best = candidate["best"]
+            cs = [float(member["c"]) for member in best["sources"].values()]
+            depth = float(best["depth"]) if parallel else 1.0
+            if cs:
+                whole = max(cs) * one * depth
+                draft = _drafted(whole / (1 + _ASSUMED_GUESS * depth) if parallel else whole, parallel)
+    return StepCosts(rows, float(costs["request_seconds"]), {DRAFT: draft})

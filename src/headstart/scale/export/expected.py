@@ -117,17 +117,27 @@ class Bench:
     """The engine that measures. The weights are read once, however many draft lengths are tried.
 
     kind, drafter: as in the manifest; drafter is the exported folder or a hub id, None where nothing is loaded.
-    longest: the greatest draft length that will be measured.
+    longest: the greatest draft length that will be measured. parallel: the drafter guesses all tokens in one forward.
     """
 
     def __init__(
-        self, target: str, kind: DrafterKind, drafter: str | None, dtype: str, sampling: Sampling, *, longest: int
+        self,
+        target: str,
+        kind: DrafterKind,
+        drafter: str | None,
+        dtype: str,
+        sampling: Sampling,
+        *,
+        longest: int,
+        parallel: bool = False,
     ) -> None:
         model = headstart.Target(target, dtype=dtype)
         self._sampling = sampling
         taken: Any = kind
         if kind != "suffix":
-            plan = Plan(target=target, kind=kind, depth=longest, drafter=drafter, dtype=dtype, lookup=LOOKUP)
+            plan = Plan(
+                target=target, kind=kind, depth=longest, drafter=drafter, dtype=dtype, parallel=parallel, lookup=LOOKUP
+            )
             taken = drafter_of(plan, model)
         self._engine: Engine = model.engine(taken, pacing="fixed", num_speculative_tokens=longest, max_batch_size=1)
 

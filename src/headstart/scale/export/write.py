@@ -85,7 +85,7 @@ class _Export:
             str(out / drafter_folder.NAME) if self._copied else subject.drafter.source or None,
         )
         self._dtype = target.stored_dtype if options.dtype == "auto" else options.dtype
-        self._parallel = False  # known once the head has been read
+        self._parallel = False  # known once the drafter's config has been read
 
     def write(self, processors: tuple[str, ...] | None) -> Manifest:
         subject, options = self._subject, self._options
@@ -97,7 +97,7 @@ class _Export:
         if self._copied:
             self._progress("writing the drafter", 0.0)
             layer_ids = drafter_folder.write_drafter(self._folder, subject)
-        self._parallel = case.head is not None and case.head.parallel
+        self._parallel = case.parallel
         costs = self._costs()
         promised, plan, more = self._measured(case, costs)
         manifest = Manifest(
@@ -122,7 +122,7 @@ class _Export:
         drafter, options = self._subject.drafter, self._options
         if options.costs is None:
             return depth.assumed(drafter.kind, parallel=self._parallel)
-        return depth.read_costs(options.costs, drafter.kind, drafter.names)
+        return depth.read_costs(options.costs, drafter.kind, drafter.names, parallel=self._parallel)
 
     def _measured(self, case: Case, costs: depth.Costs) -> tuple[Expected | None, depth.Plan, list[str]]:
         """What to expect, K, and warnings."""
@@ -135,7 +135,15 @@ class _Export:
             return None, depth.Plan(fixed or min(UNMEASURED, longest), (), None), []
         self._progress(f"loading {subject.target.name}", 0.0)
         drafter = str(self._folder) if self._copied else subject.drafter.source or None
-        bench = Bench(subject.target.source, kind, drafter, options.dtype, self._sampling, longest=longest)
+        bench = Bench(
+            subject.target.source,
+            kind,
+            drafter,
+            options.dtype,
+            self._sampling,
+            longest=longest,
+            parallel=self._parallel,
+        )
         prompts = bench.prompts(*self._items())
         found = self._complete(bench, prompts, longest)
         plan = depth.plan(found.acceptance(), costs, longest=longest, batch=options.batch, fixed=fixed)

@@ -1,9 +1,9 @@
 """The drafters of vLLM, as headstart runs them: chains of a fixed length, each token the drafter's likeliest.
 
-EAGLE heads and draft models are headstart's own with their trees switched off. Medusa heads become a chain of each
-head's first guess. For n-grams headstart's drafter takes the latest match and repeats it past its end, vLLM the
-earliest and only what stands there: so the lookup is written down here by vLLM's rule, and parity of n-grams is about
-the engine around it, not about which rule is better.
+EAGLE heads and draft models, with a mask token or without, are headstart's own with their trees switched off. Medusa
+heads become a chain of each head's first guess. For n-grams headstart's drafter takes the latest match and repeats it
+past its end, vLLM the earliest and only what stands there: so the lookup is written down here by vLLM's rule, and
+parity of n-grams is about the engine around it, not about which rule is better.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.drafters import Drafter, Row
-from headstart.drafters.draft_model import DraftModel
+from headstart.drafters.draft_model import DraftModel, ParallelDraft
 from headstart.drafters.eagle import EagleDrafter
+from headstart.drafters.growing.parallel_model import mask_token
 from headstart.drafters.medusa import MedusaDrafter
-from headstart.errors import InvalidOption
+from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.loading.load import Target
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.loading import fetch
@@ -73,8 +74,7 @@ def drafter_of(plan: Plan, target: Target) -> Drafter:
         return EarliestLookup(plan.depth, *plan.lookup)
     runner, name = target.runner, plan.kind
     if plan.kind == "draft_model":
-        draft = target.draft(plan.drafter).runner(None)
-        return DraftModel(draft, name=name, vocab_size=runner.vocab_size, slots=1, budget=plan.depth, tree="none")
+        return _draft_model(plan, target)
     folder = Path(fetch(str(plan.drafter)))
     if plan.kind == "eagle3":
         eagle = EagleDrafter.load(
@@ -88,6 +88,26 @@ def drafter_of(plan: Plan, target: Target) -> Drafter:
     heads = MedusaHeads(weights, dtype=runner.dtype, device=runner.device, quantize=None)
     first_guesses = [[0.5]] * len(weights)  # one rank for each head: the only tree of that is a chain
     return MedusaDrafter(heads, layers=runner.layers, accuracies=first_guesses, budget=plan.depth, name=name)
+
+
+def _draft_model(plan: Plan, target: Target) -> Drafter:
+    """One that has a mask token drafts in parallel only where the engine is asked to."""
+    assert plan.drafter is not None, "a plan of a draft model names it"
+    checkpoint, vocab_size = target.draft(plan.drafter), target.runner.vocab_size
+    if not plan.parallel:
+        draft = checkpoint.runner(None)
+        return DraftModel(draft, name=plan.kind, vocab_size=vocab_size, slots=1, budget=plan.depth, tree="none")
+    mask = mask_token(checkpoint.config)
+    if mask is None:
+        raise UnsupportedModel(
+            f"{plan.drafter} names no mask token, so it cannot guess all tokens in one forward",
+            hint="leave parallel_drafting out, or give a draft model whose config has pard_token",
+        )
+    made = ParallelDraft(
+        checkpoint.runner(None), name=plan.kind, mask=mask, vocab_size=vocab_size, slots=1, budget=plan.depth
+    )
+    _check_depth(plan, made.limit, "headstart drafts in parallel up to")
+    return made
 
 
 def _check_depth(plan: Plan, limit: int, why: str) -> None:

@@ -36,6 +36,9 @@ class Plan:
     """headstart's: "auto", "cpu", "cuda"."""
     lookup: tuple[int, int] = (5, 5)
     """For "ngram": `prompt_lookup_min` and `prompt_lookup_max`, vLLM's default where neither is given."""
+    parallel: bool = False
+    """`parallel_drafting`: a draft model with a mask token guesses all tokens in one forward. An EAGLE head's config
+    says by itself whether it does."""
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, get_args(Kind))
@@ -86,4 +89,5 @@ class Plan:
             dtype=dtype,
             device=device,
             lookup=(low or high or 5, high or low or 5),
+            parallel=bool(speculation.get("parallel_drafting", False)),
         )

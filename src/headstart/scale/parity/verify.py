@@ -103,6 +103,8 @@ def speculation_of(plan: Plan, folder: Path | None = None) -> dict[str, Any]:
         found["model"] = str(plan.drafter)
     if plan.kind == "ngram":
         found["prompt_lookup_min"], found["prompt_lookup_max"] = plan.lookup
+    if plan.parallel:
+        found["parallel_drafting"] = True
     return found
 
 

@@ -1,0 +1,50 @@
+"""The children of one node, drawn without replacement, and the law that each of them was drawn from.
+
+Source: Gumbel top-k, as in SpecInfer (arXiv:2305.09781) and Sequoia (arXiv:2402.12374).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headstart.drafters import Row
+from headstart.rule.noise import Purpose
+
+_NODES = 1 << 32
+"""The distance between the lanes of a round's noise: one lane for each node that has children drawn."""
+
+
+def draw_children(row: Row, q: NDArray[Any], depth: int, index: int, count: int) -> list[int]:
+    """Up to `count` different tokens from q [V], in drawing order: the first in the race of q against the noise.
+
+    depth: of their parent (0: x0). index: tells apart the nodes of one depth, whose children must be drawn
+    independently. Under rule "coupled" all of them have the noise of the position, as the target will.
+    """
+    support = np.flatnonzero(q > 0)  # nothing at all where q is NaN
+    start = len(row.tokens)
+    lane = start + index * _NODES if row.purpose is Purpose.DRAFT else 0
+    if support.size <= 1:
+        return [int(token) for token in support[:count]]
+    noise = row.noise.exponentials(start + depth, row.purpose, lane, q.shape[0], support)
+    race = q[support].astype(np.float64) / noise
+    if count < support.size:
+        first = np.argpartition(-race, count - 1)[:count]
+        first = first[np.argsort(-race[first], kind="stable")]
+    else:
+        first = np.argsort(-race, kind="stable")
+    return [int(token) for token in support[first]]
+
+
+def laws_of_children(q: NDArray[Any], tokens: Sequence[int]) -> list[NDArray[Any]]:
+    """For each child the law [V] it was drawn from: q without its elder siblings, with sum 1 again."""
+    rows = [q]
+    for token in tokens[:-1]:
+        rest = rows[-1].copy()
+        rest[token] = 0
+        rest /= rest.sum()
+        rows.append(rest)
+    return rows[: len(tokens)]

@@ -1,0 +1,131 @@
+"""Target forwards and drafts for requests that do not exist, so that both can be timed before the first prompt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import torch
+
+from headstart.drafters import Drafter, Observation, Row
+from headstart.model.cache import Slots
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.rule.law import LawState
+from headstart.rule.noise import Noise
+from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
+
+REQUESTS = 4
+"""Most synthetic requests at a time."""
+_PREFIX = 24
+"""Tokens of their texts at first."""
+_PERIOD = 6
+"""Tokens after which these texts repeat themselves."""
+
+
+class SyntheticForwards:
+    """Target forwards on slots that hold a short text meanwhile."""
+
+    def __init__(self, target: ModelRunner, cache: Slots, requests: int) -> None:
+        self._target = target
+        self._prefix = min(_PREFIX, target.max_length // 4)
+        self._cache = cache
+        self.slots = [cache.acquire() for _ in range(requests)]
+        text = synthetic_text(self._prefix, target.vocab_size)
+        for slot in self.slots:
+            target.forward([Segment(slot, tuple(text))], cache)
+            cache.keep(slot, self._prefix)
+
+    def run(self, requests: int, rows: int) -> None:
+        room = self._target.max_length - self._prefix
+        draft = Draft.chain(synthetic_text(min(rows, room) - 1, self._target.vocab_size))
+        segments = [Segment(slot, (1,), draft, judged=len(draft) + 1) for slot in self.slots[:requests]]
+        logits = self._target.forward(segments, self._cache).logits
+        logits.argmax(-1).cpu()  # as a greedy step looks at them, and so that a GPU has finished
+
+    @contextmanager
+    def holding(self, lengths: Sequence[int]) -> Iterator[None]:
+        """Meanwhile the first slots count as holding so many tokens, for drafters that draft on the target's cache."""
+        for slot, length in zip(self.slots, lengths, strict=False):
+            self._cache.lengths[slot] = min(length, self._cache.capacity - 1)
+        try:
+            yield
+        finally:
+            for slot in self.slots:
+                self._cache.lengths[slot] = self._prefix
+
+    def seconds(self, rows: int) -> float:
+        start = time.perf_counter()
+        self.run(1, rows)
+        return time.perf_counter() - start
+
+    def release(self) -> None:
+        for slot in self.slots:
+            self._cache.release(slot)
+
+
+class SyntheticDrafts:
+    """Drafts of one drafter for requests that do not exist. Numbers below zero are nobody else's."""
+
+    UNREAD = 40
+
+    def __init__(self, drafter: Drafter, target: ModelRunner, index: int, forwards: SyntheticForwards) -> None:
+        self._drafter = drafter
+        self._forwards = forwards
+        self._target = target
+        self._vocab_size = target.vocab_size
+        self._first = -1 - REQUESTS * index
+        self._lengths: dict[int, int] = {}
+        self._shown: dict[int, int] = {}
+
+    def run(self, requests: int, depth: int, *, drawn: bool = False) -> None:
+        """The next round of each, two tokens further on in its text, as after an accepted guess."""
+        numbers = range(self._first, self._first - requests, -1)
+        contexts = [self._context(number, depth, drawn=drawn) for number in numbers]
+        with self._forwards.holding([len(context.tokens) - 1 for context in contexts]):
+            self._drafter.propose(contexts)
+
+    def read(self) -> None:
+        """The first round of a request: its whole text is new."""
+        self.release()
+        self._lengths[self._first] = self.UNREAD
+        context = self._context(self._first, 1)
+        with self._forwards.holding([len(context.tokens) - 1]):
+            self._drafter.propose([context])
+        self.release()
+
+    def _context(self, number: int, depth: int, *, drawn: bool = False) -> Row:
+        length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
+        tokens = synthetic_text(length, self._vocab_size)
+        sampling = Sampling(temperature=1.0 if drawn else 0.0)
+        state = LawState(sampling, (), self._vocab_size, frozenset())
+        slot = self._forwards.slots[self._first - number]
+        if self._drafter.taps:
+            self._show(number, tokens)
+        return Row(number, tuple(tokens), state, Noise(0), slot=slot, budget=Budget(depth))
+
+    def _show(self, number: int, tokens: Sequence[int]) -> None:
+        """What a step would have shown of the text since the last round, with made-up hidden states."""
+        new = tuple(tokens[self._shown.get(number, 0) : -1])
+        self._shown[number] = len(tokens) - 1
+        width = self._target.config.get_text_config().hidden_size
+        states = torch.ones(len(new), width, dtype=self._target.dtype, device=self._target.device)
+        step = Step(
+            number, 0, len(tokens), Draft(), (), (), None, len(new), 1, Seconds(), None, Speculation(True, "measured")
+        )
+        start = len(tokens) - 1 - len(new)
+        self._drafter.observe(Observation(step, new, start, dict.fromkeys(self._drafter.taps, states)))
+
+    def release(self) -> None:
+        """Let all requests go; the next round begins new ones."""
+        for number in self._lengths:
+            with suppress(Exception):  # a drafter's, whatever it is: the engine will find it out
+                self._drafter.release(number)
+        self._lengths.clear()
+        self._shown.clear()
+
+
+def synthetic_text(length: int, vocab_size: int) -> list[int]:
+    """A text that repeats itself, so that every kind of drafter has something to say."""
+    return [(i % _PERIOD) % vocab_size for i in range(length)]

@@ -1,0 +1,95 @@
+"""Named actions timed in turn, so that a machine that slows down meanwhile slows all of them alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+_STEADY = 1.3
+"""The second quickest run of an action over the quickest, at most, where the machine is steady."""
+_ROUNDS = 40
+"""Most runs of each action."""
+_LEAST = 2
+"""Fewest runs of each action."""
+_LOW = 0.2
+"""The quantile that counts: noise only ever adds time."""
+
+Action = Callable[[], None]
+Name = tuple[str, int | str]
+"""Its kind, and which of that kind."""
+
+
+def _nothing() -> None:
+    return
+
+
+class InterleavedTimer:
+    """Named actions, timed in turn."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._actions: dict[Name, tuple[Action, Action, Action]] = {}
+        self._optional: set[Name] = set()
+        self.times: dict[Name, list[float]] = {}
+
+    def add(
+        self,
+        name: Name,
+        action: Action,
+        *,
+        before: Action = _nothing,
+        after: Action = _nothing,
+        optional: bool = False,
+    ) -> None:
+        """before: run each time before the clock is started. after: run when it has been stopped. optional: an action
+        that raises is dropped; the error of another one is the caller's."""
+        if optional:
+            self._optional.add(name)
+        self._actions[name] = before, action, after
+
+    def run(self, seconds: float) -> None:
+        """Round after round until the time is spent; each action at least twice.
+
+        An action that has had its share rests, so that forwards of many rows of a big model do not take it all.
+        """
+        start = time.perf_counter()
+        for _ in range(_ROUNDS):
+            for name in list(self._actions):
+                times = self.times.setdefault(name, [])
+                enough = len(times) >= _LEAST
+                if enough and (time.perf_counter() - start > seconds or sum(times) > seconds / 8):
+                    continue
+                self._time(name)
+
+    def _time(self, name: Name) -> None:
+        before, action, after = self._actions[name]
+        try:
+            before()
+            start = time.perf_counter()
+            action()
+            if self._device.type == "cuda":
+                torch.cuda.current_stream(self._device).synchronize()
+            seconds = time.perf_counter() - start
+            after()
+        except Exception:
+            if name not in self._optional:
+                raise
+            del self._actions[name], self.times[name]
+            return
+        self.times[name].append(seconds)
+
+    def steady(self, kind: str) -> bool:
+        """Whether actions of this kind took the same time twice."""
+        runs = [sorted(times) for (each, _), times in self.times.items() if each == kind]
+        return all(times[1] <= _STEADY * times[0] for times in runs)
+
+    @property
+    def seconds(self) -> dict[Name, float]:
+        """A low quantile of the times of each action that did not raise."""
+        return {name: _quantile(times, _LOW) for name, times in self.times.items()}
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[int(share * (len(values) - 1))]
