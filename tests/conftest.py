@@ -9,16 +9,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # commands that tests start are as frugal a
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from support.browser import opened
-from support.tiny import ARCHITECTURES, checkpoint
+from support.browser import close_browser, looks_at_pages, opened
 from support.vllm import vllm_python  # noqa: F401  # a fixture
 
-import headstart as hs
 from headstart.files import cache_directory
+
+if TYPE_CHECKING:  # the process that only hands out tests needs no torch, and its workers wait for it
+    import headstart as hs
 
 LONG = frozenset(
     line for line in (Path(__file__).parent / "long_tests.txt").read_text().splitlines() if not line.startswith("#")
@@ -33,9 +33,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """The browser stays for the tests of the next file, if they look at pages."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not looks_at_pages(nextitem.path):
+            close_browser()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """Tiny models gain nothing from threads, and the suite runs in parallel."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -60,6 +72,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny(root: Path) -> Callable[..., str]:
     """tiny(name, seed=0, noise=0.0): the directory of a tiny random checkpoint."""
+    from support.tiny import ARCHITECTURES, checkpoint
 
     def make(name: str = "llama", **options: Any) -> str:
         assert name in ARCHITECTURES
@@ -71,6 +84,10 @@ def tiny(root: Path) -> Callable[..., str]:
 @pytest.fixture
 def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
     """hs.load in float32; target and drafter may be given as names of `tiny`. Caches are checked afterwards."""
+    from support.tiny import ARCHITECTURES
+
+    import headstart as hs
+
     engines: list[hs.Engine] = []
 
     def make(target: str = "llama", drafter: Any = "none", **options: Any) -> hs.Engine:
@@ -96,6 +113,6 @@ def load(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A browser without a network; a module's tests share it, since a process may have only one at a time."""
+    """A browser without a network."""
     with opened() as found:
         yield found

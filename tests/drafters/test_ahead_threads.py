@@ -57,7 +57,7 @@ def _no_thread_is_left() -> Iterator[None]:
     yield
     gc.collect()
     for thread in workers():
-        thread.join(10)
+        thread.join(60)
     assert not workers()
 
 
@@ -291,7 +291,7 @@ def test_a_stream_that_is_dropped_ends_it() -> None:
     del stream, engine
     gc.collect()
     for thread in workers():
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -303,7 +303,7 @@ def test_an_engine_that_is_dropped_with_its_requests_running_ends_it() -> None:
     (thread,) = workers()
     del engine, request
     gc.collect()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -340,8 +340,7 @@ SPEAKERS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["intersection", "text"])
-@pytest.mark.parametrize("pair", SPEAKERS)
+@pytest.mark.parametrize(("pair", "method"), rotated([list(SPEAKERS)], [("intersection",), ("text",)]))
 def test_greedy_text_is_the_targets_alone(pair: str, method: Method, run: Callable[..., Any]) -> None:
     target, draft = (make() for make in SPEAKERS[pair])
     prompts = [list(target(text)["input_ids"]) for text in PROMPTS]
@@ -358,9 +357,12 @@ def test_greedy_text_is_the_targets_alone(pair: str, method: Method, run: Callab
     assert sum(out.stats.drafted for out in outs) > 0
 
 
-@pytest.mark.parametrize("k", [0, 1, 5])
-@pytest.mark.parametrize("method", ["intersection", "text"])
-@pytest.mark.parametrize("kinds", [("byte level", "pieces"), ("pieces", "byte level")])
+@pytest.mark.parametrize(
+    ("kinds", "method", "k"),
+    rotated(
+        [[("byte level", "pieces"), ("pieces", "byte level")], ("intersection", "text")], [(5,), (1,), (0,)], most=2
+    ),
+)
 def test_models_that_know_one_text_in_different_words(
     kinds: tuple[str, str], method: Method, k: int, run: Callable[..., Any]
 ) -> None:
@@ -445,7 +447,8 @@ TURNS = (("exact", 0.7, 0.9), ("exact", 1.3, 0.95), ("coupled", 0.7, 0.9), ("cou
 
 # The exactness matrix has drafts through text in its fast part; "near" is the method of "intersection" once more.
 @pytest.mark.parametrize(
-    ("method", "rule", "temperature", "top_p"), rotated([METHODS], TURNS, lambda method: method in ("text", "near"))
+    ("method", "rule", "temperature", "top_p"),
+    rotated([METHODS], TURNS, lambda method: method in ("text", "near"), most=1),
 )
 def test_chi_square(
     method: str, rule: str, temperature: float, top_p: float, root: Path, run: Callable[..., Any]

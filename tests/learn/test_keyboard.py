@@ -48,7 +48,7 @@ def tab(browser: Any, lessons: str) -> Iterator[Any]:
     """A tab at the lessons without a past, in which nothing may go wrong."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     tab, wrong = watched(context, lessons)
-    tab.set_default_timeout(5000)
+    tab.set_default_timeout(60_000)
     yield tab
     context.close()
     assert not wrong

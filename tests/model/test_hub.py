@@ -16,7 +16,7 @@ import headstart as hs
 from headstart.errors import ModelNotFound
 from headstart.model import hub, loading
 
-FEW_SECONDS = 10.0
+FEW_SECONDS = 20.0
 
 
 @pytest.fixture(params=["nobody listens", "nobody answers"])

@@ -30,7 +30,7 @@ def test_cancelling_at_any_step(entry: Entry, shop: Workshop) -> None:
     drafter = engine.drafter
     assert drafter is not None
     sources = [Source(part.name, part.limit, tuple(part.sizes)) for part in drafter.parts]
-    for seconds in (DEAR, CHEAP):
+    for seconds in (CHEAP,) if "tree" in entry.name else (DEAR, CHEAP):  # a drafter that rests has no trees
         costs = StepCosts(ROWS, 0.0, {source.name: DraftCost(token=seconds) for source in sources})
         give(engine, AdaptivePacing(sources, costs))
         requests = [engine.submit([4, 7, 4, 7], SAMPLING) for _ in range(2)]

@@ -31,7 +31,7 @@ time.sleep(60)
 """A process with a child in its group and one that has left it; the ids of all three stand in the file."""
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it took too long"

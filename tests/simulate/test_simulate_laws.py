@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
+from support.rotation import rotated
 
 from headstart import simulate as sim
 from headstart.rule.verify import traverse, walk
@@ -169,14 +170,18 @@ def by_parity(history: sim.History) -> Ints:
     return (np.arange(history.streams) + len(history.drafted)) % 4
 
 
+KS = (1, 3, sim.SimpleK(start=2, rounds=1), sim.ConfidentK(0.45, most=4), sim.OracleK(0.2, most=5), by_parity)
+
+
 @pytest.mark.parametrize(
-    "k",
-    [1, 3, sim.SimpleK(start=2, rounds=1), sim.ConfidentK(0.45, most=4), sim.OracleK(0.2, most=5), by_parity],
-    ids=lambda k: str(k) if isinstance(k, int) else getattr(k, "__name__", type(k).__name__),
+    ("rule", "k", "temperature"),
+    rotated([list(sim.RULES), KS], [(0.7,), (1.0,), (1.3,)], most=1),
+    ids=lambda each: (
+        str(each) if isinstance(each, (int, float, str)) else getattr(each, "__name__", type(each).__name__)
+    ),
 )
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
-@pytest.mark.parametrize("rule", sim.RULES)
-def test_speculation_follows_the_joint_law(rule: str, temperature: float, k: Any) -> None:
+def test_speculation_follows_the_joint_law(rule: str, k: Any, temperature: float) -> None:
+    """Every rule with every way to choose k, and each of both at every temperature."""
     target, draft = pair(temperature)
     run = sim.speculate(target, draft, k=k, rule=rule, tokens=LENGTH, streams=TEXTS, seed=2)
     assert p_value(target, run.tokens) > 1e-4

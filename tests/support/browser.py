@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,21 +81,49 @@ def check_page(
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """A browser without a network; the test is skipped where there is none."""
+    """A browser without a network; the test is skipped where there is none.
+
+    A process has only one, which is kept for the next who asks: to start it takes longer than most tests. What was
+    opened in it is closed.
+    """
     reason = why_no_browser()
     if reason:
         pytest.skip(reason)
+    browser = _launched()
+    try:
+        yield browser
+    finally:
+        for context in browser.contexts:
+            context.close()
+
+
+_LAUNCHED = ExitStack()
+
+
+@functools.cache
+def _launched() -> Any:
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
+    playwright = _LAUNCHED.enter_context(sync_playwright())
+    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    _LAUNCHED.callback(browser.close)
+    return browser
 
 
-def until(page: Any, expression: str, argument: Any = None, *, seconds: float = 20.0) -> None:
+def close_browser() -> None:
+    """End the one that was kept, if there is one. Its thread has an event loop, and can run no other beside it."""
+    _LAUNCHED.close()
+    _launched.cache_clear()
+
+
+@functools.cache
+def looks_at_pages(test_file: Path) -> bool:
+    """Whether the tests of a file may want a browser."""
+    text = test_file.read_text(encoding="utf-8")
+    return "browser" in text or any(f"support.{name}" in text for name in ("chapters", "pages", "playground", "twins"))
+
+
+def until(page: Any, expression: str, argument: Any = None, *, seconds: float = 60.0) -> None:
     """Wait until a page's expression is true. Playwright's own way to wait would run a string as a script in the page,
     which the pages' content policy forbids."""
     late = time.monotonic() + seconds

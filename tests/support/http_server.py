@@ -24,6 +24,8 @@ from support.byte_models import save_model
 from support.tiny import byte_tokenizer
 
 MODEL = "tiny"
+PATIENCE = 120.0
+"""Seconds; a machine may be busy with other things."""
 SYSTEM_TEMPLATE = (
     "{% for message in messages %}{{ message.role[0] + ':' + message.content }}"
     "{% if not loop.last or message.role != 'assistant' %}{{ '\n' }}{% endif %}{% endfor %}"
@@ -47,7 +49,7 @@ class Running:
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
 
-    def settled(self, seconds: float = 5.0) -> bool:
+    def settled(self, seconds: float = PATIENCE) -> bool:
         """Whether the engine comes to rest within so many seconds: no request left, every slot free."""
         assert self.engine is not None
         until = time.monotonic() + seconds
@@ -68,7 +70,7 @@ def listening(app: Application, port: int = 0) -> Iterator[str]:
     bound = bound_socket(replace(options, host="127.0.0.1", port=port))
     thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not started:
         assert thread.is_alive(), "the server did not start"
         assert time.monotonic() < until, "the server does not start"
@@ -77,7 +79,7 @@ def listening(app: Application, port: int = 0) -> Iterator[str]:
         yield started[0]
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "the server does not stop"
 
 

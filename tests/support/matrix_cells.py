@@ -338,8 +338,9 @@ def tokenizer(words: tuple[str, ...]) -> PreTrainedTokenizerFast:
 class Entry:
     """A row. make: builds the drafter; None is plain decoding. nodes: of its drafts. longer: tokens by which its
     sampled texts are longer, where it needs a few steps to have something to say; there are fewer of them then, by
-    `share`. predicted: its requests bring a prediction. fast: requests of a cell for each prompt in the fast suite,
-    which has rule "exact"; more where few of them end within a block; 0 where the entry is not in it."""
+    `share`. predicted: its requests bring a prediction. seeds: requests of a cell for each prompt, as many as the wrong
+    rules of `test_matrix` are found with; more where few of them end within a block. quick: whether it is in the fast
+    suite, under rule "exact"."""
 
     name: str
     make: Callable[[Workshop], Drafter] | None
@@ -347,7 +348,8 @@ class Entry:
     longer: int = 0
     share: float = 1.0
     predicted: bool = False
-    fast: int = 16
+    seeds: int = 16
+    quick: bool = True
 
     def drafting(self, prompt: Text) -> Drafting:
         """A prediction that is right at times: what follows in the prompt's own manner."""
@@ -361,39 +363,57 @@ class Entry:
 ENTRIES = (
     Entry("none", None),
     Entry("n-gram", lambda _: NgramDrafter()),
-    Entry("predicted output", lambda _: PredictionDrafter(), predicted=True, fast=32),
-    Entry("suffix, chain", lambda _: SuffixDrafter()),
-    Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore()), fast=0),
+    Entry("predicted output", lambda _: PredictionDrafter(), predicted=True, seeds=32, quick=False),
+    Entry("suffix, chain", lambda _: SuffixDrafter(), quick=False),
+    Entry("suffix, chain, past outputs", lambda _: SuffixDrafter(store=SuffixStore()), quick=False),
     Entry("early exit, chain", lambda _: EarlyExitDrafter(layer=1)),
-    Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, fast=0),
-    Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, fast=0),
-    Entry("trained exit, chain", lambda shop: shop.exit(), fast=8),
-    Entry("trained exit, tree sampled", lambda shop: shop.exit(tree="sampled"), nodes=6, fast=0),
+    Entry("early exit, tree top-k", lambda _: EarlyExitDrafter(layer=1, tree="top-k"), nodes=6, quick=False),
+    Entry("early exit, tree sampled", lambda _: EarlyExitDrafter(layer=1, tree="sampled"), nodes=6, quick=False),
+    Entry("trained exit, chain", lambda shop: shop.exit(), quick=False),
+    Entry("trained exit, tree sampled", lambda shop: shop.exit(tree="sampled"), nodes=6, quick=False),
     Entry("lookahead", lambda _: LookaheadDrafter(), nodes=12, longer=6, share=0.7),
     Entry("draft LM, chain", lambda shop: shop.draft()),
-    Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, fast=0),
+    Entry("draft LM, tree top-k", lambda shop: shop.draft(tree="top-k"), nodes=6, quick=False),
     Entry("draft LM, tree sampled", lambda shop: shop.draft(tree="sampled"), nodes=6),
-    Entry("the target's own 4-bit copy, chain", lambda shop: shop.self_int4(), fast=0),
-    Entry("the target's own 4-bit copy, tree sampled", lambda shop: shop.self_int4(tree="sampled"), nodes=6, fast=0),
-    Entry("parallel draft LM, chain", lambda shop: shop.parallel(), fast=8),
-    Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, fast=0),
-    Entry("parallel draft LM, tree sampled", lambda shop: shop.parallel(tree="sampled"), nodes=6, fast=0),
-    Entry("draft LM ahead, chain", lambda shop: shop.ahead(), fast=0),
-    Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, fast=0),
-    Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), fast=0),
+    Entry("the target's own 4-bit copy, chain", lambda shop: shop.self_int4(), seeds=32, quick=False),
+    Entry(
+        "the target's own 4-bit copy, tree sampled",
+        lambda shop: shop.self_int4(tree="sampled"),
+        nodes=6,
+        seeds=32,
+        quick=False,
+    ),
+    Entry("parallel draft LM, chain", lambda shop: shop.parallel()),
+    Entry("parallel draft LM, tree top-k", lambda shop: shop.parallel(tree="top-k"), nodes=6, quick=False),
+    Entry("parallel draft LM, tree sampled", lambda shop: shop.parallel(tree="sampled"), nodes=6, quick=False),
+    Entry("draft LM ahead, chain", lambda shop: shop.ahead(), quick=False),
+    Entry("draft LM ahead, tree sampled", lambda shop: shop.ahead(tree="sampled"), nodes=6, quick=False),
+    Entry("other tokenizer, shared tokens", lambda shop: shop.translated("intersection"), quick=False),
     Entry("other tokenizer, through text", lambda shop: shop.translated("text")),
     Entry("Medusa", lambda shop: shop.medusa(), nodes=8),
-    Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none")),
-    Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8, fast=0),
-    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, fast=0),
-    Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), fast=0),
+    Entry("EAGLE-1, chain", lambda shop: shop.eagle(1, "none"), quick=False),
+    Entry("EAGLE-1, tree sampled", lambda shop: shop.eagle(1, "sampled"), nodes=8, quick=False),
+    Entry("EAGLE-2, dynamic tree", lambda shop: shop.eagle(1, "top-k"), nodes=8, seeds=32, quick=False),
+    Entry("EAGLE-3, chain", lambda shop: shop.eagle(3, "none"), quick=False),
     Entry("EAGLE-3, dynamic tree", lambda shop: shop.eagle(3, "top-k"), nodes=8),
-    Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, fast=0),
-    Entry("P-EAGLE, chain", lambda shop: shop.peagle("none"), fast=0),
-    Entry("P-EAGLE, dynamic tree", lambda shop: shop.peagle("top-k"), nodes=8, fast=0),
-    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3), fast=0),
-    Entry("P-EAGLE with a selector, dynamic tree", lambda shop: shop.peagle("top-k", rank=3), nodes=8, fast=0),
-    Entry("P-EAGLE with a selector, tree sampled", lambda shop: shop.peagle("sampled", rank=3), nodes=8, fast=0),
+    Entry("EAGLE-3, tree sampled", lambda shop: shop.eagle(3, "sampled"), nodes=8, quick=False),
+    Entry("P-EAGLE, chain", lambda shop: shop.peagle("none"), seeds=32, quick=False),
+    Entry("P-EAGLE, dynamic tree", lambda shop: shop.peagle("top-k"), nodes=8, seeds=32, quick=False),
+    Entry("P-EAGLE with a selector, chain", lambda shop: shop.peagle("none", rank=3), seeds=32, quick=False),
+    Entry(
+        "P-EAGLE with a selector, dynamic tree",
+        lambda shop: shop.peagle("top-k", rank=3),
+        nodes=8,
+        seeds=32,
+        quick=False,
+    ),
+    Entry(
+        "P-EAGLE with a selector, tree sampled",
+        lambda shop: shop.peagle("sampled", rank=3),
+        nodes=8,
+        seeds=32,
+        quick=False,
+    ),
     Entry("list, best of", lambda shop: shop.listed()),
 )
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from headstart.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import HeadCheckpoint
-from headstart.training import eagle_formats, eagle_start, provenance
+from headstart.training import eagle_formats, eagle_start, forecast, provenance
 from headstart.training.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.training.depths import shares
 from headstart.training.draft_vocabulary import draft_vocabulary, unused_token
@@ -78,6 +78,11 @@ class Eagle3Student:
             eagle_start.freeze(head, begun)
         if options.freeze_output:
             head.lm_head.requires_grad_(False)
+        if begun is None and options.init == "target":
+            found = forecast.forecast(
+                self.states, material.train, self._embedded, head.norm.weight.detach(), head.shape.eps
+            )
+            forecast.begin(head, found, seed=options.seed)
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)

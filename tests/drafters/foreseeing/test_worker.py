@@ -47,11 +47,11 @@ def test_idle_is_called_until_there_is_nothing_to_do_and_again_after_a_message()
         return True
 
     worker = Worker(idle, nothing, "a worker")
-    assert slept.wait(10)
+    assert slept.wait(60)
     assert len(turns) == 5
     slept.clear()
     worker.post(nothing)
-    assert slept.wait(10)
+    assert slept.wait(60)
     assert len(turns) == 10
     worker.close()
 

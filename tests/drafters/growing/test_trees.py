@@ -527,7 +527,7 @@ DRAFTS = (("near model", 1.0), ("other model", 1.3), ("early exit", 1.0))
 
 @pytest.mark.parametrize(
     ("tree", "rule", "kind", "temperature"),
-    rotated([TREES, ("exact", "coupled")], DRAFTS, lambda tree, rule: (tree, rule) in ELSEWHERE),
+    rotated([TREES, ("exact", "coupled")], DRAFTS, lambda tree, rule: (tree, rule) in ELSEWHERE, most=1),
 )
 def test_chi_square(
     tree: str, rule: Any, kind: str, temperature: float, root: Path, engine_of: Callable[..., hs.Engine]

@@ -118,7 +118,7 @@ def test_every_payoff_is_fair_under_every_law_that_is_tolerated(tolerance: float
 @pytest.mark.slow
 def test_audits_of_a_right_subject_accuse_as_seldom_as_stated() -> None:
     """Whole audits: paths, learning and early stops included."""
-    reference, trials, level = ToyReference(8), 200, 0.05
+    reference, trials, level = ToyReference(8), 120, 0.05
     accused = [
         audit(reference=reference, seed=seed, level=level, effect=0.2, replicates=10, max_samples=240, batch=24).verdict
         == "not lossless"
@@ -229,7 +229,7 @@ def test_texts_past_their_end_are_proof() -> None:
 @pytest.mark.slow
 def test_power_is_the_share_that_is_caught() -> None:
     """Against audits of subjects that have the very bias, at a size where some are caught and some are not."""
-    count, trials, exponent = 192, 60, 1.15
+    count, trials, exponent = 192, 40, 1.15
     stated = audit(power=0.999, effect=0.05, max_samples=count, replicates=200, batch=32)
     sharper = next(power for power in stated.powers if power.bias == "sharper")
     met = blocks(6, 32, wrong=powered(exponent))

@@ -89,7 +89,7 @@ def test_the_targets_own_copy_is_examined_and_recommended_to_auto(
 ) -> None:
     """Whether it pays is of no matter: a tiny model's steps say nothing of a real one's, so the advice is made up."""
     monkeypatch.setattr(setup, "LEAST_COPIED", 1)
-    found = examine(question(tiny("llama"), seconds=20.0), quiet)
+    found = examine(question(tiny("llama"), given=("self-int4",), seconds=6.0), quiet)
     sample, looked = by_name(found)["self-int4"], next(o for o in found.inspected if o.candidate.name == "self-int4")
     assert isinstance(sample, Sample)
     assert sample.costs.draft("self-int4", 1) > 0

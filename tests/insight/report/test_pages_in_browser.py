@@ -149,7 +149,7 @@ def test_markup_in_anything_a_user_wrote_is_shown_and_never_run(browser: Any, tm
     assert title.replace(" ", "").startswith("</script><script>alert(1)</script><imgsrc=xonerror=alert(2)>")
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+def wait_for(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Polled from here: the page's policy forbids a browser to evaluate a text as code later."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -75,7 +75,7 @@ def test_a_drafter_without_a_gain_seldom_passes(conversations: int, turns: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize(("conversations", "turns"), [(20, 1), (40, 3)])
 def test_the_level_of_the_gate(conversations: int, turns: int) -> None:
-    trials = 1000
+    trials = 400
     passed = sum(judge(simulated(n, conversations, turns=turns), resamples=500).passed for n in range(trials))
     print(f"{passed} of {trials} passed without a gain: {conversations} conversations of {turns}")
     assert passed <= trials * (0.025 + 3 * (0.025 * 0.975 / trials) ** 0.5)

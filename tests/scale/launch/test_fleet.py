@@ -60,7 +60,7 @@ def complete(url: str, tokens: int = 2, *, stream: bool = False) -> dict[str, An
     return {} if stream else answer.json()
 
 
-def tended(fleet: Fleet, words: str, seconds: float = 20.0) -> list[str]:
+def tended(fleet: Fleet, words: str, seconds: float = 60.0) -> list[str]:
     """What was said until `words` was."""
     said: list[str] = []
     until = time.monotonic() + seconds

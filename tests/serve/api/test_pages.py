@@ -74,7 +74,7 @@ def test_no_other_page_may_frame_it_or_learn_where_it_was(locked: Running) -> No
 
 
 def raw(running: Running, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
     connection.putrequest("GET", "/", skip_accept_encoding=True)
     for name, value in headers.items():
         connection.putheader(name.replace("_", "-"), value)

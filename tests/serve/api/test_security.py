@@ -155,7 +155,7 @@ def test_logs_have_no_words_of_requests(locked: Running, caplog: pytest.LogCaptu
             httpx2.post(f"{locked.v1}/completions", json=body, headers=headers)
         httpx2.post(f"{locked.v1}/completions?{secret}", json=BODY, headers={"authorization": f"Bearer {secret}"})
         httpx2.get(f"{locked.url}/%0d%0aforged", headers=headers)
-        ends = time.monotonic() + 10
+        ends = time.monotonic() + 60
         while len(caplog.records) < 5 and time.monotonic() < ends:
             time.sleep(0.01)  # a line is written after its answer has gone
     lines = [record.getMessage() for record in caplog.records]
