@@ -22,7 +22,8 @@ def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) 
     """A float32 head for this target; `kept` [draft vocabulary] are the target's ids of the tokens it may propose.
 
     With init "target" it begins as the target's last layer, which reads the highest of the three states and not yet
-    the embedding, under the target's own final norm and output matrix, as far as shapes permit.
+    the embedding, under the target's own final norm and output matrix, as far as shapes permit. Where there is text,
+    `forecast` then puts a regression in place of that layer's attention and of `fc`.
     """
     torch.manual_seed(seed)
     head = EagleHead(shape)

@@ -110,6 +110,6 @@ def _projection(size: int, common: Tensor, chance: torch.Generator) -> Tensor:
     rows = min(size, width - 1)
     drawn = torch.randn(rows, width, generator=chance).to(common.device)
     basis = torch.linalg.qr((drawn - (drawn @ common)[:, None] * common).mT)[0].mT
-    found = basis.new_zeros(size, width)
+    found: Tensor = basis.new_zeros(size, width)
     found[:rows] = basis * (SHARPNESS * size**0.5 / rows) ** 0.5
     return found
