@@ -4,6 +4,8 @@
     <- {"ready": {"versions": {...}, ...}}  or  {"error": "..."}
     -> {"prompts": [[ids], ...], "new_tokens": N}
     <- {"tokens": [[ids], ...], "seconds": s, "forwards": n or null}  or  {"error": "..."}
+    -> {"rows": N, "context": cached tokens}           where the worker can time a forward by itself
+    <- {"seconds": s}  or  {"error": "..."}
 
 What libraries print goes to standard error. Only the standard library is imported here: it runs everywhere.
 """
@@ -22,12 +24,21 @@ Options = dict[str, Any]
 Complete = Callable[[list[list[int]], int], tuple[list[list[int]], int | None]]
 """(prompts, new tokens) -> (the new tokens of each prompt, target forwards or None). This call is what is timed."""
 
+Forward = Callable[[int, int], float]
+"""(rows, cached tokens) -> seconds of one forward of so many rows with logits for each."""
+
+
+def resident_bytes() -> int:
+    """Of this process, mapped files included."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 
 def versions(*packages: str) -> dict[str, str]:
     return {package: version(package) for package in packages}
 
 
-def serve(build: Callable[[Options], tuple[Complete, dict[str, Any]]]) -> None:
+def serve(build: Callable[[Options], tuple[Complete, dict[str, Any], *tuple[Forward, ...]]]) -> None:
     """Build the engine and answer requests until standard input ends; a failure is an answer, too."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -37,7 +48,7 @@ def serve(build: Callable[[Options], tuple[Complete, dict[str, Any]]]) -> None:
         answers.flush()
 
     try:
-        complete, facts = build(json.loads(sys.argv[1]))
+        complete, facts, *forward = build(json.loads(sys.argv[1]))
     except Exception as error:
         answer({"error": describe(error)})
         raise
@@ -45,6 +56,9 @@ def serve(build: Callable[[Options], tuple[Complete, dict[str, Any]]]) -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
+            if "rows" in request:
+                answer({"seconds": forward[0](request["rows"], request["context"])})
+                continue
             start = time.perf_counter()
             tokens, forwards = complete(request["prompts"], request["new_tokens"])
             seconds = time.perf_counter() - start

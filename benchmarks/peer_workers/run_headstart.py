@@ -1,17 +1,42 @@
 """headstart: plain, n-gram, draft LM, or a list of n-gram and draft LM, its trees, or an EAGLE-3 head; each K fixed or
-the drafter's own."""
+the drafter's own. In the mode "named" the drafter is any name, or a list, that `headstart.load` takes."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
-from protocol import Complete, Options, serve, versions
+from protocol import Complete, Forward, Options, resident_bytes, serve, versions
 
 import headstart as hs
+from headstart.model.packed import Segment
+from headstart.model.runner import ModelRunner
+from headstart.types import Draft
 
 
-def build(options: Options) -> tuple[Complete, dict[str, Any]]:
+def timed_forward(runner: ModelRunner) -> Forward:
+    """Forwards of a chain of draft nodes after cached tokens; what is cached is kept from call to call."""
+    cache = runner.new_cache(1)
+    slot = cache.acquire()
+    held: list[int] = []
+
+    def forward(rows: int, context: int) -> float:
+        tokens = [number * 7919 % runner.vocab_size for number in range(context + rows)]
+        if len(held) != context:
+            cache.keep(slot, 0)
+            runner.forward([Segment(slot, tuple(tokens[:context]))], cache)
+            cache.keep(slot, context)
+            held[:] = tokens[:context]
+        segment = Segment(slot, (tokens[context],), Draft.chain(tokens[context + 1 :]), rows)
+        start = time.perf_counter()
+        runner.forward([segment], cache)
+        return time.perf_counter() - start
+
+    return forward
+
+
+def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
     torch.set_num_threads(options["threads"])
     draft = options["drafter"]
     drafters = {
@@ -20,13 +45,15 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
         "draft": draft,
         "list": ["ngram", draft],
         "trees": ["ngram", draft],
-        "heads": ["ngram", options["eagle"]],
+        "heads": ["ngram", options.get("eagle")],
+        "named": draft,
     }
+    before = resident_bytes()
     engine = hs.load(
         options["target"],
         drafters[options["mode"]],
         device="cpu",
-        dtype="bfloat16",
+        dtype=options.get("dtype", "bfloat16"),
         quantize="int8" if options["precision"] == "int8" else None,
         num_speculative_tokens=options.get("k"),
         draft_tree="mixed" if options["mode"] in ("trees", "heads") else "auto",
@@ -44,7 +71,8 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
         one = outputs[0].stats.target_forwards + outputs[0].stats.prefill_forwards
         return [list(output.tokens) for output in outputs], one if len(outputs) == 1 else None
 
-    return complete, {"versions": versions("headstart", "torch", "transformers")}
+    facts = {"versions": versions("headstart", "torch", "transformers"), "loaded_bytes": resident_bytes() - before}
+    return complete, facts, timed_forward(engine.target)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Drafts are for one sequence at a time there; a batch is decoded plainly, with on
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 from llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecoding
-from protocol import Complete, Options, serve, versions
+from protocol import Complete, Forward, Options, resident_bytes, serve
 
 
 class DraftLM(LlamaDraftModel):
@@ -69,13 +70,48 @@ class Batch:
         return int(np.ctypeslib.as_array(logits, shape=(self.vocabulary,)).argmax())
 
 
-def build(options: Options) -> tuple[Complete, dict[str, Any]]:
+def timed_forward(model: llama_cpp.Llama) -> Forward:
+    """Forwards of rows after cached tokens, on the context of `model`; what is cached is kept from call to call."""
+    context = model.ctx
+    batch = llama_cpp.llama_batch_init(model.n_batch, 0, 1)
+    held = -1
+
+    def decode(first: int, count: int, judged: bool) -> None:
+        batch.n_tokens = count
+        for row in range(count):
+            batch.token[row] = (first + row) * 7919 % model.n_vocab()
+            batch.pos[row] = first + row
+            batch.n_seq_id[row] = 1
+            batch.seq_id[row][0] = 0
+            batch.logits[row] = judged or row == count - 1
+        if code := llama_cpp.llama_decode(context, batch):
+            raise RuntimeError(f"llama_decode returned {code}")
+        llama_cpp.llama_synchronize(context)
+
+    def forward(rows: int, cached: int) -> float:
+        nonlocal held
+        memory = llama_cpp.llama_get_memory(context)
+        if held != cached:
+            llama_cpp.llama_memory_clear(memory, True)
+            decode(0, cached, judged=False)
+            held = cached
+        start = time.perf_counter()
+        decode(cached, rows, judged=True)
+        seconds = time.perf_counter() - start
+        llama_cpp.llama_memory_seq_rm(memory, 0, cached, -1)
+        return seconds
+
+    return forward
+
+
+def build(options: Options) -> tuple[Complete, dict[str, Any], Forward]:
     length, threads = options["context"], options["threads"]
 
     def load(path: str, **extra: Any) -> llama_cpp.Llama:
         shape = {"n_ctx": length, "n_batch": length, "n_threads": threads, "n_threads_batch": threads}
         return llama_cpp.Llama(path, flash_attn=True, verbose=False, **shape, **extra)
 
+    before = resident_bytes()
     draft = load(options["drafter"]) if options["mode"] == "draft" else None
     guess: LlamaDraftModel | None = None
     if draft is not None:
@@ -84,6 +120,8 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
         guess = LlamaPromptLookupDecoding(max_ngram_size=3, num_pred_tokens=options["k"])
     model = load(options["target"], draft_model=guess, logits_all=guess is not None)
     batch = Batch(model, options["batch"], length, threads) if guess is None and options["batch"] > 1 else None
+
+    loaded = resident_bytes() - before
 
     def complete(prompts: list[list[int]], new_tokens: int) -> tuple[list[list[int]], int | None]:
         if len(prompts) > 1:
@@ -96,7 +134,8 @@ def build(options: Options) -> tuple[Complete, dict[str, Any]]:
         return [list(islice(model.generate(prompts[0], temp=0), new_tokens))], None
 
     system = llama_cpp.llama_print_system_info().decode()
-    return complete, {"versions": versions("llama-cpp-python"), "system": " ".join(system.split())}
+    facts = {"versions": {"llama-cpp-python": llama_cpp.__version__}, "system": " ".join(system.split())}
+    return complete, {**facts, "loaded_bytes": loaded}, timed_forward(model)
 
 
 if __name__ == "__main__":

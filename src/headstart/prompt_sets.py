@@ -54,8 +54,8 @@ class Chat:
 
     def answered(self, text: str) -> Chat:
         """The conversation after the model's answer and the user's next turn."""
-        said = ({"role": "assistant", "content": text}, {"role": "user", "content": self.later[0]})
-        return Chat((*self.messages, *said), self.later[1:])
+        turns = ({"role": "assistant", "content": text}, {"role": "user", "content": self.later[0]})
+        return Chat((*self.messages, *turns), self.later[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.counting import rows_fed
 from support.tiny import VOCAB, random_model
 
 from headstart.drafters import Row
@@ -62,22 +63,10 @@ def test_penalties_act_inside_the_draft(drafter: DraftModel) -> None:
     assert len(set(draft.tokens)) == 6
 
 
-def fed(drafter: DraftModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    rows: list[int] = []
-    original = drafter.runner.forward
-
-    def counting(segments: Any, cache: Any, taps: Any = ()) -> Any:
-        rows.append(sum(len(segment) for segment in segments))
-        return original(segments, cache, taps)
-
-    monkeypatch.setattr(drafter.runner, "forward", counting)
-    return rows
-
-
 def test_catching_up_costs_two_tokens_after_full_acceptance_and_one_after_a_rejection(
     drafter: DraftModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = fed(drafter, monkeypatch)
+    rows = rows_fed(drafter, monkeypatch)
     prompt = [5, 6, 7]
     (first,) = drafter.propose([context(prompt)])
     assert rows == [3, 1, 1]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,10 @@ import pytest
 import torch
 import transformers as tf
 from safetensors.torch import save_file
-from scipy.stats import chisquare
+from support.greedy import prompts, reference
 from support.rotation import rotated
+from support.sampled_law import PROMPT, TOKENS, joint, model, p_value
+from support.sampled_law import VOCAB as EIGHT
 from support.tiny import VOCAB, checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -116,25 +116,6 @@ def observation(
 
 # -- the claim --------------------------------------------------------------------------------------------------------
 
-LENGTHS = (3, 21, 9, 1, 14)
-
-
-@cache
-def prompts() -> tuple[tuple[int, ...], ...]:
-    generator = torch.Generator().manual_seed(5)
-    return tuple(tuple(torch.randint(3, VOCAB, (n,), generator=generator).tolist()) for n in LENGTHS)
-
-
-@cache
-def reference(path: str, new: int = NEW) -> tuple[tuple[int, ...], ...]:
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    texts = []
-    for prompt in prompts():
-        ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False)
-        texts.append(tuple(out[0, len(prompt) :].tolist()))
-    return tuple(texts)
-
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2", "gpt2"])
@@ -146,9 +127,9 @@ def test_greedy_text_is_that_of_transformers_alone_and_in_a_ragged_batch(
     # chunks of 8 make the longer prompts join in pieces; 3 slots make two requests wait for others to leave
     engine = made(path, folder, rule=rule, max_batch_size=3, prefill_chunk=8)
     single = engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
-    assert single.tokens == reference(path)[1]
+    assert single.tokens == reference(path, NEW)[1]
     batch = engine.generate([list(prompt) for prompt in prompts()], hs.Sampling(max_tokens=NEW))
-    assert tuple(out.tokens for out in batch) == reference(path)
+    assert tuple(out.tokens for out in batch) == reference(path, NEW)
     assert all(out.stats.speculation.on for out in batch), batch[0].stats.speculation.reason
     assert sum(out.stats.drafted for out in batch) > 100
 
@@ -165,63 +146,24 @@ def test_any_budget(budget: int, root: Path, tmp_path: Path, made: Callable[...,
     assert max(drafted) == min(budget, NODES)
 
 
-SMALL, TOKENS, SAMPLES = 8, 3, 1200
-PROMPT = [1, 3, 2, 3, 2, 1, 3]
+SAMPLES = 1200
 
 
-@cache
-def small(root: Path) -> str:
-    torch.manual_seed(0)
-    config = tf.LlamaConfig(
-        vocab_size=SMALL, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.35)
-    path = root / "medusa-small"
-    model.save_pretrained(path)
-    return str(path)
-
-
-@cache
-def joint(path: str, temperature: float) -> dict[tuple[int, ...], float]:
-    """The law of the next three tokens, by transformers' logits."""
-    target = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    texts = torch.tensor([[*PROMPT, *rest] for rest in product(range(SMALL), repeat=TOKENS)])
-    with torch.no_grad():
-        laws = (target(texts).logits.double() / temperature).softmax(-1)[:, len(PROMPT) - 1 :]
-    chances = laws[:, :TOKENS].gather(2, texts[:, len(PROMPT) :, None]).prod(1)[:, 0].tolist()
-    return dict(zip(map(tuple, texts[:, len(PROMPT) :].tolist()), chances, strict=True))
-
-
-def p_value(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
-    total = sum(counts.values())
-    large = [text for text, chance in law.items() if chance * total >= 5]
-    observed, expected = [float(counts[text]) for text in large], [law[text] * total for text in large]
-    observed.append(total - sum(observed))
-    expected.append(total - sum(expected))
-    return float(chisquare(observed, expected).pvalue)
-
-
-# The exactness matrix has rule "exact" in its fast part.
 @pytest.mark.parametrize(
     ("rule", "temperature"), rotated([("exact", "coupled")], [(0.7,), (1.3,)], lambda rule: rule == "exact")
 )
 def test_sampled_text_follows_the_law(
     rule: Any, temperature: float, root: Path, tmp_path: Path, made: Callable[..., Engine]
 ) -> None:
-    path = small(root)
-    folder = save(tmp_path, tensors(weights(2, vocab=SMALL, width=16, scale=0.5)))
+    path = model(root, 0, 2)
+    folder = save(tmp_path, tensors(weights(2, vocab=EIGHT, width=16, scale=0.5)))
     engine = made(path, folder, rule=rule, max_length=32, max_batch_size=50, num_speculative_tokens=6, eos=frozenset())
     samplings = [hs.Sampling(max_tokens=TOKENS + 2, temperature=temperature, seed=seed) for seed in range(SAMPLES)]
     outs = engine.generate([PROMPT] * SAMPLES, samplings)
     counts = Counter(out.tokens[:TOKENS] for out in outs)
-    assert p_value(counts, joint(path, temperature)) > 1e-3
+    assert p_value(counts, joint(path, temperature, 1.0)) > 1e-3
     other = 1.3 if temperature == 0.7 else 0.7
-    assert p_value(counts, joint(path, other)) < 1e-6, "the sample would not show an error"
+    assert p_value(counts, joint(path, other, 1.0)) < 1e-6, "the sample would not show an error"
     assert 0 < sum(out.stats.accepted for out in outs) < sum(out.stats.drafted for out in outs)
 
 

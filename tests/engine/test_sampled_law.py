@@ -1,7 +1,7 @@
 """The claim at temperature: sampled text follows the target's law, tested against transformers' own forward.
 
 A model with 8 tokens, so that the joint law of three tokens can be written down; many seeds; chi-square. Each drafter
-meets all filters, two of them under each rule. These are slow; the fast suite has the exactness matrix.
+and each filter is here under both rules, in turns; the exactness matrix has all settings of every drafter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def in_the_matrix(rule: str, kind: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind", "temperature", "top_p"), rotated([("exact", "coupled"), KINDS], FILTERS, in_the_matrix, most=2)
+    ("rule", "kind", "temperature", "top_p"), rotated([("exact", "coupled"), KINDS], FILTERS, in_the_matrix, most=1)
 )
 def test_chi_square(
     rule: Any, kind: str, temperature: float, top_p: float, root: Path, load: Callable[..., hs.Engine]

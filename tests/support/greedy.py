@@ -20,12 +20,12 @@ def prompts() -> tuple[tuple[int, ...], ...]:
 
 
 @cache
-def reference(path: str) -> tuple[tuple[int, ...], ...]:
+def reference(path: str, new: int = NEW) -> tuple[tuple[int, ...], ...]:
     """What transformers generates, prompt by prompt, EOS included where it comes."""
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     texts = []
     for prompt in prompts():
         ids = torch.tensor([prompt])
-        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False)
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False)
         texts.append(tuple(out[0, len(prompt) :].tolist()))
     return tuple(texts)

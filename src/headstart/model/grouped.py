@@ -122,7 +122,7 @@ class GroupedWeights:
     def __post_init__(self) -> None:
         outputs, inputs = self.codes.shape
         groups, units = (outputs, -(-inputs // self.group)), (outputs, -(-inputs // UNIT))
-        fits = self.group in GROUPS and 4 <= self.bits <= 8 and self.codes.dtype == np.uint8
+        fits = self.group in GROUPS and self.bits in (4, 5, 6, 8) and self.codes.dtype == np.uint8
         given = (self.scales, groups), (self.minimums, groups), (self.scale_units, units), (self.minimum_units, units)
         for array, shape in given:
             fits = fits and (array is None or (array.dtype == np.float32 and array.shape == shape))

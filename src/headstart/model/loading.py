@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
+from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -268,7 +269,7 @@ def reading(source: str) -> Iterator[None]:
             f"no model could be read from {source!r}: {str(error).splitlines()[0]}",
             hint='give a directory with config.json and *.safetensors, a .gguf file, a hub id, or "bundled"',
         ) from error
-    except ValueError as error:
+    except (ValueError, StrictDataclassError) as error:
         raise UnsupportedModel(
             f"{source!r} cannot be loaded: {str(error).splitlines()[0]}",
             hint="check that this version of transformers knows the model's type",

@@ -17,14 +17,14 @@ def as_text(raw: bytes) -> str:
 
 
 class Texts:
-    """Tells each token of one request once. raw: what a token writes, in bytes."""
+    """Adds the text of each token of a request to the first line that names it. raw: what a token writes, in bytes."""
 
     def __init__(self, raw: Callable[[int], bytes]) -> None:
         self._raw = raw
-        self._told: set[int] = set()
+        self._named: set[int] = set()
 
     def add_to(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The line with the texts of the tokens that no line before it named."""
-        new = dict.fromkeys(token for token in ids_of(line) if token not in self._told)
-        self._told.update(new)
+        new = dict.fromkeys(token for token in ids_of(line) if token not in self._named)
+        self._named.update(new)
         return {**line, "texts": {str(token): as_text(self._raw(token)) for token in new}} if new else dict(line)

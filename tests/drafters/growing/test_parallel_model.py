@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.counting import rows_fed
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.greedy import NEW, prompts, reference
 from support.parallel_drafts import all_rows, masked_checkpoint
@@ -80,22 +81,10 @@ def test_of_one_token_it_drafts_what_a_draft_model_does(drafter: ParallelDraft, 
         text += [one.tokens[0], 9]
 
 
-def fed(drafter: ParallelDraft, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    rows: list[int] = []
-    original = drafter.runner.forward
-
-    def counting(segments: Any, cache: Any) -> Any:
-        rows.append(sum(len(segment) for segment in segments))
-        return original(segments, cache)
-
-    monkeypatch.setattr(drafter.runner, "forward", counting)
-    return rows
-
-
 def test_a_draft_is_one_forward_of_the_new_text_and_the_masks(
     drafter: ParallelDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = fed(drafter, monkeypatch)
+    rows = rows_fed(drafter, monkeypatch)
     prompt = [5, 6, 7]
     (first,) = drafter.propose([context(prompt)])
     assert rows == [3 + 3]
@@ -150,7 +139,7 @@ def test_trees_come_of_one_forward_too(tree: Any, drafter: ParallelDraft, monkey
     trees = ParallelDraft(
         drafter.runner, name="trees", mask=MASK, vocab_size=VOCAB, slots=3, chunk=8, tree=tree, depth=3
     )
-    rows = fed(trees, monkeypatch)
+    rows = rows_fed(trees, monkeypatch)
     warm = {"temperature": 1.0, "repetition_penalty": 1.2}
     contexts = [context([5, 6], 9), context([7], 9, 1, temperature=1.0), context([9], 9, 2, **warm)]
     drafts = trees.propose(contexts)
@@ -188,7 +177,7 @@ def test_pacing_finds_a_draft_of_any_depth_to_be_one_forward(monkeypatch: pytest
     proposed: list[int] = []
     propose = drafter.propose
     monkeypatch.setattr(drafter, "propose", lambda rows: proposed.append(rows[0].budget.nodes) or propose(rows))
-    rows = fed(drafter, monkeypatch)
+    rows = rows_fed(drafter, monkeypatch)
     costs = measure(target, target.new_cache(1), [drafter], batch=1, seconds=0.01).costs
     assert {1, 5} <= set(proposed)
     assert len(rows) == len(proposed)

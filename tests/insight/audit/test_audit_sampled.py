@@ -229,7 +229,7 @@ def test_texts_past_their_end_are_proof() -> None:
 @pytest.mark.slow
 def test_power_is_the_share_that_is_caught() -> None:
     """Against audits of subjects that have the very bias, at a size where some are caught and some are not."""
-    count, trials, exponent = 192, 60, 1.15
+    count, trials, exponent = 192, 40, 1.15
     stated = audit(power=0.999, effect=0.05, max_samples=count, replicates=200, batch=32)
     sharper = next(power for power in stated.powers if power.bias == "sharper")
     met = blocks(6, 32, wrong=powered(exponent))

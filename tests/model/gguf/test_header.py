@@ -174,9 +174,29 @@ def test_damage_is_refused_or_harmless(tmp_path: Path, content: bytes, at: int, 
     typed error, and memory stays small."""
     data = bytearray(content)
     data[at : at + len(new)] = new
+    read_or_refused(tmp_path, bytes(data[:cut]))
+
+
+_ODD = st.sampled_from([0, 1, 2, 7, 255, 10**9, 1 << 31, 1 << 40, 1 << 62, (1 << 64) - 1])
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(changes=st.lists(st.tuples(st.integers(0, 20000), st.sampled_from([1, 4, 8]), _ODD), min_size=1, max_size=4))
+def test_odd_numbers_in_many_places(tmp_path: Path, content: bytes, changes: list[tuple[int, int, int]]) -> None:
+    """Counts, lengths, shapes, kinds and offsets of nothing, of billions, or beyond all bounds."""
+    data = bytearray(content)
+    for at, size, number in changes:
+        data[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, "little")
+    read_or_refused(tmp_path, bytes(data))
+
+
+def read_or_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "m.gguf"
     path.unlink(missing_ok=True)
-    path.write_bytes(bytes(data[:cut]))
+    path.write_bytes(data)
     tracemalloc.start()
     try:
         with suppress(HeadstartError):

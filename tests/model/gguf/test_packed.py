@@ -22,6 +22,7 @@ from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.packed import types
+from headstart.model.gguf.weights import tensor_name
 from headstart.model.loading import adopt
 from headstart.model.native import grouping
 from headstart.model.packed import Segment
@@ -171,20 +172,36 @@ def test_no_matrix_is_ever_made_into_floats_whole(tmp_path: Path, monkeypatch: p
 
 
 def test_memory_is_the_files(tmp_path: Path) -> None:
-    """Within a twentieth of the bytes of its tensors in Q4_0; and what is counted beforehand is what is taken."""
+    """Within a twentieth of the bytes of its tensors, as files of a type and of several types hold them; and what is
+    counted beforehand is what is taken."""
     config = ARCHITECTURES["llama"]()
-    config.hidden_size = config.intermediate_size = 512
-    config.vocab_size = 2048
+    config.hidden_size, config.intermediate_size, config.vocab_size = 512, 1536, 1024
+    config.num_hidden_layers, config.num_attention_heads, config.head_dim = 2, 16, 32
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    for kind in (Q.Q4_0, Q.Q4_1, Q.Q8_0):
-        path = write(tmp_path / f"{kind.name}.gguf", model, kind=kind)
+    files = {kind.name: write(tmp_path / f"{kind.name}.gguf", model, kind=kind) for kind in (Q.Q4_0, Q.Q5_1, Q.Q8_0)}
+    for base in (Q.Q4_K, Q.Q5_K):
+        files[base.name] = write(tmp_path / f"{base.name}.gguf", model, blocks=as_medium(model, base))
+    for kind, path in files.items():
         held = sum(tensor.data.nbytes for tensor in open_gguf(path).tensors.values())
         target = Target(path, dtype="float32", max_length=64)
         need = target.checkpoint.need(0, None).weights
         taken = target.runner.memory()
-        assert 0.99 * held < taken < 1.05 * held, kind.name
-        assert 0.95 * taken < need < 1.05 * taken, kind.name
-        assert 7 * held < target.checkpoint.weight_bytes or kind != Q.Q4_0
+        assert 0.99 * held < taken < 1.05 * held, kind
+        assert 0.97 * taken < need < 1.03 * taken, kind
+        assert 7 * held < target.checkpoint.weight_bytes or kind != "Q4_0"
+
+
+def as_medium(model: Any, base: Q) -> dict[str, tuple[np.ndarray, Q]]:
+    """Random blocks of all matrices, as files of the kind "medium" mix them: half of the layers' values and down
+    projections, and the head, have six bits."""
+    rng, blocks = np.random.default_rng(0), {}
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            stored = tensor_name(name)
+            six = stored.startswith(("blk.0.attn_v", "blk.0.ffn_down", "output."))
+            kind = Q.Q6_K if six else base
+            blocks[stored] = random_blocks(rng, kind, *parameter.shape), kind
+    return blocks
 
 
 def test_a_matrix_of_floats_takes_those_it_is_joined_with_along(tmp_path: Path) -> None:

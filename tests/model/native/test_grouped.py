@@ -174,6 +174,26 @@ def test_scales_that_do_not_fit_are_refused() -> None:
             GroupedWeights(weights.codes, 4, group, scales, weights.minimums)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("bits", "kind"), [(5, native.GROUPED5), (6, native.GROUPED6)])
+def test_codes_of_five_and_six_bits_take_no_more(bits: int, kind: int, group: int) -> None:
+    """They are read back, their products have the bits of the twin and of the same codes in eight bits, and memory is
+    that of so many bits; five bits lie by 32 inputs."""
+    weights, x = weights_of((48, 592), bits, group, "halves", middle=True), rows(7, 592)
+    held = NativeWeights(native.GROUPED4)
+    product, wide = (grouped_product(held, each, None) for each in (weights, replace(weights, bits=8)))
+    small = bits == 5 and group == 16
+    assert product.kind == (native.GROUPED6 if small else kind)
+    spared = (8 - bits - small) * 64 * (-(-592 // group) * group) // 8  # of the 64 outputs that 48 are rounded up to
+    assert native.kernels().grouped_bytes(wide) - native.kernels().grouped_bytes(product) == spared
+    found, wanted = np.full((48, 592), np.nan, np.float32), np.arange(48)
+    native.kernels().unpack_grouped(product, wanted.ctypes.data, 48, found.ctypes.data)
+    np.testing.assert_array_equal(found, weights.dequantise())
+    y = multiply(weights, x)
+    np.testing.assert_array_equal(y, multiply(replace(weights, bits=8), x))
+    np.testing.assert_array_equal(y, twin.product(weights, x))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [("-mavx2", "-mfma", "-mf16c"), ("-mavx512f", "-mavx512bw", "-mfma", "-mf16c")], ids=str
@@ -191,7 +211,7 @@ def test_other_instruction_sets_give_the_same_bits(
     assert other.supported(native.GROUPED4)
     assert not other.supported(native.INT8)
     monkeypatch.setattr(native, "kernels", lambda: other)
-    for bits in (4, 8):
+    for bits in (4, 5, 6, 8):
         for group in GROUPS:
             for form, middle in (("halves", True), ("units", False), ("floats", False)):
                 weights, x = weights_of((49, 400), bits, group, form, middle=middle), rows(9, 400)

@@ -45,8 +45,8 @@ def check(answer: Any) -> Findings:
     for k, history in (*_SHOWN, *_HIDDEN, *_drawn()):
         found, wanted = _length(answer(k, list(history)), k, history), right(k, history)
         if found != wanted:
-            told = f"adaptive_k({k}, {_shown(history)}) gives {found}; it should be {wanted}."
-            return Findings.wrong(told, *_guess(k, history, found))
+            message = f"adaptive_k({k}, {_shown(history)}) gives {found}; it should be {wanted}."
+            return Findings.wrong(message, *_guess(k, history, found))
     return Findings(True, ("Every history gives the right length.", "", *_race(answer)))
 
 
@@ -100,5 +100,5 @@ def _race(answer: Chooser) -> tuple[str, ...]:
         "time: target calls + 0.1 for each guess; the target alone needs 200 calls):",
         *table(("", "target calls", "guesses", "time"), rows),
         f"Your rule takes {yours.time:.1f}, {verdict} the best fixed length ({best.name}: {best.time:.1f}), and "
-        "nobody told it which length that is.",
+        "nobody message it which length that is.",
     )

@@ -27,8 +27,8 @@ def check(answer: Any) -> Findings:
         call = f"corrected_distribution({law_text(p)}, {law_text(q)})"
         found, right = _law(answer(given_p, given_q), len(p), call), _right(p, q)
         if not np.allclose(found, right, rtol=0, atol=1e-9):
-            told = f"{call} gives {law_text(found)}; it should be {law_text(right)}."
-            return Findings.wrong(told, *_guess(found, np.array(p), np.array(q)))
+            message = f"{call} gives {law_text(found)}; it should be {law_text(right)}."
+            return Findings.wrong(message, *_guess(found, np.array(p), np.array(q)))
         if given_p != list(p) or given_q != list(q):
             return Findings.wrong(f"{call} changes the lists that it was given; make new ones.")
     return Findings(True, ("Both cases of the lesson and every other one are right, with p = q among them.",))

@@ -1,7 +1,7 @@
 """A fused forward for Llama-shaped decoders on a CPU: one call of the row kernels for all layers.
 
 The residual stream and all sums are float32; matrix products take float32, bf16 or int8 rows, and weights of these
-kinds or codes of 4 and 8 bits in groups. Every row is computed by itself in a fixed order: a row's logits have the same
+kinds or codes of 4 to 8 bits in groups. Every row is computed by itself in a fixed order: a row's logits have the same
 bits in any forward, whatever stands beside it. Greedy text with speculation is then the plain text bit for bit.
 `LeanDecoder` and transformers' modules are the twins.
 """

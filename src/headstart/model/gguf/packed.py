@@ -20,11 +20,21 @@ _JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of the same input, which decoders join into one: so they are all codes, or all floats."""
 
 _BITS = {
-    "Q4_0": 4.5, "Q4_1": 5.0, "Q5_0": 8.5, "Q5_1": 9.0, "Q8_0": 8.5, "Q4_K": 4.625, "Q5_K": 8.625, "Q6_K": 8.5625,
-    "IQ4_NL": 8.5, "IQ4_XS": 8.3125,
+    "Q4_0": 4.5, "Q4_1": 5.0, "Q5_0": 5.5, "Q5_1": 6.0, "Q8_0": 8.5, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.625,
+    "IQ4_NL": 8.5, "IQ4_XS": 8.375,
 }  # fmt: skip
-"""Memory of a weight in the kernels, by the type of its block: a code of 4 or 8 bits, and its part of the scales and
-minimums. Layers that are joined take the most that any of them does."""
+"""Memory of a weight in the kernels, by the type of its block: a code, and its part of the scales and minimums."""
+
+_OF_256 = {"Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
+
+
+def _bits(types: set[str]) -> float:
+    """Memory of a weight where these types are joined: the most bits of any, the smallest groups, and minimums."""
+    if len(types) == 1:
+        return _BITS[next(iter(types))]
+    small, units = "Q6_K" in types, types <= _OF_256
+    scales = (1.125 if small else 0.625) if units else (2.0 if small else 1.0)
+    return max(BITS[each] for each in types) + scales
 
 
 def can_run(file: GgufFile, config: Any, dtype: torch.dtype, device: torch.device) -> bool:
@@ -84,7 +94,7 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
             continue
         bits = float(torch.finfo(dtype).bits)
         if stored in names and _stays(file, names[stored]):
-            bits = max(_BITS[file.tensors[each].type.name] for each in _together(names[stored]))
+            bits = _bits({file.tensors[each].type.name for each in _together(names[stored])})
         total += tensor.count * bits / 8
     return int(total)
 

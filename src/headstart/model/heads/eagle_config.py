@@ -195,14 +195,14 @@ def _layer_ids(name: str, raw: Mapping[str, Any], layers: int) -> tuple[int, ...
     """As inputs; see the head of this file."""
     ours = raw.get("headstart") or {}
     nested = raw.get("eagle_config") or {}
-    said: dict[str, tuple[Any, str | None]] = {
+    declared: dict[str, tuple[Any, str | None]] = {
         "headstart": (ours.get("layer_ids"), ours.get("layer_ids_are")),
         "eagle_aux_hidden_state_layer_ids": (raw.get("eagle_aux_hidden_state_layer_ids"), "inputs"),
         "eagle_config": (nested.get("eagle_aux_hidden_state_layer_ids"), "outputs"),
     }
-    read = {place: _as_inputs(name, ids, kind, layers) for place, (ids, kind) in said.items() if ids}
+    read = {place: _as_inputs(name, ids, kind, layers) for place, (ids, kind) in declared.items() if ids}
     if len(set(read.values())) > 1:
-        places = "; ".join(f"{place} says {list(said[place][0])} ({said[place][1]})" for place in read)
+        places = "; ".join(f"{place} says {list(declared[place][0])} ({declared[place][1]})" for place in read)
         raise UnsupportedModel(
             f"{name}/config.json contradicts itself on the layers that the head reads: {places}",
             hint="the head has one set of layers; name it the same way in each place (outputs are one less than "

@@ -21,7 +21,7 @@ from headstart.model.native.structs import Batch, Model, Product, difference
 
 __all__ = ["LANES", "Kernels", "Unavailable", "available", "kernels", "reason"]
 
-FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED8 = range(6)
+FLOAT32, BF16_WIDE, BF16_PAIRS, INT8, GROUPED4, GROUPED5, GROUPED6, GROUPED8 = range(8)
 """How a product stores its weights; the enum Kind of products.h."""
 
 LANES = 16
@@ -53,6 +53,7 @@ class Kernels:
         self.pack_whole = function("pack_whole", None, _pointer, *[_number] * 2, *[_pointer] * 2, _number)
         self.grouped_bytes = function("grouped_bytes", _number, ctypes.POINTER(Product))
         self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
+        self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)
         self.silu = function("silu", None, _pointer, _pointer, _number)
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)

@@ -14,6 +14,7 @@
 
 #include "attention.h"
 #include "products.h"
+#include "rounding.h"
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
@@ -453,6 +454,15 @@ void headstart_pack_grouped(const Product *p, const uint8_t *codes, const float 
 #pragma omp parallel for schedule(static) num_threads(int(threads)) if (threads > 1)
     for (int64_t panel = 0; panel < panels; panel++)
         pack_grouped(of, from, panel, p->outputs, to + panel * of.panel_bytes());
+#endif
+}
+
+// Groups of weights [groups, 32] to codes of 4 or 8 bits [groups, 32], scales and minimums [groups].
+void headstart_round_groups(int64_t bits, const float *from, int64_t groups, uint8_t *codes, float *scales,
+                            float *minimums) {
+#if defined(HEADSTART_GROUPED)
+    for (int64_t g = 0; g < groups; g++)
+        (bits == 4 ? round_four_bits : round_eight_bits)(from + g * ROUNDED, codes + g * ROUNDED, scales + g, minimums + g);
 #endif
 }
 

@@ -1,4 +1,4 @@
-// Products of weights that are codes of 4 or 8 bits in groups of inputs, each group with a scale and a minimum
+// Products of weights that are codes of 4, 5, 6 or 8 bits in groups of inputs, each group with a scale and a minimum
 // (weight = scale * code - minimum), with rows rounded to int8.
 //
 // Sums inside a group are whole numbers, which have no order. Each is then multiplied by its weights' scale and added,
@@ -169,6 +169,16 @@ inline Whole whole_load(const uint8_t *from) { return _mm512_loadu_si512(from); 
 inline Whole low_half(Whole v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 inline Whole high_half(Whole v) { return low_half(_mm512_srli_epi16(v, 4)); }
 
+// Each byte's low half, and the bits of `mask` from `high`, which was shifted to where they belong: by `LEFT` bits, or to
+// the right if that is negative.
+template <int LEFT>
+inline Whole joined(Whole low, Whole high, uint8_t mask) {
+    const Whole moved = LEFT >= 0 ? _mm512_slli_epi16(high, LEFT >= 0 ? LEFT : 0) : _mm512_srli_epi16(high, LEFT < 0 ? -LEFT : 0);
+    const Whole bits = _mm512_and_si512(moved, _mm512_set1_epi8(char(mask)));
+    return _mm512_ternarylogic_epi32(low, _mm512_set1_epi8(15), bits, 0xEA);  // (low & 15) | bits
+}
+inline Whole by_four(Whole v) { return _mm512_srli_epi16(v, 4); }
+
 #if !defined(__AVX512VNNI__)
 inline Whole fours(Whole codes, Whole x) {
     return _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1));
@@ -176,7 +186,7 @@ inline Whole fours(Whole codes, Whole x) {
 #endif
 
 // sum += codes times four numbers of a row. Without VNNI the pairs of 8-bit codes would not fit 16 bits, so their halves
-// are multiplied apart.
+// are multiplied apart; those of 6 bits fit.
 template <int BITS>
 inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
 #if defined(__AVX512VNNI__)
@@ -187,7 +197,7 @@ inline Whole dot(Whole sum, Whole codes, const uint8_t *four) {
     int32_t bytes;
     std::memcpy(&bytes, four, sizeof bytes);
     const Whole x = _mm512_set1_epi32(bytes);
-    if (BITS == 4) return _mm512_add_epi32(sum, fours(codes, x));
+    if (BITS < 8) return _mm512_add_epi32(sum, fours(codes, x));
     sum = _mm512_add_epi32(sum, fours(low_half(codes), x));
     return _mm512_add_epi32(sum, _mm512_slli_epi32(fours(high_half(codes), x), 4));
 #endif
@@ -241,6 +251,18 @@ inline __m256i high_half(__m256i v) { return low_half(_mm256_srli_epi16(v, 4)); 
 inline Whole low_half(Whole v) { return {low_half(v.a), low_half(v.b)}; }
 inline Whole high_half(Whole v) { return {high_half(v.a), high_half(v.b)}; }
 
+// As above, for registers of half the width.
+template <int LEFT>
+inline __m256i joined(__m256i low, __m256i high, uint8_t mask) {
+    const __m256i moved = LEFT >= 0 ? _mm256_slli_epi16(high, LEFT >= 0 ? LEFT : 0) : _mm256_srli_epi16(high, LEFT < 0 ? -LEFT : 0);
+    return _mm256_or_si256(low_half(low), _mm256_and_si256(moved, _mm256_set1_epi8(char(mask))));
+}
+template <int LEFT>
+inline Whole joined(Whole low, Whole high, uint8_t mask) {
+    return {joined<LEFT>(low.a, high.a, mask), joined<LEFT>(low.b, high.b, mask)};
+}
+inline Whole by_four(Whole v) { return {_mm256_srli_epi16(v.a, 4), _mm256_srli_epi16(v.b, 4)}; }
+
 inline __m256i fours(__m256i codes, __m256i x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
 }
@@ -250,7 +272,7 @@ inline __m256i dot(__m256i sum, __m256i codes, __m256i x) {
 #if defined(__AVXVNNI__)
     return _mm256_dpbusd_avx_epi32(sum, codes, x);
 #else
-    if (BITS == 4) return _mm256_add_epi32(sum, fours(codes, x));
+    if (BITS < 8) return _mm256_add_epi32(sum, fours(codes, x));
     sum = _mm256_add_epi32(sum, fours(low_half(codes), x));
     return _mm256_add_epi32(sum, _mm256_slli_epi32(fours(high_half(codes), x), 4));
 #endif
@@ -295,8 +317,42 @@ struct GroupedSource {
     const float *scale_units, *minimum_units;    // [outputs, blocks], or null
 };
 
-// One panel: for each block of 256 inputs its codes, four inputs of an output side by side, then scales and minimums. Of
-// 4-bit codes, four steps of four inputs lie in two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high.
+// Where the code of an input lies among the codes of its block, four inputs of an output side by side: sixteen outputs
+// times four inputs, a step, are the bytes of one vector. Of codes below 8 bits the low four bits of four steps lie in
+// two vectors: steps 0 and 1 in their low halves, 2 and 3 in the high. The rest follows: two bits each of four steps in
+// one more vector, or one bit each of eight steps.
+struct Place {
+    int64_t low, low_shift, high, high_shift, high_mask;
+
+    Place(int64_t bits, int64_t in, int64_t n) {
+        const int64_t step = in / 4, byte = n * 4 + in % 4, more = bits == 5 ? 8 : 4;  // steps that share a vector
+        const int64_t vectors = bits == 4 ? 2 : more / 2 + 1, part = step / more, s = step % more;
+        low = (part * vectors + s / 4 * 2 + s % 2) * 64 + byte;
+        low_shift = s % 4 < 2 ? 0 : 4;
+        high = (part * vectors + more / 2) * 64 + byte;
+        high_shift = bits == 5 ? s : 2 * s;
+        high_mask = bits == 4 ? 0 : bits == 5 ? 1 : 3;
+    }
+};
+
+inline void put_code(int64_t bits, uint8_t *codes, int64_t in, int64_t n, uint8_t code) {
+    if (bits == 8) {
+        codes[in / 4 * 64 + n * 4 + in % 4] = code;
+        return;
+    }
+    const Place at(bits, in, n);
+    codes[at.low] |= uint8_t((code & 15) << at.low_shift);
+    if (at.high_mask) codes[at.high] |= uint8_t((code >> 4) << at.high_shift);
+}
+
+inline int64_t code_at(int64_t bits, const uint8_t *codes, int64_t in, int64_t n) {
+    if (bits == 8) return codes[in / 4 * 64 + n * 4 + in % 4];
+    const Place at(bits, in, n);
+    const int64_t low = codes[at.low] >> at.low_shift & 15;
+    return at.high_mask ? low | (codes[at.high] >> at.high_shift & at.high_mask) << 4 : low;
+}
+
+// One panel: for each block of 256 inputs its codes (see `Place`), then scales and minimums.
 inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t panel, int64_t outputs, uint8_t *to) {
     const int64_t all = (of.inputs + of.group - 1) / of.group;
     std::memset(to, 0, of.panel_bytes());
@@ -307,14 +363,8 @@ inline void pack_grouped(const Grouping &of, const GroupedSource &from, int64_t 
         for (int64_t n = 0; n < LANES && panel * LANES + n < outputs; n++) {
             const int64_t output = panel * LANES + n, first = output * all + begin / of.group;
             const int64_t unit = output * of.blocks() + block;
-            for (int64_t i = begin; i < end; i++) {
-                const uint8_t code = from.codes[output * of.inputs + i];
-                const int64_t in = i - begin, step = in / 4, place = n * 4 + in % 4;
-                if (of.bits == 4)
-                    to[(step / 4 * 2 + step % 2) * 64 + place] |= uint8_t(step % 4 < 2 ? code : code << 4);
-                else
-                    to[step * 64 + place] = code;
-            }
+            for (int64_t i = begin; i < end; i++)
+                put_code(of.bits, to, i - begin, n, from.codes[output * of.inputs + i]);
             pack_scales(of, from.scales + first, from.scale_units ? from.scale_units + unit : nullptr, groups, n, scales);
             if (of.minimum == STORED)
                 pack_scales(of, from.minimums + first, from.minimum_units ? from.minimum_units + unit : nullptr, groups,
@@ -351,9 +401,7 @@ inline void unpack_grouped(const Grouping &of, const uint8_t *panel, int64_t n, 
             const float scale = unpacked_scale(of, scales, group, n);
             const float minimum = of.minimum == STORED ? unpacked_scale(of, minimums, group, n) : 0.0f;
             for (int64_t i = first; i < last; i++) {
-                const int64_t in = i - begin, step = in / 4, place = n * 4 + in % 4;
-                const uint8_t byte = panel[(of.bits == 4 ? step / 4 * 2 + step % 2 : step) * 64 + place];
-                const int64_t code = of.bits != 4 ? byte : step % 4 < 2 ? byte & 15 : byte >> 4;
+                const int64_t code = code_at(of.bits, panel, i - begin, n);
                 to[i] = of.minimum == STORED ? std::fma(scale, float(code), -minimum) : scale * float(code - of.minimum);
             }
         }
@@ -371,25 +419,51 @@ inline Real scale_of(const Grouping &of, const uint8_t *from, int64_t group) {
     return real_times(real_half(from), real_bytes(from + (2 + group) * LANES));
 }
 
+// sums += the codes of a step of four inputs times those of N rows.
+template <int BITS, int N>
+inline void add_step(Whole codes, const uint8_t *four, Whole *sums) {
+    HEADSTART_UNROLL
+    for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], codes, four + r * 4);
+}
+
+// The same of four steps, whose codes have more than four bits: their low halves in two vectors, the rest in `high`, at
+// bit FIRST and following.
+template <int BITS, int FIRST, int N>
+inline void add_four(const uint8_t *low, Whole high, const uint8_t *x, Whole *sums) {
+    constexpr int EACH = BITS - 4;
+    constexpr uint8_t MASK = EACH == 1 ? 16 : 48;
+    const Whole a = whole_load(low), b = whole_load(low + 64);
+    add_step<BITS, N>(joined<4 - FIRST>(a, high, MASK), x, sums);
+    add_step<BITS, N>(joined<4 - FIRST - EACH>(b, high, MASK), x + 4 * N, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 2 * EACH>(by_four(a), high, MASK), x + 8 * N, sums);
+    add_step<BITS, N>(joined<4 - FIRST - 3 * EACH>(by_four(b), high, MASK), x + 12 * N, sums);
+}
+
 // sums += the codes of 16 * UNITS inputs times those of N rows. w: the codes; goes on behind them.
 template <int BITS, int UNITS, int N>
 inline void add_codes(const uint8_t *&w, const uint8_t *x, Whole *sums) {
-    constexpr int VECTORS = BITS == 4 ? 2 : 4;
+    constexpr int BYTES = LANES * LANES * UNITS * BITS / 8;
     HEADSTART_UNROLL
-    for (int v = 0; v < VECTORS * UNITS; v++) {
-        const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
-        const Whole codes = whole_load(w + v * 64);
-        __builtin_prefetch(w + v * 64 + AHEAD);
-        const Whole first = BITS == 4 ? low_half(codes) : codes;
+    for (int at = 0; at < BYTES; at += 64) __builtin_prefetch(w + at + AHEAD);
+    if constexpr (BITS == 5) {
+        const Whole high = whole_load(w + 256);
+        add_four<5, 0, N>(w, high, x, sums);
+        add_four<5, 4, N>(w + 128, high, x + 16 * N, sums);
+    } else if constexpr (BITS == 6) {
         HEADSTART_UNROLL
-        for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], first, four + r * 4);
-        if (BITS == 4) {
-            const Whole second = high_half(codes);
-            HEADSTART_UNROLL
-            for (int r = 0; r < N; r++) sums[r] = dot<BITS>(sums[r], second, four + (8 * N + r * 4));
+        for (int u = 0; u < UNITS; u++)
+            add_four<6, 0, N>(w + u * 192, whole_load(w + u * 192 + 128), x + u * LANES * N, sums);
+    } else {
+        constexpr int VECTORS = BITS == 4 ? 2 : 4;
+        HEADSTART_UNROLL
+        for (int v = 0; v < VECTORS * UNITS; v++) {
+            const uint8_t *four = x + (v / VECTORS * LANES + v % VECTORS * 4) * N;
+            const Whole codes = whole_load(w + v * 64);
+            add_step<BITS, N>(BITS == 4 ? low_half(codes) : codes, four, sums);
+            if (BITS == 4) add_step<BITS, N>(high_half(codes), four + 8 * N, sums);
         }
     }
-    w += VECTORS * UNITS * 64;
+    w += BYTES;
 }
 
 // The blocks [from, to) of a panel, at `w`, times N interleaved rows; `totals` [N][16] go on. A group is whole

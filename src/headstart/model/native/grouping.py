@@ -21,6 +21,9 @@ FLOATS, HALVES, UNITS = range(3)
 STORED = -1
 """Minimums are stored; otherwise each is the same whole multiple of its scale, and only that multiple is."""
 
+FIVES = 32
+"""Inputs whose codes of 5 bits lie together."""
+
 _MULTIPLES = (0, 8, 16, 32, 128)  # of symmetric codes of 4, 5, 6 and 8 bits: zero stands in the middle
 
 
@@ -57,11 +60,18 @@ def _in_units(numbers: NDArray[np.float32], units: NDArray[np.float32] | None, g
     return bool(np.abs(whole + 0.5).max(initial=0) <= 127.5) and np.array_equal(whole * spread, numbers)
 
 
+def kind_of_codes(bits: int, group: int) -> int:
+    """The kind of product that takes such codes. Those of 5 bits lie by 32 inputs, and take 6 in smaller groups."""
+    if bits == 5 and group < FIVES:
+        bits = 6
+    return {4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6}.get(bits, native.GROUPED8)
+
+
 def grouped_product(of: NativeWeights, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
-    """A product of these weights, laid out for the kernels and kept alive by `of`. Codes of 5 and 6 bits take 8."""
+    """A product of these weights, laid out for the kernels and kept alive by `of`."""
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
-    kind = native.GROUPED4 if weights.bits == 4 else native.GROUPED8
+    kind = kind_of_codes(weights.bits, weights.group)
     product = Product(None, None, None, of.gain(bias), inputs, outputs, kind, weights.group, form.scales, form.minimum)
     packed = torch.empty(kernels.grouped_bytes(product) + 64, dtype=torch.uint8)
     packed = packed[-packed.data_ptr() % 64 :]

@@ -25,10 +25,12 @@ enum Kind {
     BF16_PAIRS = 2, // bf16 weights and rows, float32 sums: AMX or AVX-512 BF16
     INT8 = 3,      // int8 weights with a scale per output, uint8 rows with a scale per row, whole sums: AMX or VNNI
     GROUPED4 = 4,  // 4-bit codes in groups, int8 rows with a scale by 32 inputs or a group (grouped.h): AVX-512 or AVX2
-    GROUPED8 = 5,  // the same with 8-bit codes
+    GROUPED5 = 5,  // the same with codes of 5 bits, in groups of 32 or more
+    GROUPED6 = 6,  // of 6 bits
+    GROUPED8 = 7,  // of 8 bits
 };
 
-inline bool is_grouped(int64_t kind) { return kind == GROUPED4 || kind == GROUPED8; }
+inline bool is_grouped(int64_t kind) { return kind >= GROUPED4 && kind <= GROUPED8; }
 
 struct Product {
     const void *weights;
@@ -42,7 +44,7 @@ struct Product {
 };
 
 inline Grouping grouping(const Product &p) {
-    return Grouping{p.kind == GROUPED4 ? 4 : 8, p.group, p.scales, p.minimum, p.inputs, p.order};
+    return Grouping{p.kind == GROUPED8 ? 8 : p.kind - GROUPED4 + 4, p.group, p.scales, p.minimum, p.inputs, p.order};
 }
 
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -555,7 +557,8 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
     const Grouping of = grouping(p);
     const int64_t stride = row_stride(p.kind, p.inputs), blocks = of.blocks(), bytes = of.panel_bytes();
     const int64_t step = grouped_step(count);
-    const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, 1> : grouped_rows_of<BITS, 2>)(step);
+    constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
+    const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
     const int64_t together = count > step ? 4 : blocks;  // few enough blocks to stay in the first-level cache
     for (int64_t panel = 2 * from; panel < 2 * to; panel++) {
         const uint8_t *w = (const uint8_t *)p.weights + panel * bytes;
@@ -595,6 +598,10 @@ inline void multiply(const Product &p, const uint8_t *x, const float *x_scale, i
 #if defined(HEADSTART_GROUPED)
     else if (p.kind == GROUPED4)
         grouped_pairs<4>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED5)
+        grouped_pairs<5>(p, from, to, x, count, work, y);
+    else if (p.kind == GROUPED6)
+        grouped_pairs<6>(p, from, to, x, count, work, y);
     else if (p.kind == GROUPED8)
         grouped_pairs<8>(p, from, to, x, count, work, y);
 #endif

@@ -46,12 +46,21 @@ class QuantisedCheckpoint:
         last = f".{text.num_hidden_layers - 1}."
         if not any(last in name for name in tensors.names):
             raise tensors.damaged(f"it claims {text.num_hidden_layers} layers, and the last is missing")
-        with torch.device("meta"), initialization.no_init_weights():
-            model = model_class(self.config)(self.config)
-            model.tie_weights()
+        model = self._without_memory()
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
         linears = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         self._check(linears)
+
+    def _without_memory(self) -> Any:
+        """The model that the config describes, on no device: for its names and shapes."""
+        try:
+            with torch.device("meta"), initialization.no_init_weights():
+                model = model_class(self.config)(self.config)
+                model.tie_weights()
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise self.tensors.damaged(f"its config describes no model: {first}") from error
+        return model
 
     def coded(self, module: str) -> bool:
         """Whether a module's matrix is stored in this layout."""

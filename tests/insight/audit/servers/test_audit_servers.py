@@ -48,7 +48,7 @@ def audit(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tokens", ["ids", "strings", "text"])
+@pytest.mark.parametrize("tokens", ["strings", "text"])  # ids: the audit of our own server
 def test_a_correct_server_is_cleared(tokens: str, server_engine: hs.Engine, reference: hs.Engine) -> None:
     made = audit(server_engine, reference, Replies(tokens=tokens))
     assert made.verdict == "lossless", made.reasons

@@ -46,11 +46,11 @@ def _end(line: Json, drafter: str) -> Json:
     stats = dict(line["stats"])
     for name in ("accepted_by_source", "refused_by_source"):
         stats[name] = _by_public_name(stats[name])
-    told = stats["speculation"]
+    speculation = stats["speculation"]
     stats["speculation"] = {
-        **told,
-        "drafter": public_name(told["drafter"]),
-        "reason": public_words(told["reason"], drafter),
+        **speculation,
+        "drafter": public_name(speculation["drafter"]),
+        "reason": public_words(speculation["reason"], drafter),
     }
     return {**line, "stats": stats}
 
@@ -73,7 +73,7 @@ class Traced:
         self._spelling = spelling
         self._texts = Texts(spelling.raw)
 
-    def told(self, lines: Sequence[Json]) -> Json:
+    def event(self, lines: Sequence[Json]) -> Json:
         """`headstart` of an event: its steps, and whichever of the other lines there are, by their type."""
         found: Json = {"steps": []}
         for line in lines:

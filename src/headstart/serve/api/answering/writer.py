@@ -91,12 +91,12 @@ class Writer(ABC):
 
     def _whole_trace(self) -> Json:
         """The lines of all choices; each bears its choice's index as its request."""
-        told = [traced.told(lines) for traced, lines in zip(self._traced, self._lines, strict=True)]
+        events = [traced.event(lines) for traced, lines in zip(self._traced, self._lines, strict=True)]
         return {
-            "trace": next((each["trace"] for each in told if "trace" in each), None),
-            "requests": [each["request"] for each in told if "request" in each],
-            "steps": [step for each in told for step in each["steps"]],
-            "ends": [each["end"] for each in told if "end" in each],
+            "trace": next((each["trace"] for each in events if "trace" in each), None),
+            "requests": [each["request"] for each in events if "request" in each],
+            "steps": [step for each in events for step in each["steps"]],
+            "ends": [each["end"] for each in events if "end" in each],
         }
 
     # -- a stream -------------------------------------------------------------------------------------------------
@@ -136,8 +136,8 @@ class Writer(ABC):
     def _parts(self, choice: int, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
         events = []
         for piece in pieces:
-            told = self.form.logprobs or self.form.token_ids
-            if not (piece.text or piece.lines or (piece.tokens and told)):
+            by_token = self.form.logprobs or self.form.token_ids
+            if not (piece.text or piece.lines or (piece.tokens and by_token)):
                 continue
             part = self._part(piece, self._written[choice])
             self._written[choice] += len(piece.text)
@@ -145,7 +145,7 @@ class Writer(ABC):
                 part["token_ids"] = list(piece.tokens)
             event = self._event(choice, part, None)
             if piece.lines:
-                event["headstart"] = self._traced[choice].told(piece.lines)
+                event["headstart"] = self._traced[choice].event(piece.lines)
             events.append(event)
         return events
 

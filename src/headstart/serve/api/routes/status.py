@@ -62,11 +62,11 @@ def status(service: Service) -> APIRouter:
 
 def _models(service: Service) -> list[dict[str, Any]]:
     about = service.bridge.describe()
-    told = (
+    shown = (
         "rule", "pacing", "dtype", "quantize", "decoder", "width_invariant", "vocab_size", "max_length",
         "max_batch_size", "prefix_cache",
     )  # fmt: skip
-    ours = {each: about[each] for each in told} | {
+    ours = {each: about[each] for each in shown} | {
         "target": public_name(str(about["target"])),
         "drafter": public_name(str(about["drafter"])),
         "sources": [name for name in service.model.sources if name != "none"],
