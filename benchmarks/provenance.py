@@ -29,4 +29,5 @@ def _command(argv: list[str]) -> str:
 
 def _shortened(argument: str) -> str:
     option, equals, value = argument.rpartition("=")
-    return option + equals + Path(value).name if value.startswith(("/", "~", "..")) else argument
+    parts = [Path(part).name if part.startswith(("/", "~", "..")) else part for part in value.split(",")]
+    return option + equals + ",".join(parts)
