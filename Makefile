@@ -14,8 +14,10 @@ test slow: export PYTHONDONTWRITEBYTECODE :=
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
+# All of it, or what is named: make slow WHICH=tests/engine
+WHICH ?= tests
 slow: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(WHICH)
 
 lint: setup
 	$(BIN)/ruff check src tests tools benchmarks

@@ -167,7 +167,9 @@ def test_every_truncation_is_refused(content: bytes) -> None:
             read_header(content[:length], "m.gguf")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(at=st.integers(0, 20000), new=st.binary(min_size=1, max_size=9), cut=st.integers(0, 20000) | st.none())
 def test_damage_is_refused_or_harmless(tmp_path: Path, content: bytes, at: int, new: bytes, cut: int | None) -> None:
     """Some bytes of the head changed, or the file cut short: config, tokenizer and weights load or are refused with a
@@ -182,7 +184,10 @@ _ODD = st.sampled_from([0, 1, 2, 7, 255, 10**9, 1 << 31, 1 << 40, 1 << 62, (1 <<
 
 @pytest.mark.slow
 @settings(
-    max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(changes=st.lists(st.tuples(st.integers(0, 20000), st.sampled_from([1, 4, 8]), _ODD), min_size=1, max_size=4))
 def test_odd_numbers_in_many_places(tmp_path: Path, content: bytes, changes: list[tuple[int, int, int]]) -> None:
