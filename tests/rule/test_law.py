@@ -194,26 +194,6 @@ def test_top_p_cuts_ties_to_the_number_transformers_keeps(top_p: float, kept: in
     assert int(hf.TopPLogitsWarper(top_p)(None, x).isfinite().sum()) == kept
 
 
-@pytest.mark.parametrize(
-    ("vocab_size", "widths"),
-    [(3, (2,)), (16, (2,)), (16, (4, 16)), (300, (4, 16)), (300, (128,)), (9000, law_module.NUCLEUS_WIDTHS)],
-)
-def test_the_prefilter_equals_the_full_sort(vocab_size: int, widths: tuple[int, ...]) -> None:
-    samplings = [Sampling(temperature=1, top_p=top_p) for top_p in (1e-4, 0.3, 0.9, 0.999, 0.999999, 1.0)]
-    samplings.append(Sampling(top_p=0.5))
-    for seed, scale in enumerate((0.0, 0.5, 2.0, 8.0)):
-        exact = random_logits(len(samplings), seed, vocab_size, scale)
-        cut = exact.masked_fill(torch.arange(vocab_size) % 3 == 1, -math.inf)  # as top_k leaves it
-        for x in (exact, exact.bfloat16().float(), exact.round(), cut):
-            plain = law_module._top_p(x, samplings, widths=())
-            assert torch.equal(law_module._top_p(x, samplings, widths=widths), plain)
-
-
-def test_the_prefilter_sees_a_tie_just_beyond_it() -> None:
-    kept = law_module._top_p(torch.zeros(1, 4), [Sampling(temperature=1, top_p=0.5)], widths=(2, 3))
-    assert kept.isfinite().tolist() == [[True, True, False, False]]
-
-
 @pytest.mark.parametrize("temperature", [1e-4, 1e-12, 1e-38, 1e-300])
 def test_very_low_temperatures_stay_finite(temperature: float) -> None:
     x = torch.tensor([[-400.0, 300.0, 299.0, 300.0]])

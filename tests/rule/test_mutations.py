@@ -29,7 +29,7 @@ from headstart.errors import NonFiniteLogits
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule import law, laws, processors, verify
+from headstart.rule import filters, law, laws, processors, verify
 from headstart.types import Draft, Sampling, Verdict
 
 
@@ -197,21 +197,21 @@ def ties_are_cut_as_transformers_does(module: Any) -> None:
 
 
 LAW = [
-    (law, "top_p drops the token that crosses the cut",
-     "((mass < limit).sum(-1, keepdim=True) + 1).clamp(max=width)",
-     "(mass < limit).sum(-1, keepdim=True).clamp(1, width)", is_the_law_of_transformers),
-    (law, "top_p counts ties wrongly", "at_cut.cumsum(-1) > room", "at_cut.cumsum(-1) >= room",
+    (filters, "top_p drops the token that crosses the cut",
+     "int(np.count_nonzero(mass < limit)) + 1", "max(1, int(np.count_nonzero(mass < limit)))",
+     is_the_law_of_transformers),
+    (filters, "top_p counts ties wrongly", "[: count - len(above)]", "[: count - len(above) + 1]",
      ties_are_cut_as_transformers_does),
-    (law, "top_k keeps one fewer", "column.long().sub(1)", "column.long().sub(2)",
+    (filters, "top_k keeps one fewer", "row[ids[:k]][-1]", "row[ids[: max(1, k - 1)]][-1]",
      is_the_law_of_transformers),
-    (law, "min_p drops the likeliest", "torch.where(p < _column", "torch.where(p <= _column",
+    (filters, "min_p drops the likeliest", "torch.where(p < _column", "torch.where(p <= _column",
      is_the_law_of_transformers),
-    (law, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_law_of_transformers),
+    (filters, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_law_of_transformers),
     (law, "draft tokens are not seen", "self.state.after(self.drafted).processors", "self.state.processors",
      is_the_law_of_transformers),
     (law, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",
      bad_rows_are_reported),
-    (law, "a NaN row is one-hot", "nothing = highest - highest", "nothing = torch.zeros_like(highest)",
+    (filters, "a NaN row is one-hot", "nothing = highest - highest", "nothing = torch.zeros_like(highest)",
      bad_rows_are_reported),
     (processors, "min_tokens holds one token too long", "self.stop_ids if self.missing > 0 else",
      "self.stop_ids if self.missing >= 0 else", is_the_law_of_transformers),
@@ -235,9 +235,11 @@ def test_a_fault_in_the_law_is_caught(
 ) -> None:
     check(law)
     wrong = mutant(module, old, new)
-    if module is processors:
-        monkeypatch.setattr(law, "processors_of", wrong.processors_of)
-        wrong = law
+    for other, names in ((processors, ("processors_of",)), (filters, ("filtered", "first_maximum", "one_hot"))):
+        if module is other:
+            for name in names:
+                monkeypatch.setattr(law, name, getattr(wrong, name))
+            wrong = law
     assert caught(check, wrong)
 
 

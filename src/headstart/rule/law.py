@@ -15,7 +15,7 @@ row. A processor that no row uses is not run. Shapes: R rows, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.errors import InvalidOption
+from headstart.rule.filters import filtered, first_maximum, one_hot
 from headstart.rule.processors import Processor, processors_of
 from headstart.types import LogprobsMode, Sampling, TokenLogprob
-
-# Logits divided by this stay inside float32, and no two that differ are likely at once: lower temperatures count as it.
-COLDEST = 1e-30
-# How many of the largest logits top_p looks at before it sorts the whole vocabulary; see `_nucleus`.
-NUCLEUS_WIDTHS = (128, 1024, 8192)
 
 
 class LawState:
@@ -111,7 +107,7 @@ def law(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
     they would be alone. Temperature 0 gives a one-hot row (the lowest index of tied maxima, as transformers' greedy).
     """
     if all(row.state.sampling.greedy for row in rows):  # the common case, without the exponentials
-        return _one_hot(_edit(logits, rows))
+        return one_hot(_edit(logits, rows))
     return process(logits, rows).softmax(-1)
 
 
@@ -125,7 +121,7 @@ def greedy(logits: Tensor, rows: Sequence[LawRow]) -> list[int]:
         values = edited.detach().numpy()
         tokens = values.argmax(-1).tolist()
         return [token if math.isfinite(row[token]) else -1 for token, row in zip(tokens, values, strict=True)]
-    first, highest = _first_maximum(edited)
+    first, highest = first_maximum(edited)
     return torch.where(torch.isfinite(highest), first, -1)[:, 0].tolist()
 
 
@@ -134,9 +130,7 @@ def process(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
 
     `logits` is never written to, but the result may be the same memory if no processor is on: read it only.
     """
-    samplings = [row.state.sampling for row in rows]
-    x = _temperature(_edit(logits, rows), samplings)
-    return _min_p(_top_p(_top_k(x, samplings), samplings), samplings)
+    return filtered(_edit(logits, rows), [row.state.sampling for row in rows])
 
 
 def token_logprobs(
@@ -156,11 +150,6 @@ def token_logprobs(
         TokenLogprob(token, logprob, {i: v for i, v in zip(row_ids, row, strict=True) if v > -math.inf})
         for token, (logprob,), row_ids, row in zip(tokens, chosen.tolist(), ids.tolist(), values.tolist(), strict=True)
     ]
-
-
-def _column(values: Iterable[float], like: Tensor) -> Tensor:
-    """One float32 parameter per row: [R, 1]."""
-    return torch.tensor(list(values), dtype=torch.float32, device=like.device).unsqueeze(1)
 
 
 def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
@@ -193,92 +182,3 @@ def _edit_on_device(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
         turn = [r for r, processors in waiting.items() if type(processors[0]) is kind]
         kind.edit_rows(edited, [(r, waiting[r].pop(0)) for r in turn])
     return edited
-
-
-def _temperature(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """x / T; at T = 0 everything but the first maximum becomes -inf."""
-    if not all(s.temperature in (0, 1) for s in samplings):
-        x = x / _column((1.0 if s.greedy else max(s.temperature, COLDEST) for s in samplings), x)
-    if not any(s.greedy for s in samplings):
-        return x
-    off = _one_hot(x) == 0
-    if not all(s.greedy for s in samplings):
-        off &= _column((s.greedy for s in samplings), x) > 0
-    return torch.where(off, -math.inf, x)
-
-
-def _one_hot(x: Tensor) -> Tensor:
-    """All mass on the first maximum of each row; NaN throughout where that maximum is not finite. float32 [R, V]."""
-    first, highest = _first_maximum(x)
-    nothing = highest - highest  # 0, or NaN
-    return nothing.expand_as(x).clone(memory_format=torch.contiguous_format).scatter_(1, first, nothing + 1)
-
-
-def _first_maximum(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each row's first maximum (or first NaN) is, and its value; both [R, 1]."""
-    if x.device.type == "cpu":  # NumPy's argmax takes a tenth of the time of torch's, and agrees on ties and NaN
-        first = torch.from_numpy(x.detach().numpy().argmax(-1)).unsqueeze(1)
-    else:
-        first = x.argmax(-1, keepdim=True)
-    return first, x.gather(1, first)
-
-
-def _top_k(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """Keep what is not below the k-th largest logit, ties with it included."""
-    ks = [0 if s.greedy else min(s.top_k, x.shape[1]) for s in samplings]
-    if not any(ks):
-        return x
-    column = _column(ks, x)
-    kth = x.topk(max(ks)).values.gather(1, column.long().sub(1).clamp(min=0))
-    return torch.where(x < kth.masked_fill(column == 0, -math.inf), -math.inf, x)
-
-
-def _top_p(x: Tensor, samplings: Sequence[Sampling], widths: Sequence[int] | None = None) -> Tensor:
-    """Keep the likeliest tokens, each as long as those before it hold less than top_p of the mass.
-
-    transformers says it from below (drop while the mass so far is <= 1 - top_p), which is the same set. Among
-    tokens tied at the cut it keeps as many as are needed, whichever its sort left last; here the lowest ids.
-    widths: see `_nucleus`; () is the plain twin that always sorts everything.
-    """
-    limits = [1.0 if s.greedy else s.top_p for s in samplings]
-    if all(limit >= 1 for limit in limits):
-        return x
-    on_cpu = x.device.type == "cpu"  # elsewhere reading a flag back would stall the device: always do all the work
-    limit = _column(limits, x)
-    cut, room, tied = _nucleus(x, limit, (NUCLEUS_WIDTHS if on_cpu else ()) if widths is None else widths)
-    drop = x < cut
-    if not on_cpu or bool(tied.any()):
-        at_cut = x == cut
-        drop |= at_cut & (at_cut.cumsum(-1) > room)
-    return torch.where(drop, -math.inf, x)
-
-
-def _nucleus(x: Tensor, limit: Tensor, widths: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Each row's lowest kept logit, how many tokens of that logit are kept, and whether there are more; all [R, 1].
-
-    Only the `width` largest logits are sorted, for the first width that provably holds every row's kept set and
-    one token more (whose logit shows whether the cut falls between ties); the whole vocabulary if none does.
-    The masses are those of the full softmax, so every width gives the same bits.
-    """
-    p = x.softmax(-1)
-    off = limit >= 1
-    vocab_size = x.shape[1]
-    for width in (*(width for width in widths if width < vocab_size), vocab_size):
-        top, ids = x.topk(width)
-        mass = p.gather(1, ids).cumsum(-1)
-        if width == vocab_size or bool(((mass[:, -2:-1] >= limit) | off).all()):
-            break
-    kept = ((mass < limit).sum(-1, keepdim=True) + 1).clamp(max=width)
-    cut = top.gather(1, kept - 1)
-    room = kept - (top > cut).sum(-1, keepdim=True)
-    tied = (kept < width) & (top.gather(1, kept.clamp(max=width - 1)) == cut) & ~off
-    return cut.masked_fill(off, -math.inf), room, tied
-
-
-def _min_p(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """Keep the tokens whose probability is at least min_p times that of the likeliest."""
-    fractions = [0.0 if s.greedy else s.min_p for s in samplings]
-    if not any(fractions):
-        return x
-    p = x.softmax(-1)
-    return torch.where(p < _column(fractions, x) * p.amax(-1, keepdim=True), -math.inf, x)
