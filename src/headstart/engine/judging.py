@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from headstart.errors import HeadstartError, NonFiniteLogits
 from headstart.row import Row
 from headstart.rule import race
 from headstart.rule.law import token_logprobs
-from headstart.rule.laws import Laws, law_rows, laws
+from headstart.rule.laws import Laws, law_rows, laws, no_law
 from headstart.rule.verify import verify, walk
 from headstart.types import Draft, Rule, TokenLogprob, Verdict
 
@@ -66,22 +68,27 @@ class HostJudge(Judge):
         ]
 
     def _outcome(self, row: Row, draft: Draft, laws: Laws) -> Outcome:
-        if not laws.finite:
-            error = NonFiniteLogits(
-                f"the target gave NaN or infinite logits after {len(row.tokens)} tokens",
-                hint="check the checkpoint, or use a dtype with more range (float32)",
-            )
-            return Outcome(error=error)
-        verdict = self._verdict(row, draft, laws)
+        try:
+            verdict = self._verdict(row, draft, laws)
+        except NonFiniteLogits as error:
+            return Outcome(error=NonFiniteLogits(f"{error.message} after {len(row.tokens)} tokens", hint=error.hint))
         tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
         logprobs = _logprobs(row, laws, verdict, tokens)
         return Outcome(verdict.path, tokens, logprobs, laws)
 
     def _verdict(self, row: Row, draft: Draft, laws: Laws) -> Verdict:
+        """Rows that the rule does not come to are not looked at: without a draft they would not be there."""
         if laws.tokens is not None and draft.q is None:
-            return walk(draft, laws.tokens, lambda token, _: token)  # drawing from a one-hot law is reading its token
-        q = None if draft.q is None else draft.q.cpu().numpy()
-        return verify(draft, laws.dense.cpu().numpy(), q, row.noise, len(row.tokens), self._rule)
+            return walk(draft, laws.tokens, _greedy)  # drawing from a one-hot law is reading its token
+        if draft.q is None or self._rule == "coupled":
+            return verify(draft, laws, None, row.noise, len(row.tokens), self._rule)
+        return verify(draft, laws.on_host, draft.q.cpu().numpy(), row.noise, len(row.tokens), self._rule)
+
+
+def _greedy(token: int, _: int) -> int:
+    if token < 0:
+        raise no_law()
+    return token
 
 
 def _logprobs(row: Row, laws: Laws, verdict: Verdict, tokens: Sequence[int]) -> tuple[TokenLogprob, ...] | None:
@@ -90,5 +97,5 @@ def _logprobs(row: Row, laws: Laws, verdict: Verdict, tokens: Sequence[int]) -> 
     if sampling.logprobs is None:
         return None
     at = [0, *(node + 1 for node in verdict.path)]
-    found = token_logprobs(laws.logits[at], laws.dense[at], tokens, top=sampling.logprobs, mode=sampling.logprobs_mode)
-    return tuple(found)
+    p = torch.from_numpy(np.stack([laws[i] for i in at])).to(laws.logits.device)
+    return tuple(token_logprobs(laws.logits[at], p, tokens, top=sampling.logprobs, mode=sampling.logprobs_mode))

@@ -1,24 +1,27 @@
-"""The target's laws over the rows of one step: computed for all requests at once, asked for one by one."""
+"""The target's laws over the rows of a step: of greedy requests all at once, of sampled ones as they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from headstart.errors import NonFiniteLogits
 from headstart.rule.law import LawRow, LawState, greedy, law
 from headstart.types import Draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Laws:
+class Laws(Sequence[NDArray[np.float32]]):
     """The target's laws over one request's judged rows: after x0, then after every node of its draft; n in all.
 
-    A greedy request needs only the likeliest tokens, any other the dense laws. Whatever else is asked for is computed
-    then.
+    A greedy request needs only the likeliest tokens. A sampled one is a sequence of laws: the rule looks at those it
+    comes to, and on a CPU the others, most of a draft that is soon rejected, are never computed.
     """
 
     rows: tuple[LawRow, ...]
@@ -27,24 +30,54 @@ class Laws:
     tokens: tuple[int, ...] | None = None
     """For a greedy request, the token of each law; -1 where the logits are not finite."""
     p: Tensor | None = None
-    """For any other request, the laws [n, V]."""
+    """For any other request, the laws [n, V], where they were computed all at once."""
+    _found: dict[int, NDArray[np.float32]] = field(default_factory=dict, init=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> NDArray[np.float32]:  # type: ignore[override]  # there are no slices
+        """Law `index`, [V], on the host.
+
+        Raises:
+            NonFiniteLogits: the logits made no law there.
+        """
+        if index not in self._found:
+            at = slice(index, index + 1)
+            row = law(self.logits[at], self.rows[at]) if self.p is None else self.p[at]
+            self._found[index] = _finite(row.cpu().numpy())[0]
+        return self._found[index]
 
     @property
     def dense(self) -> Tensor:
-        """p [n, V]."""
+        """All of them, p [n, V]."""
         return law(self.logits, self.rows) if self.p is None else self.p
+
+    @property
+    def on_host(self) -> NDArray[np.float32]:
+        """All of them, p [n, V], on the host.
+
+        Raises:
+            NonFiniteLogits: the logits made no law somewhere.
+        """
+        return _finite(self.dense.cpu().numpy())
 
     @property
     def argmax(self) -> tuple[int, ...]:
         """The likeliest token of each law."""
         return tuple(self.dense.argmax(-1).tolist()) if self.tokens is None else self.tokens
 
-    @property
-    def finite(self) -> bool:
-        """Whether the logits made a law everywhere."""
-        if self.tokens is not None:
-            return -1 not in self.tokens
-        return not bool(self.dense[:, 0].isnan().any())  # softmax spreads a NaN over its whole row
+
+def _finite(p: NDArray[np.float32]) -> NDArray[np.float32]:
+    if np.isnan(p[:, 0]).any():  # softmax spreads a NaN over its whole row
+        raise no_law()
+    return p
+
+
+def no_law() -> NonFiniteLogits:
+    """What is raised where logits make no law."""
+    hint = "check the checkpoint, or use a dtype with more range (float32)"
+    return NonFiniteLogits("the target gave NaN or infinite logits", hint=hint)
 
 
 def law_rows(state: LawState, draft: Draft) -> tuple[LawRow, ...]:
@@ -64,6 +97,9 @@ def laws(requests: Sequence[tuple[LawRow, ...]], logits: Tensor) -> list[Laws]:
     for is_greedy in (True, False):
         chosen = [k for k, rows in enumerate(requests) if rows[0].state.sampling.greedy is is_greedy]
         if not chosen:
+            continue
+        if not is_greedy and logits.device.type == "cpu":  # elsewhere many small calls would take longer than one
+            found.update((k, Laws(requests[k], parts[k])) for k in chosen)
             continue
         rows = [row for k in chosen for row in requests[k]]
         mine = logits if len(chosen) == len(requests) else torch.cat([parts[k] for k in chosen])

@@ -1,0 +1,57 @@
+"""The laws of a step's rows: computed as the rule comes to them, the same bits as all at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.reference_law import random_logits
+
+from headstart.errors import NonFiniteLogits
+from headstart.rule.law import LawState, law
+from headstart.rule.laws import law_rows, laws
+from headstart.rule.verify import walk
+from headstart.types import Draft, Sampling
+
+V = 50
+SAMPLINGS = [Sampling(temperature=0.8), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=1, top_k=5)]
+
+
+def state(sampling: Sampling) -> LawState:
+    return LawState(sampling, (1, 2), V, frozenset())
+
+
+def test_laws_asked_for_one_by_one_are_those_of_all_at_once() -> None:
+    draft = Draft((3, 4, 5, 6), (-1, 0, 0, 1))
+    rows = [law_rows(state(s), draft) for s in (*SAMPLINGS, Sampling())]
+    logits = random_logits(5 * len(rows), 1, V, 2.0)
+    for found, each, part in zip(laws(rows, logits), rows, logits.split(5), strict=True):
+        dense = law(part, each)
+        assert torch.equal(found.dense, dense)
+        for i in (3, 0, 4, 2, 1, 3):
+            assert np.array_equal(found[i], dense[i].numpy())
+        assert len(found) == 5
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_rule_computes_the_laws_it_comes_to_and_no_others(sampling: Sampling) -> None:
+    draft = Draft.chain([3, 4, 5])
+    logits = random_logits(4, 2, V, 2.0)
+    logits[3] = math.nan
+    (found,) = laws([law_rows(state(sampling), draft)], logits)
+    asked: list[int] = []
+
+    def draw(p: np.ndarray, depth: int) -> int:
+        asked.append(depth)
+        return 3 if depth == 0 else 9  # the first guess holds, the second does not
+
+    assert walk(draft, found, draw).path == (0,)
+    assert asked == [0, 1]
+    assert set(found._found) == {0, 1}
+    with pytest.raises(NonFiniteLogits):  # had the rule come to it
+        found[3]
+    with pytest.raises(NonFiniteLogits):
+        _ = found.on_host
+    assert found[2].sum() == pytest.approx(1)
