@@ -86,6 +86,17 @@ def test_fused_equals_plain(blend: Blend, monkeypatch: pytest.MonkeyPatch) -> No
         torch.testing.assert_close(one, twin, rtol=1e-4, atol=1e-6)
 
 
+def test_in_bfloat16_the_gradients_are_those_of_float32_but_for_rounding() -> None:
+    each, blend = case(), Blend(0.5, 0.0, (1.0, 1.0, 1.0))
+    leaves = [*each.states, each.matrix]
+    exact = torch.autograd.grad(plain(each, blend)[0], leaves)
+    rounded = [leaf.detach().bfloat16().requires_grad_() for leaf in leaves]
+    loss, _ = guess_loss(rounded[:-1], each.kept, each.laws, rounded[-1], blend)
+    for one, twin in zip(torch.autograd.grad(loss, rounded), exact, strict=True):
+        assert one.dtype == torch.bfloat16
+        assert (one.float() - twin).norm() < 0.03 * twin.norm()
+
+
 def test_a_frozen_matrix_costs_the_states_nothing() -> None:
     each = case()
     blend = Blend(0.5, 0.0, (1.0, 1.0, 1.0))

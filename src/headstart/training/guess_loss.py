@@ -88,7 +88,11 @@ class _GuessLoss(torch.autograd.Function):
                 weights = _weights(torch.split(accepted, sizes), rows, counts, blend) / windows
                 total += (losses * weights).sum()
                 if to_matrix is not None:
-                    to_matrix.addmm_(slopes.T, (own * weights[:, None]).to(slopes.dtype))
+                    weighted = (own * weights[:, None]).to(slopes.dtype)
+                    if slopes.dtype == to_matrix.dtype:
+                        to_matrix.addmm_(slopes.T, weighted)
+                    else:  # products of bfloat16 are added up in float32
+                        to_matrix.add_(slopes.T @ weighted)
                 backward = (slopes @ matrix).mul_(weights[:, None])
                 for i, (part, slope, chance) in enumerate(
                     zip(parts, torch.split(backward, sizes), torch.split(accepted, sizes), strict=True)
