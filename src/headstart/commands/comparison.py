@@ -124,8 +124,8 @@ _SLOWER = (
 _PARTS = {
     "draft": "guessing",
     "verify": "the target's forwards",
-    "law": "logits to probabilities",
-    "commit": "rule and bookkeeping",
+    "law": "probabilities, rule",
+    "commit": "bookkeeping",
     "other": "text, events",
 }
 

@@ -38,14 +38,10 @@ class Outcome:
 
 
 class Judge(Protocol):
-    """Decides rows. Both methods are pure, and split only so that they can be timed apart."""
+    """Decides rows."""
 
-    def laws(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> Sequence[Laws | None]:
-        """The target's laws for each row, None for rows that are not judged. logits [R, V]: of the judged rows."""
-        ...
-
-    def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], laws: Sequence[Laws | None]) -> Sequence[Outcome]:
-        """What the rule decides for each row."""
+    def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> Sequence[Outcome]:
+        """What the rule decides for each row; pure. logits [R, V]: of the judged rows, at x0 and at each node."""
         ...
 
 
@@ -56,15 +52,12 @@ class HostJudge(Judge):
         self._rule = rule
         race.compiled()  # now, so that no request waits for a compiler
 
-    def laws(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Laws | None]:
+    def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], logits: Tensor) -> list[Outcome]:
         judged = [law_rows(row.law, draft) for row, draft in zip(rows, drafts, strict=True) if row.judged]
         found = iter(laws(judged, logits))
-        return [next(found) if row.judged else None for row in rows]
-
-    def outcomes(self, rows: Sequence[Row], drafts: Sequence[Draft], laws: Sequence[Laws | None]) -> list[Outcome]:
         return [
-            Outcome() if each is None else self._outcome(row, draft, each)
-            for row, draft, each in zip(rows, drafts, laws, strict=True)
+            self._outcome(row, draft, next(found)) if row.judged else Outcome()
+            for row, draft in zip(rows, drafts, strict=True)
         ]
 
     def _outcome(self, row: Row, draft: Draft, laws: Laws) -> Outcome:

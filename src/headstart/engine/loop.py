@@ -73,10 +73,8 @@ class StepLoop:
         ]
         forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
         clock.lap("verify")
-        laws = self._judge.laws(rows, drafts, forward.logits)
+        outcomes = self._judge.outcomes(rows, drafts, forward.logits)
         clock.lap("law")
-        outcomes = self._judge.outcomes(rows, drafts, laws)
-        clock.lap("commit")
         hidden = forward.hidden_of(segments)
         observations = [
             self._commit(*each, len(rows), clock) for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)

@@ -138,7 +138,7 @@ class SecondsLine(_Part):
     verify: float
     """The target's forward."""
     law: float
-    """From logits to laws."""
+    """From logits to laws, and the rule."""
     commit: float
     """Scheduling, pacing, and the rule."""
 

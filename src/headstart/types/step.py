@@ -23,7 +23,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Wall-clock seconds by part: drafter, target forward, logits to law; and scheduling, pacing and the rule."""
+    """Wall-clock seconds by part: drafter; target forward; logits to laws, and the rule; scheduling, pacing, commit."""
 
     draft: float = 0.0
     verify: float = 0.0

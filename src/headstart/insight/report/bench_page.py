@@ -24,8 +24,8 @@ _MAP_K = 12
 _PARTS = {
     "draft": "guessing",
     "verify": "the target's forwards",
-    "law": "logits to probabilities",
-    "commit": "rule, scheduling, pacing",
+    "law": "probabilities, rule",
+    "commit": "scheduling, pacing",
     "other": "text and events",
 }
 

@@ -12,7 +12,7 @@ const [LEAST_MARK, LEAST_NUMBER] = [16, 26];
 let number = 0;
 
 const LEGEND = [
-  ["wait", "the engine waits for a draft"], ["verify", "the target's forward"], ["law", "from logits to laws"], ["commit", "everything else"],
+  ["wait", "the engine waits for a draft"], ["verify", "the target's forward"], ["law", "laws and the rule"], ["commit", "everything else"],
   ["draft", "drafting for what may come"], ["now", "drafting what is waited for"],
 ];
 

@@ -3,7 +3,7 @@
 import { append, h, svg } from "hs/base/dom";
 import { counted, seconds } from "hs/base/format";
 
-const PARTS = [["draft", "drafting"], ["verify", "the target's forward"], ["law", "from logits to laws"], ["commit", "everything else"]];
+const PARTS = [["draft", "drafting"], ["verify", "the target's forward"], ["law", "laws and the rule"], ["commit", "everything else"]];
 const KINDS = { correction: "then a correction", bonus: "then a bonus", plain: "one token without a draft", read: "a part of the prompt was read" };
 const [TOKENS, TIME, GAP, LEAST] = [44, 28, 2, 5];
 let number = 0;
