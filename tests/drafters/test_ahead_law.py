@@ -36,6 +36,18 @@ def lawful(seed: int, idles: Any, vocab: int = 2, **options: Any) -> tuple[bool,
     return completed(emitted, p, 3) == joint(p, 3, vocab), seen
 
 
+def foreseeable(seed: int, vocab: int) -> bool:
+    """Whether the first outcome that is foreseen can come: the first draft token is refused, which the drafter thinks
+    likelier than the target does, and the drafter's likeliest other token is drawn from what it has too little of."""
+    p, q = RandomModel(seed, vocab)(()), RandomModel(seed + 100, vocab)(())
+    likeliest = sorted(range(vocab), key=lambda token: -q[token])
+    return any(
+        q[token] > p[token] and p[other] > q[other]
+        for token in range(vocab)
+        for other in [each for each in likeliest if each != token][:1]
+    )
+
+
 @pytest.mark.parametrize(
     ("idles", "branches", "partial", "vocab"),
     [
@@ -49,10 +61,12 @@ def lawful(seed: int, idles: Any, vocab: int = 2, **options: Any) -> tuple[bool,
     ],
 )
 def test_two_rounds_keep_the_law_exactly(idles: int, branches: int, partial: bool, vocab: int) -> None:
-    for seed in (3,) if vocab == 2 else (3, 4):
+    seeds = {3: True} if vocab == 2 else {3: True, 4: False}
+    for seed, possible in seeds.items():
+        assert foreseeable(seed, vocab) == possible
         exact, seen = lawful(seed, idles, vocab, branches=branches, partial=partial)
         assert exact
-        assert any(seen) == bool(idles)
+        assert any(seen) == (possible and bool(idles))
         assert not all(seen)
 
 
