@@ -229,17 +229,21 @@ def test_texts_past_their_end_are_proof() -> None:
 @pytest.mark.slow
 def test_power_is_the_share_that_is_caught() -> None:
     """Against audits of subjects that have the very bias, at a size where some are caught and some are not."""
-    count, trials, exponent = 192, 40, 1.15
-    stated = audit(power=0.999, effect=0.05, max_samples=count, replicates=200, batch=32)
-    sharper = next(power for power in stated.powers if power.bias == "sharper")
+    count, trials, paths, replicates, exponent = 192, 60, 4, 50, 1.15
+    common: dict[str, Any] = {"power": 0.999, "effect": 0.05, "max_samples": count, "batch": 32}
+    shares = []
+    for seed in range(paths):  # what is stated depends on the texts that were met
+        powers = audit(replicates=replicates, seed=seed, **common).powers
+        shares.append(next(power.share for power in powers if power.bias == "sharper"))
+    stated = np.mean(shares)
     met = blocks(6, 32, wrong=powered(exponent))
     apart = np.mean([distance(each.p, each.p**exponent / (each.p**exponent).sum(1, keepdims=True)) for each in met])
     assert abs(apart - 0.05) < 0.004, "the subject does not have the bias that was asked about"
-    common: dict[str, Any] = {"power": 0.999, "effect": 0.05, "max_samples": count, "batch": 32}
     audits = [audit(powered(exponent), replicates=10, seed=seed, **common) for seed in range(trials)]
     caught = np.mean([each.verdict == "not lossless" for each in audits])
     assert 0.2 < caught < 0.98
-    assert abs(sharper.share - caught) < 3 * math.sqrt(0.25 / trials), (sharper.share, caught)
+    deviation = math.sqrt(0.25 / trials + 0.25 / (paths * replicates))
+    assert abs(stated - caught) < 3 * deviation, (stated, caught)
 
 
 @pytest.mark.parametrize("knows_draft", [False, True])
