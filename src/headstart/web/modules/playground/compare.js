@@ -52,7 +52,7 @@ function cardOf(run, first, { onShow, unpin }) {
       button("Show", () => onShow(run), { quiet: true }), button("✕", () => unpin(run), { quiet: true, label: "Unpin" }))),
     h("dl.figures.small", {}, figureList(run).slice(0, 4).map(([name, value]) => h("div.figure-tile", {}, h("dt", name), h("dd", value)))),
     common && h("p.difference", {}, sentence(run, first, differing)),
-    h("div.paper.small", {}, h("div.token-text", {}, run.tokens.map((token, i) =>
+    h("div.paper.small", { tabindex: "0", role: "group", "aria-label": mine ? "The first run’s text" : "This run’s text" }, h("div.token-text", {}, run.tokens.map((token, i) =>
       h(`span.tok.${token.origin}`, { class: common && !common[i] ? "differs" : "" }, token.text)))));
 }
 
