@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from headstart.errors import DamagedModel, UnsupportedModel
@@ -72,7 +73,12 @@ def make_config(file: GgufFile) -> Any:
             f"{file.label}: {heads} heads cannot share {common['num_key_value_heads']} heads of keys",
             hint="convert the model again with a current llama.cpp",
         )
-    return _of(architecture, file, common, stated)
+    try:
+        return _of(architecture, file, common, stated)
+    except StrictDataclassError as error:
+        raise DamagedModel(
+            f"{file.label}: {error.__cause__ or error}", hint="convert the model again with a current llama.cpp"
+        ) from error
 
 
 def _of(architecture: str, file: GgufFile, common: dict[str, Any], stated: Stated) -> Any:
