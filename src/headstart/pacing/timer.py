@@ -50,16 +50,19 @@ class InterleavedTimer:
         self._actions[name] = before, action, after
 
     def run(self, seconds: float) -> None:
-        """Round after round until the time is spent; each action at least twice.
+        """Round after round until the time is spent; each action at least twice. Runs add to those of earlier calls.
 
-        An action that has had its share rests, so that forwards of many rows of a big model do not take it all.
+        An action that has had its share rests, so that forwards of many rows of a big model do not take it all. A share
+        is counted by the action's quickest run: one that other work has interrupted twice is run again.
         """
+        known = {name: len(times) for name, times in self.times.items()}
         start = time.perf_counter()
         for _ in range(_ROUNDS):
             for name in list(self._actions):
                 times = self.times.setdefault(name, [])
-                enough = len(times) >= _LEAST
-                if enough and (time.perf_counter() - start > seconds or sum(times) > seconds / 8):
+                runs = len(times) - known.get(name, 0)
+                spent = time.perf_counter() - start > seconds
+                if runs >= _LEAST and (spent or runs * min(times) > seconds / 8):
                     continue
                 self._time(name)
 
@@ -80,10 +83,10 @@ class InterleavedTimer:
             return
         self.times[name].append(seconds)
 
-    def steady(self, kind: str) -> bool:
-        """Whether actions of this kind took the same time twice."""
-        runs = [sorted(times) for (each, _), times in self.times.items() if each == kind]
-        return all(times[1] <= _STEADY * times[0] for times in runs)
+    def steady(self, negligible: float = 0.0) -> bool:
+        """Whether every action took the same time twice, or the difference is at most `negligible` seconds."""
+        quickest = [sorted(times)[:2] for times in self.times.values()]
+        return all(second <= max(_STEADY * first, first + negligible) for first, second in quickest)
 
     @property
     def seconds(self) -> dict[Name, float]:
