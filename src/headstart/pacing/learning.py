@@ -29,6 +29,8 @@ class Learning:
     """Steps between two plain ones then, until a few of them have been seen."""
     plain_every_steps: int = 128
     """The same later."""
+    known_drafts: int = 3
+    """Drafts of a source that have to be timed before those that had to read first say nothing about their costs."""
     refresh_steps: int = 16
     """Observed steps between two tables."""
     notable_log_change: float = 0.01
