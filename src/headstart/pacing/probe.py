@@ -35,6 +35,10 @@ class Verdict:
 class Probe:
     """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest.
 
+    What a trial takes is spent when what it should lose has been saved: its price without the tokens that it should
+    bring. So a source that is believed to be right now and then is tried soon, and what is lost is saved up first or
+    afterwards.
+
     Args:
         lasting: whether what trials teach is of use to later requests. Then even what cannot pay by its profile is
             tried, until a few drafts have shown what they take.
@@ -86,8 +90,9 @@ class Probe:
         allowance = self._costs.step(batch, batch, batch * sampled) * share
         self._saved_seconds += allowance * self._passed_steps
         interval = losses[place] / allowance
-        if self._saved_seconds < losses[place]:
-            return Verdict(None, interval, (losses[place] - self._saved_seconds) / allowance)
+        needed = max(0.0, losses[place] - self._hope(place, options, choice, batch))
+        if self._saved_seconds < needed:
+            return Verdict(None, interval, (needed - self._saved_seconds) / allowance)
         self._saved_seconds -= losses[place]
         self._spent_seconds = losses[place]
         return Verdict(place, interval, interval)
@@ -118,6 +123,12 @@ class Probe:
                     lost = net_gain(later, costs, batch, choice.rate, sampled)
                     seconds += option.coverage * lost / choice.rate
         return seconds
+
+    def _hope(self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int) -> float:
+        """Seconds that `refund` is expected to give back of it."""
+        least, _ = self._sources[place].smallest
+        mine = [row[place] for row, nodes in zip(options, choice.nodes, strict=True) if not nodes[place]]
+        return sum(option.coverage * option.gain(least) for option in mine) * self._costs.step(batch, batch) / batch
 
     def _unknown(self, place: int) -> bool:
         return self._lasting and self._priors[place].rounds < FIRST_ROUNDS
