@@ -14,7 +14,7 @@ class Clock:
     """Stands still but for what is told."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = self.waited = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -24,18 +24,21 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr("time.perf_counter", made)
+    monkeypatch.setattr("headstart.pacing.timer._waited", lambda: made.waited)
     return made
 
 
 class Action:
-    """Takes these seconds, one after the other, and the last of them for ever after."""
+    """Takes these seconds, one after the other, and the last of them for ever after. waits: for a processor, in each
+    run."""
 
-    def __init__(self, clock: Clock, *seconds: float) -> None:
-        self._clock, self._last = clock, seconds[-1]
+    def __init__(self, clock: Clock, *seconds: float, waits: float = 0.0) -> None:
+        self._clock, self._last, self._waits = clock, seconds[-1], waits
         self._seconds: Iterator[float] = iter(seconds)
 
     def __call__(self) -> None:
-        self._clock.now += next(self._seconds, self._last)
+        self._clock.now += next(self._seconds, self._last) + self._waits
+        self._clock.waited += self._waits
 
 
 def timer(**actions: Action) -> InterleavedTimer:
@@ -67,3 +70,21 @@ def test_one_action_that_takes_other_times_is_not_steady(clock: Clock) -> None:
     assert made.steady(negligible=0.41)
     made.run(1.0)
     assert made.steady(), "as it is measured for as long again"
+
+
+def test_waiting_for_a_processor_does_not_count(clock: Clock) -> None:
+    """Only the longer action is interrupted, and it is in every run."""
+    made = timer(short=Action(clock, 0.01), long=Action(clock, 0.05, waits=0.2))
+    made.run(1.0)
+    assert made.seconds["long", 1] == pytest.approx(5 * made.seconds["short", 1])
+
+
+def test_waiting_before_the_clock_ran_does_not_count_against_an_action(clock: Clock) -> None:
+    class Early(Action):
+        def __call__(self) -> None:
+            super().__call__()
+            self._clock.waited += 1.0  # which was no part of its time
+
+    made = timer(early=Early(clock, 0.01))
+    made.run(0.1)
+    assert 0 <= made.seconds["early", 1] <= 0.01

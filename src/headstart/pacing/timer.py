@@ -1,9 +1,14 @@
-"""Named actions timed in turn, so that a machine that slows down meanwhile slows all of them alike."""
+"""Named actions timed in turn, so that a machine that slows down meanwhile slows all of them alike.
+
+On a processor that other work shares, what the thread waits for its turn does not count: an action that takes longer
+than a turn is interrupted in every run, a short one in few, and no quantile would make the two comparable.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -21,8 +26,20 @@ Name = tuple[str, int | str]
 """Its kind, and which of that kind."""
 
 
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+"""Of this thread, on Linux: nanoseconds that it ran, nanoseconds that it waited for a processor, turns that it had."""
+
+
 def _nothing() -> None:
     return
+
+
+def _waited() -> float:
+    """Seconds that this thread has waited for a processor so far; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULED.read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class InterleavedTimer:
@@ -70,11 +87,15 @@ class InterleavedTimer:
         before, action, after = self._actions[name]
         try:
             before()
-            start = time.perf_counter()
+            waited = _waited()
+            ran, start = time.thread_time(), time.perf_counter()
             action()
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
-            seconds = time.perf_counter() - start
+            seconds, ran = time.perf_counter() - start, time.thread_time() - ran
+            if self._device.type == "cpu":  # another device works on while the thread waits
+                # The thread may have waited before the clock ran; it took the time for which it ran in any case
+                seconds = min(seconds, max(ran, seconds - (_waited() - waited)))
             after()
         except Exception:
             if name not in self._optional:
