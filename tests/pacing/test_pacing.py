@@ -352,6 +352,17 @@ def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:
 # -- the other pacings -------------------------------------------------------------------------------------------------
 
 
+def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> None:
+    costs = CurrentCosts(StepCosts(FLAT), [])
+    for _ in range(8):
+        costs.observe(1, 1, 0, costs.step(1, 1))
+    costs.observe_thinking(0.02)
+    assert costs.thinking <= 0.25 * costs.step(1, 1)
+    for _ in range(200):
+        costs.observe_thinking(0.004)
+    assert costs.thinking == pytest.approx(0.004, rel=0.01), "if they do take that long, it is found out"
+
+
 def test_fixed_and_stepwise() -> None:
     row = a_row(3, 10, 5)
     assert FixedPacing(4).plan([row, row]) == [Budget(4, "K=4, fixed")] * 2

@@ -238,5 +238,5 @@ class CurrentCosts:
 
     def _thought(self, known: float, seconds: float) -> float:
         seconds *= math.exp(-self._log_level)
-        known = known or seconds
+        known = known or min(seconds, LEARNING.first_thinking * self.step(1, 1))
         return known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)
