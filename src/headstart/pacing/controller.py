@@ -66,7 +66,7 @@ class AdaptivePacing(Pacing):
         self._sources = tuple(sources)
         names = [source.name for source in self._sources]
         self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
-        self._shared = Group(self._sources, CurrentCosts(costs, names))
+        self._shared = Group(self._sources, CurrentCosts(costs, names), lasting=True)
         self._states: dict[int, RowState] = {}
         self._sampled: frozenset[int] = frozenset()
         self._steps: list[Step] = []
@@ -141,6 +141,8 @@ class AdaptivePacing(Pacing):
             len(steps), rows, sampled, seconds.verify + seconds.law, max(0.0, seconds.commit - self._planning), beside
         )
         if unread > MAX_UNREAD_TOKENS:  # the time went into reading
+            if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
+                costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)
             return
         for place, each in ahead.items():
             costs.observe_ahead(place, each.depth, each.requests, each.missed, seconds.draft, sampled > 0)

@@ -186,9 +186,19 @@ class CurrentCosts:
             self._drafting.clear()
             self._forwards.tabulate()
 
-    def observe_drafts(self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False) -> None:
-        """Drafts took this long together, in turn. asked: depth and number of requests by source."""
-        parts = {source: self.in_turn(source, depth, requests, drawn) for source, (depth, requests) in asked.items()}
+    def has_timed(self, source: int) -> bool:
+        """Whether a few drafts have shown what this source's take."""
+        return self._drafted[source] >= LEARNING.known_drafts
+
+    def observe_drafts(
+        self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False, unread: int = 0
+    ) -> None:
+        """Drafts took this long together, in turn. asked: depth and number of requests by source. unread: tokens that
+        each source had to read first."""
+        parts = {
+            source: self.in_turn(source, depth, requests, drawn) + self.read(source) * unread
+            for source, (depth, requests) in asked.items()
+        }
         expected = sum(parts.values())
         if self._steps <= LEARNING.first_steps or expected <= 0 or seconds <= 0:
             return
@@ -228,5 +238,5 @@ class CurrentCosts:
 
     def _thought(self, known: float, seconds: float) -> float:
         seconds *= math.exp(-self._log_level)
-        known = known or seconds
+        known = known or min(seconds, LEARNING.first_thinking * self.step(1, 1))
         return known + LEARNING.thinking_share * (min(seconds, 2 * known) - known)

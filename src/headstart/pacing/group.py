@@ -105,16 +105,20 @@ class RowState:
 
 
 class Group:
-    """Rows that share costs, what was learnt of each source, and an allowance for probing."""
+    """Rows that share costs, what was learnt of each source, and an allowance for probing.
 
-    def __init__(self, sources: Sequence[Source], costs: CurrentCosts) -> None:
+    Args:
+        lasting: whether later requests will share them, too.
+    """
+
+    def __init__(self, sources: Sequence[Source], costs: CurrentCosts, *, lasting: bool = False) -> None:
         self.costs = costs
         self.priors = [
             SourcePrior(source.sizes, trees=source.drafts_trees and len(source.sizes) > 1) for source in sources
         ]
         self._sources = sources
         self._names = tuple(source.name for source in sources)
-        self._probe = Probe(sources, costs, self.priors)
+        self._probe = Probe(sources, costs, self.priors, lasting=lasting)
         self._rate = 0.0
         self._decided: tuple[object, list[Budget]] = (None, [])
         self._held = self._holds = 0

@@ -29,10 +29,14 @@ class Learning:
     """Steps between two plain ones then, until a few of them have been seen."""
     plain_every_steps: int = 128
     """The same later."""
+    known_drafts: int = 3
+    """Drafts of a source that have to be timed before those that had to read first say nothing about their costs."""
     refresh_steps: int = 16
     """Observed steps between two tables."""
     notable_log_change: float = 0.01
     """A correction of a draft's cost above this counts at once, a smaller one from the next table on."""
+    first_thinking: float = 0.2
+    """Most that the first decision is believed to take, as a share of a plain step: it may have been interrupted."""
     thinking_share: float = 0.05
     """How far one decision moves what decisions are known to take."""
 

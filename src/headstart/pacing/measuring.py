@@ -33,6 +33,7 @@ _SHORT, _LONG = 1, 5
 _NODES = 24  # of the trees that are timed
 _GUESS = 0.2  # of a target step, for a draft that could not be measured
 _BESIDE = 8  # rows of the forward that is timed with a drafter beside it
+_NEGLIGIBLE = 0.02  # of a forward of one row: costs that differ by less decide nothing
 _HIDDEN = 0.6  # of drafts that are made ahead, until rounds have shown how many
 
 
@@ -47,8 +48,8 @@ class Measurement:
 
     costs: StepCosts
     steady: bool
-    """Whether repeated forwards took the same time, so that the figures are worth keeping: on a machine that is busy
-    with other work they say what that work left."""
+    """Whether repeated forwards and drafts took the same time, so that the figures are worth keeping: on a machine that
+    is busy with other work they say what that work left."""
 
 
 def measure(
@@ -59,7 +60,7 @@ def measure(
     A part that drafts ahead is measured as it drafts in turn, so that nothing runs beside the target's forwards; then a
     forward is timed while the part drafts beside it. How many of its drafts will be ready only real rounds can show.
 
-    Where forwards do not take the same time twice, all is measured for as long again.
+    Where forwards or drafts do not take the same time twice, all is measured for as long again.
     """
     timer = InterleavedTimer(target.device)
     forwards = SyntheticForwards(target, cache, batch)
@@ -84,15 +85,18 @@ def measure(
                 timer.add(("rows", n), partial(forwards.run, 1, n))
     try:
         timer.run(seconds)
-        if not timer.steady("rows"):
+        if not _steady(timer):
             timer.run(seconds)
     finally:
         forwards.release()
         for made in (*drafts, *besides.values()):
             made.release()
-    return Measurement(
-        _step_costs(timer.seconds, parts, [parts[index].name for index in besides], batch), timer.steady("rows")
-    )
+    costs = _step_costs(timer.seconds, parts, [parts[index].name for index in besides], batch)
+    return Measurement(costs, _steady(timer))
+
+
+def _steady(timer: InterleavedTimer) -> bool:
+    return timer.steady(_NEGLIGIBLE * timer.seconds["rows", 1])
 
 
 def _add_forward_beside(

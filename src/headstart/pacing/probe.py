@@ -13,6 +13,8 @@ from headstart.pacing.source import Source
 
 MIN_TIME_SHARE, MAX_TIME_SHARE = 0.005, 0.02
 """Share of plain decoding's time that probing may take: for a source that never paid, and for one that did."""
+FIRST_ROUNDS = 3
+"""Rounds of a source after which it is believed that it could not pay: a profile may be wrong."""
 RECHECK_STEPS = 64
 """Decisions for which it is believed that a source could pay, or could not."""
 
@@ -31,10 +33,22 @@ class Verdict:
 
 
 class Probe:
-    """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest."""
+    """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest.
 
-    def __init__(self, sources: Sequence[Source], costs: CurrentCosts, priors: Sequence[SourcePrior]) -> None:
+    What a trial takes is spent when what it should lose has been saved: its price without the tokens that it should
+    bring. So a source that is believed to be right now and then is tried soon, and what is lost is saved up first or
+    afterwards.
+
+    Args:
+        lasting: whether what trials teach is of use to later requests. Then even what cannot pay by its profile is
+            tried, until a few drafts have shown what they take.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source], costs: CurrentCosts, priors: Sequence[SourcePrior], *, lasting: bool = False
+    ) -> None:
         self._sources, self._costs, self._priors = sources, costs, priors
+        self._lasting = lasting
         self._saved_seconds = self._spent_seconds = 0.0
         self._useful: dict[tuple[int, int, bool], bool] = {}
         self._age = 0
@@ -67,7 +81,8 @@ class Probe:
         batch: int,
         sampled: bool,
     ) -> Verdict:
-        losses = {p: self._loss(p, options, choice, batch, sampled) for p in idle if self.can_pay(p, batch, sampled)}
+        worth_a_trial = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
+        losses = {place: self._loss(place, options, choice, batch, sampled) for place in worth_a_trial}
         if not losses:
             return Verdict(None)
         place = min(losses, key=lambda each: losses[each])
@@ -75,8 +90,9 @@ class Probe:
         allowance = self._costs.step(batch, batch, batch * sampled) * share
         self._saved_seconds += allowance * self._passed_steps
         interval = losses[place] / allowance
-        if self._saved_seconds < losses[place]:
-            return Verdict(None, interval, (losses[place] - self._saved_seconds) / allowance)
+        needed = max(0.0, losses[place] - self._hope(place, options, choice, batch))
+        if self._saved_seconds < needed:
+            return Verdict(None, interval, (needed - self._saved_seconds) / allowance)
         self._saved_seconds -= losses[place]
         self._spent_seconds = losses[place]
         return Verdict(place, interval, interval)
@@ -107,6 +123,15 @@ class Probe:
                     lost = net_gain(later, costs, batch, choice.rate, sampled)
                     seconds += option.coverage * lost / choice.rate
         return seconds
+
+    def _hope(self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int) -> float:
+        """Seconds that `refund` is expected to give back of it."""
+        least, _ = self._sources[place].smallest
+        mine = [row[place] for row, nodes in zip(options, choice.nodes, strict=True) if not nodes[place]]
+        return sum(option.coverage * option.gain(least) for option in mine) * self._costs.step(batch, batch) / batch
+
+    def _unknown(self, place: int) -> bool:
+        return self._lasting and self._priors[place].rounds < FIRST_ROUNDS
 
     def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
         """Whether a source would pay if it were always right."""

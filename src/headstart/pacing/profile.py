@@ -22,7 +22,7 @@ from headstart.machine import cpu_name
 from headstart.pacing.measuring import Measurement
 from headstart.theory.costs import StepCosts
 
-_VERSION = 2
+_VERSION = 3
 _SLOWER = 1.5
 _COSTS = TypeAdapter(StepCosts)
 

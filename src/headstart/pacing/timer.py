@@ -1,9 +1,14 @@
-"""Named actions timed in turn, so that a machine that slows down meanwhile slows all of them alike."""
+"""Named actions timed in turn, so that a machine that slows down meanwhile slows all of them alike.
+
+On a processor that other work shares, what the thread waits for its turn does not count: an action that takes longer
+than a turn is interrupted in every run, a short one in few, and no quantile would make the two comparable.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -21,8 +26,20 @@ Name = tuple[str, int | str]
 """Its kind, and which of that kind."""
 
 
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+"""Of this thread, on Linux: nanoseconds that it ran, nanoseconds that it waited for a processor, turns that it had."""
+
+
 def _nothing() -> None:
     return
+
+
+def _waited() -> float:
+    """Seconds that this thread has waited for a processor so far; 0 where the system does not say."""
+    try:
+        return int(_SCHEDULED.read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class InterleavedTimer:
@@ -50,16 +67,19 @@ class InterleavedTimer:
         self._actions[name] = before, action, after
 
     def run(self, seconds: float) -> None:
-        """Round after round until the time is spent; each action at least twice.
+        """Round after round until the time is spent; each action at least twice. Runs add to those of earlier calls.
 
-        An action that has had its share rests, so that forwards of many rows of a big model do not take it all.
+        An action that has had its share rests, so that forwards of many rows of a big model do not take it all. A share
+        is counted by the action's quickest run: one that other work has interrupted twice is run again.
         """
+        known = {name: len(times) for name, times in self.times.items()}
         start = time.perf_counter()
         for _ in range(_ROUNDS):
             for name in list(self._actions):
                 times = self.times.setdefault(name, [])
-                enough = len(times) >= _LEAST
-                if enough and (time.perf_counter() - start > seconds or sum(times) > seconds / 8):
+                runs = len(times) - known.get(name, 0)
+                spent = time.perf_counter() - start > seconds
+                if runs >= _LEAST and (spent or runs * min(times) > seconds / 8):
                     continue
                 self._time(name)
 
@@ -67,11 +87,15 @@ class InterleavedTimer:
         before, action, after = self._actions[name]
         try:
             before()
-            start = time.perf_counter()
+            waited = _waited()
+            ran, start = time.thread_time(), time.perf_counter()
             action()
             if self._device.type == "cuda":
                 torch.cuda.current_stream(self._device).synchronize()
-            seconds = time.perf_counter() - start
+            seconds, ran = time.perf_counter() - start, time.thread_time() - ran
+            if self._device.type == "cpu":  # another device works on while the thread waits
+                # The thread may have waited before the clock ran; it took the time for which it ran in any case
+                seconds = min(seconds, max(ran, seconds - (_waited() - waited)))
             after()
         except Exception:
             if name not in self._optional:
@@ -80,10 +104,10 @@ class InterleavedTimer:
             return
         self.times[name].append(seconds)
 
-    def steady(self, kind: str) -> bool:
-        """Whether actions of this kind took the same time twice."""
-        runs = [sorted(times) for (each, _), times in self.times.items() if each == kind]
-        return all(times[1] <= _STEADY * times[0] for times in runs)
+    def steady(self, negligible: float = 0.0) -> bool:
+        """Whether every action took the same time twice, or the difference is at most `negligible` seconds."""
+        quickest = [sorted(times)[:2] for times in self.times.values()]
+        return all(second <= max(_STEADY * first, first + negligible) for first, second in quickest)
 
     @property
     def seconds(self) -> dict[Name, float]:
