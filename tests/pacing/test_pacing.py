@@ -407,3 +407,20 @@ def test_simulated_text_that_switches(world: simulation.World) -> None:
         )
         assert ours > 0.85 * oracle
         assert ours > simple
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_point_masses_are_charged_for_laws_only_as_far_as_they_are_accepted(batch: int) -> None:
+    """Guesses that are seldom right cost a sampled row hardly a law, unless they were drawn from laws of their own."""
+    chosen = {}
+    for point_masses in (False, True):
+        cost = DraftCost(0.0, 0.0, point_masses=point_masses)
+        costs = CurrentCosts(StepCosts(((1, 1.0), (33, 1.32)), 0.0, {"s": cost}, sampled_row=0.05), ["s"])
+        nodes = np.arange(1, 9)
+        option = DraftOption(0, 1.0, nodes, nodes, (0.5**nodes).cumsum())
+        if batch == 1:
+            choice = choose_for_one([option], costs, sampled=True, rate=0.0)
+        else:
+            choice = choose_for_many([[option]] * batch, costs, batch, sampled=[True] * batch, rate=0.0)
+        chosen[point_masses] = choice.nodes[0][0]
+    assert 0 < chosen[False] < chosen[True]

@@ -134,7 +134,11 @@ class AdaptivePacing(Pacing):
             return  # prompts were read
         seconds = steps[0].seconds
         costs = self._shared.costs
-        sampled = sum(step.rows for step in steps if step.request in self._sampled)
+        sampled = sum(
+            1 + len(step.path if step.draft.q is None else step.draft)
+            for step in steps
+            if step.request in self._sampled
+        )
         asked, ahead, unread = self._asked(steps)
         beside = next((place for place, each in ahead.items() if each.beside), None)
         costs.observe(

@@ -78,10 +78,14 @@ class CurrentCosts:
                 ahead = in_turn * (1 - beside.hidden) + beside.slowing * self.steps(1, rows + nodes)
                 in_turn = np.minimum(in_turn, ahead)
             known = self.further(rows, nodes) + in_turn
-            if sampled:
-                known += self.sampled_row * nodes
+            if sampled and not self.point_masses(source):
+                known += self.sampled_row * nodes  # of the others it depends on what is accepted
             self._drafting[key] = known
         return known if len(known) == len(nodes) else known[: len(nodes)]
+
+    def point_masses(self, source: int) -> bool:
+        """Whether a sampled row's laws are needed only as far as this source's drafts are accepted."""
+        return self._drafts[source].point_masses
 
     def start(self, source: int) -> float:
         """Seconds of a draft, whatever its depth."""

@@ -121,6 +121,8 @@ def _seconds(option: DraftOption, costs: CurrentCosts, rows: int, sampled: bool)
     if not len(option.nodes):
         return option.gains
     seconds = costs.drafting(option.source, option.nodes, option.depths, rows, sampled)
+    if sampled and costs.point_masses(option.source):
+        seconds = seconds + costs.sampled_row * option.gains
     return seconds + option.catch_up if option.catch_up else seconds
 
 
@@ -153,7 +155,8 @@ def can_pay(
     """Whether any draft of this source would pay if every guess were right."""
     base = costs.step(batch, batch, batch * sampled)
     one = costs.start(source) + costs.level(source, sampled) * depths
-    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + nodes))
+    laws = depths if costs.point_masses(source) else nodes
+    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + laws))
     in_turn = one * (1 + costs.growth(source) * (batch - 1))
     if hidden := costs.hidden(source):
         late = one * late_share(hidden, costs.growth(source), batch)
@@ -199,7 +202,7 @@ def choose_for_many(
         chosen.append(made)
         gain += gained @ turns
         nodes += made @ turns
-        law += made @ (turns * drawn)
+        law += (gained if costs.point_masses(source) else made) @ (turns * drawn)
         time = _together(costs, source, level, levels, 0.0)
         if hidden := costs.hidden(source):
             slower = costs.slowing(source) * costs.steps(batch, batch + extra + made.sum(1)) * (made > 0).any(1)

@@ -169,13 +169,14 @@ def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step:
     name, ((_, low), (_, high)) = part.name, _ends(part)
     short, long = found.get((name, _SHORT)), found.get((name, _LONG))
     if short is None or long is None:
-        return DraftCost(0.0, _GUESS * step)
+        return DraftCost(0.0, _GUESS * step, point_masses=not part.draws)
     token = max(0.0, long - short) / max(1, high - low)
     read = max(0.0, found.get((name, "read"), short) - short) / SyntheticDrafts.UNREAD
     drawn = max(0.0, found.get((name, "drawn"), long) - long) / max(1, high)
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)
-    return DraftCost(max(0.0, short - token * low), token, read, growth, drawn)
+    start = max(0.0, short - token * low)
+    return DraftCost(start, token, read, growth, drawn, point_masses=not part.draws)
 
 
 def _law(logits: Tensor) -> None:
