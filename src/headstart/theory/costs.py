@@ -49,8 +49,8 @@ class DraftCost:
     slowing: float = 0.0
     """How much longer the target's forward takes while this source drafts beside it, as a share of the forward."""
     point_masses: bool = False
-    """Whether its tokens are drawn from no law: of a sampled row the rule then needs the target's laws only as far as it
-    accepts, otherwise those of all nodes."""
+    """Whether its tokens are drawn from no law: of a sampled row the rule then needs the target's laws only as far as
+    it accepts, otherwise those of all nodes."""
 
     def seconds(self, depth: float, requests: float = 1) -> float:
         """Seconds to draft `depth` levels for so many requests at a time, hidden or not."""
