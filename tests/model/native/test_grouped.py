@@ -108,6 +108,26 @@ def test_a_row_has_the_same_bits_at_every_width(group: int, bits: int) -> None:
         assert np.array_equal(multiply(weights, x[:count], threads=1 + count % 2), alone[:count]), count
 
 
+@pytest.mark.parametrize("middle", [False, True])
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("bits", [4, 5, 6, 8])
+def test_many_rows_have_the_bits_of_the_twin(bits: int, group: int, middle: bool) -> None:
+    """Rows that tiles take, where there are any: several passes of them, the last of which is not full."""
+    weights = weights_of((49, 592), bits, group, "halves", middle=middle)
+    for count in (30, 70, 140):
+        x = rows(count, 592)
+        assert np.array_equal(multiply(weights, x), twin.product(weights, x)), count
+
+
+def test_minimums_that_take_codes_beyond_a_byte() -> None:
+    """255 - 8 is no int8 number: tiles cannot have the minimum taken off beforehand."""
+    weights = weights_of((33, 320), 8, 32, "halves", middle=False)
+    weights = replace(weights, minimums=np.float32(8) * weights.scales, minimum_units=None)
+    assert form_of(weights).minimum == 8
+    x = rows(40, 320)
+    assert np.array_equal(multiply(weights, x), twin.product(weights, x))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 70), st.integers(1, 40), st.sampled_from([4, 5, 6, 8]), st.sampled_from(GROUPS), st.integers(1, 40),
@@ -133,26 +153,28 @@ EXTREMES = {
 }
 
 
+@pytest.mark.parametrize("count", [5, 30])
 @pytest.mark.parametrize("code", [0, 15, 255])
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_extremes(kind: str, code: int) -> None:
+def test_extremes(kind: str, code: int, count: int) -> None:
     """The largest and smallest codes against the largest rows: whole sums may not saturate anywhere."""
     bits = 8 if code == 255 else 4
     plain = weights_of((33, 288), bits, 128, "halves", middle=False)
     weights = GroupedWeights(np.full_like(plain.codes, code), bits, 128, plain.scales, plain.minimums)
-    x = EXTREMES[kind](rows(5, 288)).astype(np.float32)
+    x = EXTREMES[kind](rows(count, 288)).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         want = twin.product(weights, x)
     assert np.array_equal(multiply(weights, x), want, equal_nan=True)
 
 
+@pytest.mark.parametrize("count", [16, 40])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int) -> None:
-    x = rows(16, 320)
+def test_a_row_that_is_not_finite_stays_so_and_harms_no_other(bits: int, count: int) -> None:
+    x = rows(count, 320)
     x[1, 300], x[2, 9], x[9, 0] = np.nan, np.inf, -np.inf
     weights = weights_of((40, 320), bits, 32, "halves", middle=True)
     y = multiply(weights, x)
-    finite = [row not in (1, 2, 9) for row in range(16)]
+    finite = [row not in (1, 2, 9) for row in range(count)]
     assert np.isfinite(y).all(axis=1).tolist() == finite
     assert np.isfinite(y).any(axis=1).tolist() == finite
     assert np.array_equal(y, twin.product(weights, x), equal_nan=True)

@@ -12,7 +12,16 @@ from headstart.files import cache_directory
 
 __all__ = ["SOURCES", "STRICT", "Unavailable", "find_compiler", "library"]
 
-_FILES = ("decoder.cpp", "attention.h", "products.h", "grouped.h", "rounding.h", "numbers.h")
+_FILES = (
+    "decoder.cpp",
+    "attention.h",
+    "products.h",
+    "grouped.h",
+    "grouped_tiles.h",
+    "rounding.h",
+    "tiles.h",
+    "numbers.h",
+)
 
 SOURCES = tuple(Path(__file__).parent / name for name in _FILES)
 """What the library is made from; the first is what is compiled."""

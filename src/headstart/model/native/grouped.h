@@ -11,6 +11,7 @@
 #endif
 
 #include "numbers.h"
+#include "tiles.h"
 
 // How scales and minimums are stored. All give the same numbers: the smallest form that holds them is taken.
 enum Scales {
@@ -51,6 +52,9 @@ struct Grouping {
         return code_bytes(groups) + (scaled + 63) / 64 * 64;
     }
 
+    // Whether codes, their minimum taken off where it is a whole number, are bytes.
+    bool fits_tiles() const { return minimum <= 0 || (int64_t(1) << bits) - 1 - minimum <= 127; }
+
     int64_t panel_bytes() const {
         return (blocks() - 1) * record_bytes(groups(0)) + record_bytes(groups(blocks() - 1));
     }
@@ -68,6 +72,23 @@ constexpr int64_t GROUPED_ROWS = 2;
 inline int64_t grouped_step(int64_t count) {
     const int64_t calls = (count + GROUPED_ROWS - 1) / GROUPED_ROWS, most = (count + calls - 1) / calls;
     return most <= 4 ? most : (most + 1) / 2 * 2;
+}
+
+// How rows lie: `step` of them interleaved. By four inputs, as vectors want them, or (`tiled`) by 64, as tiles do.
+struct Interleaved {
+    int64_t step;
+    bool tiled;
+};
+
+#if defined(HEADSTART_TILES)
+constexpr int64_t TILED_ROWS = 25;  // from so many on tiles are quicker than vectors
+#endif
+
+inline Interleaved interleaved(const Grouping &of, int64_t count) {
+#if defined(HEADSTART_TILES)
+    if (count >= TILED_ROWS && of.fits_tiles() && tiles_permitted()) return {LANES, true};
+#endif
+    return {grouped_step(count), false};
 }
 
 // A row: int8 codes (zeros up to whole groups of any size), a scale for each `rounded` inputs, and for each group its sum,
@@ -98,12 +119,30 @@ inline Vec ordered(const Grouping &of, const float *row, int64_t i) {
     return found;
 }
 
+constexpr int64_t TILE_INPUTS = 64;  // of a row that lie together in a tile
+
+// Sixteen codes of a row from its i-th input on. codes: where the row's begin.
+inline void put_sixteen(Bytes bytes, int64_t i, int64_t step, bool tiled, uint8_t *codes) {
+    if (tiled) {
+        std::memcpy(codes + i / TILE_INPUTS * TILE_INPUTS * step + i % TILE_INPUTS, &bytes, sizeof bytes);
+        return;
+    }
+    Fours fours;
+    std::memcpy(&fours, &bytes, sizeof fours);
+    for (int n = 0; n < 4; n++) {
+        const uint32_t four = fours[n];
+        std::memcpy(codes + (i + 4 * n) * step, &four, sizeof four);
+    }
+}
+
 // Row r of `count`: rounded to int8 by blocks, the largest number of each becoming 127. A NaN or an infinity makes
 // its scale NaN. stride: bytes of a row.
 inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int64_t count, int64_t stride, uint8_t *rows) {
-    const int64_t padded = grouped_padded(of.inputs), by = of.group / LANES, step = grouped_step(count);
-    uint8_t *to = rows + r / step * step * stride + r % step * 4;
-    uint8_t *scales = to + padded * step, *sums = to + grouped_sums_at(of.inputs) * step;
+    const auto [step, tiled] = interleaved(of, count);
+    const int64_t padded = grouped_padded(of.inputs), by = of.group / LANES, place = r % step;
+    uint8_t *codes = rows + r / step * step * stride;
+    uint8_t *scales = codes + padded * step + place * 4, *sums = codes + grouped_sums_at(of.inputs) * step + place * 4;
+    codes += place * (tiled ? TILE_INPUTS : 4);
     for (int64_t begin = 0, block = 0; begin < of.inputs; begin += of.rounded(), block++) {
         const int64_t end = begin + of.rounded() < of.inputs ? begin + of.rounded() : of.inputs;
         Vec peak = {}, finite = {};
@@ -115,25 +154,29 @@ inline void convert_grouped(const Grouping &of, const float *row, int64_t r, int
         const float most = largest(peak), scale = most / 127.0f + sum(finite);
         std::memcpy(scales + block * step * 4, &scale, sizeof scale);
         const Vec inverse = splat(most > 1e-30f ? 127.0f / most : 0.0f), magic = splat(12582912.0f);
-        int32_t total = 0;
+        Ints total = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const Vec rounded = fused(ordered(of, row, i), inverse, magic);  // the low bits of 1.5 * 2^23 + q are q
-            Words words;
+            Ints words;
             std::memcpy(&words, &rounded, sizeof words);
-            const Bytes bytes = __builtin_convertvector(words, Bytes);
-            int8_t codes[LANES];
-            std::memcpy(codes, &bytes, sizeof codes);
-            for (int n = 0; n < LANES; n += 4) std::memcpy(to + (i + n) * step, codes + n, 4);
-            for (int n = 0; n < LANES; n++) total += codes[n];
+            put_sixteen(low_bytes(words), i, step, tiled, codes);
+            total += words << 24 >> 24;
             const int64_t unit = i / LANES;
             if ((unit + 1) % by && i + LANES < end) continue;
-            const float negative = -float(total);
-            const int32_t times = -int32_t(of.minimum) * total;
+            const int32_t whole = sum(total), times = -int32_t(of.minimum) * whole;
+            const float negative = -float(whole);
             std::memcpy(sums + unit / by * step * 4, of.minimum == STORED ? (const void *)&negative : &times, 4);
-            total = 0;
+            total = Ints{};
         }
     }
-    for (int64_t i = of.inputs; i < padded; i += 4) std::memset(to + i * step, 0, 4);
+    for (int64_t i = of.inputs; i < padded; i += LANES) put_sixteen(Bytes{}, i, step, tiled, codes);
+    if (!tiled || r + 1 < count) return;
+    // The rows up to the sixteenth are multiplied with the last: any codes will do, but not any float.
+    for (int64_t missing = place + 1; missing < step; missing++) {
+        scales += 4, sums += 4;
+        for (int64_t i = 0; i < (of.inputs + 31) / 32; i++) std::memset(scales + i * step * 4, 0, 4);
+        for (int64_t i = 0; i < (of.inputs + 15) / 16; i++) std::memset(sums + i * step * 4, 0, 4);
+    }
 }
 
 // -- sixteen outputs at a time, in the widest registers ---------------------------------------------------------------

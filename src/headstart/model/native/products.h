@@ -5,16 +5,13 @@
 #pragma once
 
 #include "grouped.h"
+#include "grouped_tiles.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
 
-#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
-#define HEADSTART_TILES 1
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif defined(__AVX512BF16__)
+#if !defined(HEADSTART_TILES) && defined(__AVX512BF16__)
 #define HEADSTART_DOTS 1
 #endif
 
@@ -69,16 +66,6 @@ inline int64_t row_stride(int64_t kind, int64_t in) {
 }
 
 inline int64_t panel_bytes(int64_t kind, int64_t in) { return padded_in(kind, in) * LANES * number_bytes(kind); }
-
-#if defined(HEADSTART_TILES)
-
-// Linux gives a process the tiles' registers only when it asks for them, once. Without that a tile instruction ends it.
-inline bool tiles_permitted() {
-    static const bool permitted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, tile data
-    return permitted;
-}
-
-#endif
 
 inline bool supported(int64_t kind) {
 #if defined(HEADSTART_TILES)
@@ -257,39 +244,6 @@ struct Outputs {
 
 #if defined(HEADSTART_TILES)
 
-struct alignas(64) TileConfig {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
-// Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights. What another library had configured is put back at the end.
-// Where the permission is refused nothing is configured: no product then uses tiles (see `supported`).
-class Tiles {
-  public:
-    explicit Tiles(int64_t count) {
-        if (!tiles_permitted()) return;
-        _tile_storeconfig(&before_);
-        TileConfig config;
-        for (int t = 0; t < 8; t++) {
-            config.bytes[t] = 64;
-            config.rows[t] = 16;
-        }
-        if (count < 16) config.rows[0] = config.rows[1] = config.rows[4] = uint8_t(count);
-        _tile_loadconfig(&config);
-    }
-    ~Tiles() {
-        if (!tiles_permitted()) return;
-        if (before_.palette)
-            _tile_loadconfig(&before_);
-        else
-            _tile_release();
-    }
-
-  private:
-    TileConfig before_;
-};
-
 template <int KIND>
 inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_t *w0, const uint8_t *w1, int64_t steps,
                         int32_t (*sums)[256]) {
@@ -373,13 +327,6 @@ inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uin
             for (int64_t pair = first; pair < first + step && pair < to; pair++)
                 multiply_rows<KIND>(p, pair, x, x_scale, m, count, y);
 }
-
-#else
-
-class Tiles {
-  public:
-    explicit Tiles(int64_t) {}
-};
 
 #endif
 
@@ -549,6 +496,50 @@ inline void chain_pairs(const Product &p, int64_t from, int64_t to, const uint8_
 
 #if defined(HEADSTART_GROUPED)
 
+#if defined(HEADSTART_TILES)
+
+// The places of the results of sixteen rows from m on are on their way to the cache while the results are computed: the rows
+// lie far apart, and waiting for each would take as long as its product.
+inline void fetch_results(const Product &p, float *y, int64_t m, int64_t count, int64_t output) {
+    const int64_t end = m + LANES < count ? m + LANES : count;
+    for (int64_t r = m; r < end; r++) __builtin_prefetch(y + r * p.outputs + output, 1);
+}
+
+// All rows against the pairs of panels [from, to) of codes in groups, by tiles, so many rows at a time that their results
+// stay in the second-level cache: a block of 256 inputs of a panel is made ready, then these rows pass by.
+template <int BITS>
+inline void tiled_pairs(const Product &p, int64_t from, int64_t to, const uint8_t *x, int64_t count, float *y) {
+    const Grouping of = grouping(p);
+    const int64_t bytes = of.panel_bytes();
+    const Tiles tiles(LANES, of.group < TILE_INPUTS ? of.group : TILE_INPUTS);
+    TilePipeline pipeline(of, count, x, row_stride(p.kind, p.inputs));
+    alignas(64) float totals[2][PASSING * LANES];
+    for (int64_t first = 0; first < count; first += PASSING) {
+        const int64_t rows = count - first < PASSING ? count - first : PASSING;
+        for (int64_t pair = from; pair < to; pair++) {
+            for (float *side : totals) std::memset(side, 0, round_up(rows, LANES) * LANES * sizeof(float));
+            const uint8_t *w = (const uint8_t *)p.weights + 2 * pair * bytes;
+            for (int64_t block = 0; block < of.blocks(); block++) {
+                for (int side = 0; side < 2; side++) {
+                    pipeline.take<BITS>(w + side * bytes, block);
+                    for (int64_t m = 0; m < rows; m += LANES) {
+                        if (block == 0) fetch_results(p, y, first + m, count, (2 * pair + side) * LANES);
+                        pipeline.multiply(first + m, totals[side] + m * LANES);
+                    }
+                }
+                w += of.record_bytes(of.groups(block));
+            }
+            pipeline.finish();
+            const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
+            for (int64_t m = 0; m < rows; m++)
+                for (int side = 0; side < 2; side++)
+                    outputs[side].put(load(totals[side] + m * LANES), y + (first + m) * p.outputs);
+        }
+    }
+}
+
+#endif
+
 // All rows against the pairs of panels [from, to) of codes in groups: a few blocks of all rows, then the next blocks. The
 // rows of one call of the inner product are as many as fit into registers.
 template <int BITS>
@@ -556,7 +547,10 @@ inline void grouped_pairs(const Product &p, int64_t from, int64_t to, const uint
                           float *y) {
     const Grouping of = grouping(p);
     const int64_t stride = row_stride(p.kind, p.inputs), blocks = of.blocks(), bytes = of.panel_bytes();
-    const int64_t step = grouped_step(count);
+    const auto [step, tiled] = interleaved(of, count);
+#if defined(HEADSTART_TILES)
+    if (tiled) return tiled_pairs<BITS>(p, from, to, x, count, y);
+#endif
     constexpr int LEAST = BITS == 5 ? 2 : 1;  // codes of 5 bits lie by 32 inputs, so groups are not smaller
     const GroupedRows multiply = (p.group == LANES ? grouped_rows_of<BITS, LEAST> : grouped_rows_of<BITS, 2>)(step);
     const int64_t together = count > step ? 4 : blocks;  // few enough blocks to stay in the first-level cache

@@ -16,7 +16,7 @@ inline float sixteen(float number) {
 }
 
 inline void put_codes(Vec codes, uint8_t *to) {
-    const Bytes bytes = __builtin_convertvector(__builtin_convertvector(codes, Ints), Bytes);
+    const Bytes bytes = low_bytes(__builtin_convertvector(codes, Ints));
     std::memcpy(to, &bytes, sizeof bytes);
 }
 
