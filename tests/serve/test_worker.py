@@ -269,6 +269,7 @@ def test_a_job_whose_deadline_has_passed_is_never_read(load: Load) -> None:
 
 def test_a_client_that_stops_reading_is_cancelled_and_the_others_are_not(load: Load) -> None:
     engine = load("llama", max_batch_size=2)
+    engine.subscribe(lambda _: time.sleep(0.002))  # a client that does read can keep up, however quick the machine
 
     async def scene(bridge: ThreadBridge) -> None:
         slow, fine = bridge.submit([job([5], **LONG), job([5], **LONG)])
@@ -278,7 +279,7 @@ def test_a_client_that_stops_reading_is_cancelled_and_the_others_are_not(load: L
         assert (await slow.output()).finish_reason == "cancelled"
         assert len((await slow.output()).tokens) < 90
 
-    bridged(engine, scene, Limits(max_unread_tokens=20, max_unread_seconds=0.0))
+    bridged(engine, scene, Limits(max_unread_tokens=40, max_unread_seconds=0.0))
 
 
 def test_stopping_waits_for_what_runs_and_refuses_what_comes(load: Load) -> None:

@@ -109,7 +109,8 @@ def test_what_is_kept_is_what_was_computed(tmp_path: Path) -> None:
 
 def test_own_forward_reads_what_the_modules_read(target: Path) -> None:
     cpu = torch.device("cpu")
-    model, _ = load_target(DraftTraining(target=target, output="o", data=("d",), steps=1, sequence_length=32), cpu)
+    options = DraftTraining(target=target, output="o", data=("d",), steps=1, sequence_length=32, dtype="float32")
+    model, _ = load_target(options, cpu)
     ids = torch.arange(64).view(2, 32)
     own = make_reader(model, target, 32, device=cpu, dtype=torch.float32, quantize=None)
     assert isinstance(own, RunnerReader)
