@@ -81,8 +81,8 @@ class Probe:
         batch: int,
         sampled: bool,
     ) -> Verdict:
-        worth_a_trial = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
-        losses = {place: self._loss(place, options, choice, batch, sampled) for place in worth_a_trial}
+        candidates = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
+        losses = {place: self._loss(place, options, choice, batch, sampled) for place in candidates}
         if not losses:
             return Verdict(None)
         place = min(losses, key=lambda each: losses[each])
@@ -90,7 +90,7 @@ class Probe:
         allowance = self._costs.step(batch, batch, batch * sampled) * share
         self._saved_seconds += allowance * self._passed_steps
         interval = losses[place] / allowance
-        needed = max(0.0, losses[place] - self._hope(place, options, choice, batch))
+        needed = max(0.0, losses[place] - self._expected_refund(place, options, choice, batch))
         if self._saved_seconds < needed:
             return Verdict(None, interval, (needed - self._saved_seconds) / allowance)
         self._saved_seconds -= losses[place]
@@ -124,7 +124,7 @@ class Probe:
                     seconds += option.coverage * lost / choice.rate
         return seconds
 
-    def _hope(self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int) -> float:
+    def _expected_refund(self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int) -> float:
         """Seconds that `refund` is expected to give back of it."""
         least, _ = self._sources[place].smallest
         mine = [row[place] for row, nodes in zip(options, choice.nodes, strict=True) if not nodes[place]]
