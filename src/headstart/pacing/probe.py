@@ -124,7 +124,9 @@ class Probe:
                     seconds += option.coverage * lost / choice.rate
         return seconds
 
-    def _expected_refund(self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int) -> float:
+    def _expected_refund(
+        self, place: int, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int
+    ) -> float:
         """Seconds that `refund` is expected to give back of it."""
         least, _ = self._sources[place].smallest
         mine = [row[place] for row, nodes in zip(options, choice.nodes, strict=True) if not nodes[place]]
