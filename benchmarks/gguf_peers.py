@@ -4,7 +4,8 @@
 
 `DIR/llamacpp` is llama.cpp's environment (see peer_workers/README.md): its Python binding runs plain, with prompt
 lookup and, with --draft, behind a draft LM. --server is a built `llama-server`, which then runs with its own
-speculation. All are processes of their own that take turns prompt by prompt, in a rotating order, greedy, without end
+speculation; --openvino is a model that to_openvino.py has rounded to int4, of the same checkpoint but with roundings of
+its own. All are processes of their own that take turns prompt by prompt, in a rotating order, greedy, without end
 tokens; a bandwidth probe stands before each round. Ratios are to the binding's plain decoding in the same round.
 """
 
@@ -74,6 +75,14 @@ def contenders(args: argparse.Namespace) -> list[Contender]:
         if args.draft:
             options = {"mode": "draft", "k": k, "drafter": str(args.draft)}
             found.append(Contender(f"llama.cpp draft, K={k}", "run_llamacpp.py", python, options))
+    for folder in args.openvino:
+        python = str(args.environments / "openvino" / "bin" / "python")
+        for label, options in (
+            ("plain", {"mode": "plain"}),
+            *((f"lookup, K={k}", {"mode": "ngram", "k": k}) for k in depths),
+        ):
+            given = {**options, "target": str(folder)}
+            found.append(Contender(f"OpenVINO {folder.name} {label}", "run_openvino.py", python, given))
     return found + [
         Contender(
             f"llama-server {label}",
@@ -240,6 +249,14 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE.gguf")
     parser.add_argument("--environments", type=Path, required=True, help="directory that holds llamacpp/")
     parser.add_argument("--server", type=Path, help="a built llama-server")
+    parser.add_argument(
+        "--openvino",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a model by to_openvino.py; also again",
+    )
     parser.add_argument("--draft", type=Path, help="a GGUF draft model of the same tokenizer, for llama.cpp")
     parser.add_argument(
         "--drafter", action="append", default=[], metavar="NAME[,NAME...]", help="another of headstart's"

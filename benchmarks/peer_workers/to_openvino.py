@@ -1,6 +1,6 @@
-"""A Hugging Face checkpoint as OpenVINO IR, with weights in 16 bits or compressed to int8.
+"""A Hugging Face checkpoint as OpenVINO IR, with weights in 16 bits or compressed to int8 or int4.
 
-    python to_openvino.py SOURCE OUT --precision bf16|int8        (in OpenVINO's environment)
+    python to_openvino.py SOURCE OUT --precision bf16|int8|int4 [--group 32]        (in OpenVINO's environment)
 
 An inflated checkpoint has layers whose output projections are all zero. OpenVINO keeps equal constants once, so it
 would read fewer bytes than a model of that size has; here each copy gets one tiny value of its own first.
@@ -39,8 +39,9 @@ def make_distinct(model: Any) -> int:
     return sum(seen.values())
 
 
-def convert(source: Path, out: Path, precision: str) -> None:
-    """int8: 8-bit weights, a scale for each output channel; activations are quantised while the model runs."""
+def convert(source: Path, out: Path, precision: str, group: int) -> None:
+    """int8: 8-bit weights, a scale for each output channel. int4: a scale for each `group` inputs; embedding and head
+    stay 8-bit, as is nncf's default. Activations are quantised while the model runs."""
     with tempfile.TemporaryDirectory() as plain:
         task = "text-generation-with-past"
         main_export(str(source), plain, task=task, ov_config=OVConfig(dtype="fp16"), convert_tokenizer=True)
@@ -48,6 +49,8 @@ def convert(source: Path, out: Path, precision: str) -> None:
         print(f"{make_distinct(model)} repeated matrices made distinct", flush=True)
         if precision == "int8":
             model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
+        if precision == "int4":
+            model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT4_SYM, group_size=group, ratio=1.0)
         out.mkdir(parents=True, exist_ok=True)
         ov.save_model(model, out / "openvino_model.xml", compress_to_fp16=False)
         for file in Path(plain).iterdir():
@@ -59,6 +62,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--precision", choices=["bf16", "int8"], required=True)
+    parser.add_argument("--precision", choices=["bf16", "int8", "int4"], required=True)
+    parser.add_argument("--group", type=int, default=32, help="inputs of a scale, for int4 (%(default)s)")
     args = parser.parse_args()
-    convert(args.source, args.out, args.precision)
+    convert(args.source, args.out, args.precision, args.group)
