@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from support.clocks import set_clock
 
+from headstart.pacing import timer as timer_module
 from headstart.pacing.timer import InterleavedTimer
 
 
@@ -23,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("time.perf_counter", made)
+    set_clock(monkeypatch, made, timer_module)
     monkeypatch.setattr("headstart.pacing.timer._waited", lambda: made.waited)
     return made
 

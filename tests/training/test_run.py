@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from support.clocks import set_clock
 from support.training_models import byte_tokenizer
 from torch import Tensor, nn
 
@@ -25,6 +25,9 @@ from headstart.training import (
     harness,
     train_medusa,
 )
+from headstart.training import phases as phases_module
+from headstart.training import run as run_module
+from headstart.training import schedule as schedule_module
 from headstart.training.harness import Material, Report
 from headstart.training.optimiser import ALIKE
 from headstart.training.phases import Phases
@@ -135,7 +138,7 @@ def test_a_tie_is_no_improvement() -> None:
 
 def test_time_counts_for_the_innermost_phase_and_over_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    set_clock(monkeypatch, lambda: now[0], phases_module)
     phases = Phases.of(tmp_path / "phases.json")
 
     def killed() -> None:
@@ -211,7 +214,7 @@ def test_no_more_than_half_of_the_minutes_are_read_ahead(options: DraftTraining,
     student = CountingStudent()
     student.states = Slow()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "monotonic", lambda: now[0])
+        set_clock(patch, lambda: now[0], phases_module, run_module, schedule_module)
         options = replace(options, steps=None, minutes=1.0, output=tmp_path)
         run = Run.start(options, student, torch.device("cpu"), Phases.of(tmp_path / "phases.json"))
         read_ahead(run, torch.zeros(20, 32), torch.zeros(2, 32), lambda _: None)

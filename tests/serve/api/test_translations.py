@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clocks import set_clock
 from support.tiny import byte_tokenizer
 
 from headstart.errors import (
@@ -23,6 +24,7 @@ from headstart.errors import (
     ServerStopping,
 )
 from headstart.model.tokens.spelling import Spelling
+from headstart.serve.api import pace as pace_module
 from headstart.serve.api.answering.counts import Counts
 from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, completion_logprobs
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
@@ -208,7 +210,7 @@ def test_the_field_of_an_error_is_named() -> None:
 
 def test_a_smooth_stream_never_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("headstart.serve.api.pace.time.monotonic", lambda: now)
+    set_clock(monkeypatch, lambda: now, pace_module)
     pace = Pace()
     assert pace.burst(4) == 0.0, "nothing is known yet"
     for _ in range(20):
