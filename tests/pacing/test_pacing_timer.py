@@ -13,7 +13,7 @@ from headstart.pacing.timer import InterleavedTimer
 
 
 class Clock:
-    """Stands still but for what is told."""
+    """Stands still until an action moves it."""
 
     def __init__(self) -> None:
         self.now = self.waited = 0.0
