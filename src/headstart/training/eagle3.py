@@ -10,7 +10,7 @@ its place, and its label is the target's law after that token, in logits row t +
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ class Eagle3Student:
             tally.add(
                 log_p,
                 log_q,
-                lambda t, p=logits, qs=drafts: [self._rates(p[1 + i :], q, t) for i, q in enumerate(qs)],  # type: ignore[misc]
+                lambda t, p=logits[1:], qs=drafts: self._rates(p, qs, t),  # type: ignore[misc]
                 target_nats=F.cross_entropy(logits[1:-1], labels),
                 draft_nats=F.nll_loss(log_q[:-1][known], places[known]) if known.any() else log_q.new_zeros(()),
             )
@@ -234,9 +234,14 @@ class Eagle3Student:
         """The columns of the draft vocabulary."""
         return logits if len(self._kept) == logits.shape[-1] else logits[..., self._kept]
 
-    def _rates(self, target_logits: Tensor, draft_logits: Tensor, temperature: float) -> Tensor:
-        """Chance at each row that one draft token is accepted: [T, V] and [T, draft vocabulary] to [T]."""
+    def _rates(self, target_logits: Tensor, drafts: Sequence[Tensor], temperature: float) -> list[Tensor]:
+        """The chance at each row that a draft token is accepted, [T - i] at depth i.
+
+        target_logits [T, V] are those after row t's first guess, and depth i's are i rows further on; drafts: the
+        logits of each depth, [T - i, draft vocabulary]. The target's laws are made once for all depths.
+        """
         if temperature == 0:
-            return (target_logits.argmax(-1) == self._kept[draft_logits.argmax(-1)]).float()
+            likeliest = self._index[target_logits.argmax(-1)]
+            return [(likeliest[i:] == draft.argmax(-1)).float() for i, draft in enumerate(drafts)]
         p = self._restricted((target_logits / temperature).softmax(-1))
-        return torch.minimum(p, (draft_logits / temperature).softmax(-1)).sum(-1)
+        return [torch.minimum(p[i:], (draft / temperature).softmax(-1)).sum(-1) for i, draft in enumerate(drafts)]

@@ -24,8 +24,8 @@ from headstart.training.options import Training
 from headstart.training.sources import Document
 from headstart.types import Output, Sampling
 
-AT_ONCE = 32  # texts that are written side by side
-BATCH = 128  # texts of a file: several times as many, because texts end one by one
+AT_ONCE = 64  # texts that are written side by side
+BATCH = 512  # texts of a file: several times as many, because texts end one by one
 LEAST = 16  # and of one at the end, where few are wanted
 TRIES = 8  # prompts that are asked for each that is wanted, before the model is held to be none that asks
 
@@ -37,7 +37,7 @@ Written = Callable[[int], None]
 class Writer:
     """The target's engine, made when the first text is missing, and let go by `close`.
 
-    It runs without a drafter. With 32 texts side by side a forward on a CPU has all the rows that it can use, so that
+    It runs without a drafter. With 64 texts side by side a forward on a CPU has all the rows that it can use, so that
     a guess costs as much as a token and is right less often; and what is drafted cannot change how a forward rounds.
     """
 
@@ -86,10 +86,15 @@ class Writer:
 
 
 def prompts(documents: Sequence[Document], tokenizer: Any, count: int, longest: int, seed: int) -> list[list[int]]:
-    """`count` prompts in token ids: conversations through the chat template, texts cut at a random place."""
+    """`count` prompts in token ids: conversations through the chat template, texts cut at a random place.
+
+    Documents are taken in a random order, none for a second time before each was taken once.
+    """
     generator = torch.Generator().manual_seed(seed)
-    picked = torch.randint(len(documents), (count,), generator=generator).tolist()
-    return [_prompt(documents[i], tokenizer, longest, generator) for i in picked]
+    picked: list[int] = []
+    while len(picked) < count:
+        picked += torch.randperm(len(documents), generator=generator).tolist()
+    return [_prompt(documents[i], tokenizer, longest, generator) for i in picked[:count]]
 
 
 def _prompt(document: Document, tokenizer: Any, longest: int, generator: torch.Generator) -> list[int]:
