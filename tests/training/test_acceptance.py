@@ -6,18 +6,20 @@ import pytest
 import torch
 from support.training_models import tiny_llama
 
+from headstart.errors import TrainingFailed
 from headstart.training.acceptance import (
     acceptance_rates,
     accepted_in_passes,
     chain_rates,
     measure,
 )
+from headstart.training.windows import Windows
 
 
 def test_measure_equals_direct_computation() -> None:
     target, draft = tiny_llama(seed=1), tiny_llama(hidden=32, layers=1, seed=2)
     ids = torch.randint(257, (3, 20), generator=torch.Generator().manual_seed(0))
-    found = measure(target, draft, ids)
+    found = measure(target, draft, Windows.plain(ids))
     with torch.no_grad():
         p_logits, q_logits = target(ids).logits[:, 1:], draft(ids).logits[:, 1:]
     for temperature in (0.7, 1.0):
@@ -33,9 +35,32 @@ def test_measure_equals_direct_computation() -> None:
     assert found.kl == pytest.approx(kl.sum(-1).mean().item(), rel=1e-4)
 
 
+def test_only_answers_are_measured() -> None:
+    target, draft = tiny_llama(seed=1), tiny_llama(hidden=32, layers=1, seed=2)
+    ids = torch.randint(257, (2, 20), generator=torch.Generator().manual_seed(0))
+    answers = torch.zeros_like(ids, dtype=torch.bool)
+    answers[0, 5:9] = answers[1, 17:] = True
+    found = measure(target, draft, Windows(ids, answers))
+    with torch.no_grad():
+        p, q = (model(ids).logits.argmax(-1) for model in (target, draft))
+        nats = torch.nn.functional.cross_entropy(target(ids).logits[:, :-1].mT, ids[:, 1:], reduction="none")
+    same = (p == q).float()
+    rows = torch.cat([same[0, 4:8], same[1, 16:]])  # row 19 guesses what would come next
+    assert found.rate["0"] == pytest.approx(rows.mean().item())
+    assert found.target_nats == pytest.approx(torch.cat([nats[0, 4:8], nats[1, 16:]]).mean().item(), rel=1e-4)
+    assert found.tokens == 7
+
+
+def test_prompts_without_an_answer_are_refused() -> None:
+    model = tiny_llama()
+    ids = torch.randint(257, (2, 16))
+    with pytest.raises(TrainingFailed, match="no answer"):
+        measure(model, model, Windows(ids, torch.zeros_like(ids, dtype=torch.bool)))
+
+
 def test_a_model_accepts_itself() -> None:
     model = tiny_llama()
-    found = measure(model, model, torch.randint(257, (2, 16)))
+    found = measure(model, model, Windows.plain(torch.randint(257, (2, 16))))
     assert found.rate["1"] == pytest.approx(1.0, abs=1e-5)
     assert found.length["0"] == pytest.approx(4.0)
     assert found.target_nats == found.draft_nats

@@ -24,6 +24,7 @@ from headstart.training.eagle_head import EagleHead
 from headstart.training.harness import Material, dtype_of, load_target
 from headstart.training.head_layer import rotate, rotation
 from headstart.training.head_shape import HeadShape
+from headstart.training.windows import Windows
 
 SHAPE = HeadShape(
     hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5
@@ -60,7 +61,8 @@ def options(target: Path, texts: Path, tmp_path: Path) -> Eagle3Training:
 def material(options: Eagle3Training, windows: Tensor) -> Material:
     device = torch.device("cpu")
     target, tokenizer = load_target(options, device)
-    return Material(target, tokenizer, windows.int(), windows.int(), device, dtype_of(options, device))
+    found = Windows.plain(windows.int())
+    return Material(target, tokenizer, found, found, device, dtype_of(options, device))
 
 
 def kill_at(step: int) -> Any:
@@ -186,8 +188,8 @@ def test_other_kinds_of_heads_are_not_trained(options: Eagle3Training, strange: 
 # -- the loss ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [40, 257])
-def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int) -> None:
+@pytest.mark.parametrize(("size", "asked"), [(40, 0), (257, 0), (257, 20)])
+def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int, asked: int) -> None:
     options = replace(options, draft_vocab_size=size, ttt_steps=3, tv_weight=0.25, depth_keep=1.0, cache_hidden=0.0)
     windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
     made = material(options, windows)
@@ -197,25 +199,36 @@ def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int) ->
             if "norm" not in name:
                 parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
     ids = windows[:2]
-    found = student.loss(ids, torch.tensor([0, 1]), 0)
+    answers = torch.ones_like(ids, dtype=torch.bool)
+    answers[0, :asked] = False
+    found = student.loss(Windows(ids, answers), torch.tensor([0, 1]), 0)
+    rows = [(window, begin) for window in range(2) for begin in range(29) if answers[window, begin + 2]]
 
     with torch.no_grad():
         out = made.target(ids, output_hidden_states=True)
         aux = torch.cat([out.hidden_states[i] for i in student.layer_ids], -1)
         embedding = made.target.get_input_embeddings().weight
         total = torch.zeros(3)
-        for window in range(2):
-            for begin in range(29):
-                chain = one_by_one(student.head, aux[window], embedding[ids[window, 1:]], begin, 3)
-                for i, state in enumerate(chain):
-                    p = out.logits[window, begin + 1 + i].softmax(-1)[student.kept]
-                    q = student.head.logits(state).softmax(-1)
-                    covered = p.sum()
-                    kl = (p * (p / covered / q).log()).sum()
-                    total[i] += 0.75 * kl + 0.25 * (1 - torch.minimum(p, q).sum())
+        for window, begin in rows:
+            chain = one_by_one(student.head, aux[window], embedding[ids[window, 1:]], begin, 3)
+            for i, state in enumerate(chain):
+                p = out.logits[window, begin + 1 + i].softmax(-1)[student.kept]
+                q = student.head.logits(state).softmax(-1)
+                covered = p.sum()
+                kl = (p * (p / covered / q).log()).sum()
+                total[i] += 0.75 * kl + 0.25 * (1 - torch.minimum(p, q).sum())
         weights = torch.tensor([1.0, 0.8, 0.64])
-        wanted = (weights * total / 58).sum() / weights.sum()
+        wanted = (weights * total / len(rows)).sum() / weights.sum()
     torch.testing.assert_close(found.detach(), wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_windows_of_prompts_alone_teach_nothing(options: Eagle3Training) -> None:
+    windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
+    student = Eagle3Student(options, material(options, windows))
+    found = student.loss(Windows(windows[:1], torch.zeros(1, 32, dtype=torch.bool)), torch.tensor([0]), 0)
+    found.backward()
+    assert found.item() == 0
+    assert not any(p.grad.any() for _, p in student.named_parameters() if p.grad is not None)
 
 
 def test_a_frozen_output_matrix_stays_as_it_begins(options: Eagle3Training) -> None:
@@ -229,22 +242,23 @@ def test_a_frozen_output_matrix_stays_as_it_begins(options: Eagle3Training) -> N
 def test_the_rejection_rate_comes_in_step_by_step(options: Eagle3Training) -> None:
     windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
     student = Eagle3Student(replace(options, tv_weight=0.8, tv_warmup=4), material(options, windows))
-    losses = [student.loss(windows[:1], torch.tensor([0]), step).item() for step in (0, 2, 4, 400)]
+    first = Windows.plain(windows[:1])
+    losses = [student.loss(first, torch.tensor([0]), step).item() for step in (0, 2, 4, 400)]
     plain = Eagle3Student(replace(options, tv_weight=0.0), material(options, windows))
-    assert losses[0] == plain.loss(windows[:1], torch.tensor([0]), 0).item()
+    assert losses[0] == plain.loss(first, torch.tensor([0]), 0).item()
     assert [student._blend(step).tv_weight for step in (2, 4, 400)] == [0.4, 0.8, 0.8]
 
 
 def test_a_share_of_rows_is_drawn_by_the_seed(options: Eagle3Training) -> None:
     windows = torch.randint(257, (5, 32), generator=torch.Generator().manual_seed(1))
     student = Eagle3Student(replace(options, row_share=0.3, draft_vocab_size=257), material(options, windows))
-    ids, places = windows[:2], torch.tensor([0, 1])
-    first, again, later = (student.loss(ids, places, step).item() for step in (0, 0, 1))
+    two, places = Windows.plain(windows[:2]), torch.tensor([0, 1])
+    first, again, later = (student.loss(two, places, step).item() for step in (0, 0, 1))
     assert first == again != later
 
 
 def test_the_draft_vocabulary_is_the_most_frequent_tokens_and_the_end() -> None:
-    windows = torch.tensor([[5, 5, 5, 5, 7, 7, 7, 1, 2, 2]])
+    windows = torch.tensor([5, 5, 5, 5, 7, 7, 7, 1, 2, 2])
     config = SimpleNamespace(vocab_size=10, eos_token_id=9)
     assert draft_vocabulary(windows, config, 3).tolist() == [5, 7, 9]
     assert draft_vocabulary(windows, config, 4).tolist() == [2, 5, 7, 9]

@@ -15,6 +15,7 @@ from headstart.training.eagle3 import Eagle3Student
 from headstart.training.eagle_head import EagleHead
 from headstart.training.harness import Material, load_target
 from headstart.training.head_shape import HeadShape
+from headstart.training.windows import Windows
 
 SHAPE = HeadShape(
     hidden=48, intermediate=24, heads=6, kv_heads=3, head_dim=16, draft_vocab=11, rope_theta=100.0, eps=1e-5
@@ -49,7 +50,7 @@ def test_the_start_guesses_better_than_the_targets_last_layer(target: Path, text
     read = "".join(path.read_text() for path in sorted(texts.rglob("*")) if path.is_file()) if texts.is_dir() else ""
     ids = tokenizer(read or texts.read_text())["input_ids"]
     windows = torch.tensor(ids[: len(ids) // 32 * 32]).view(-1, 32)
-    learnt, heldout = windows[:-8], windows[-8:]
+    learnt, heldout = Windows.plain(windows[:-8]), Windows.plain(windows[-8:])
     student = Eagle3Student(options, Material(frozen, tokenizer, learnt, heldout, torch.device("cpu"), torch.float32))
     begun = student.measure(heldout).reached
     copied: Any = eagle_start.build(student.head.shape, frozen, student.kept, init="target", seed=options.seed)

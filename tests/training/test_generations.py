@@ -43,16 +43,18 @@ def writer(options: DraftTraining, tokenizer: Any = None) -> Writer:
 
 
 def all_of(batches: Any) -> list[list[int]]:
-    return [text for batch in batches for text in batch]
+    return [list(text.ids) for batch in batches for text in batch]
 
 
 def test_greedy_texts_are_what_the_target_continues(options: DraftTraining, tmp_path: Path) -> None:
     options = replace(options, generations=3, generation_tokens=12, generation_temperatures=(0.0,))
     target = tiny_llama()
     asked = generations.prompts(DOCUMENTS, byte_tokenizer(), 3, 16, options.seed)
-    for text, prompt in zip(all_of(write(writer(options), DOCUMENTS, tmp_path)), asked, strict=True):
+    (texts,) = write(writer(options), DOCUMENTS, tmp_path)
+    for text, prompt in zip(texts, asked, strict=True):
         wanted = target.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False, pad_token_id=0)
-        assert text == wanted[0].tolist()
+        assert list(text.ids) == wanted[0].tolist()
+        assert text.asked == len(prompt)
 
 
 def test_a_resumed_run_writes_the_texts_that_are_missing_and_no_others(options: DraftTraining, tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_a_resumed_run_writes_the_texts_that_are_missing_and_no_others(options: 
     assert len(whole) == 10
     assert len({tuple(text) for text in whole}) > 3
     begun = write(writer(options), DOCUMENTS, tmp_path / "killed")
-    first = next(begun)
+    first = [list(text.ids) for text in next(begun)]
     begun.close()
     (kept,) = (tmp_path / "killed").iterdir()
     time = kept.stat().st_mtime_ns

@@ -30,6 +30,7 @@ from headstart.training.medusa import (
     table,
     train_medusa,
 )
+from headstart.training.windows import Windows
 from headstart.types import Sampling, Step
 
 VOCAB = 257
@@ -60,8 +61,9 @@ def medusa(target: Path, texts: Path, tmp_path: Path) -> MedusaTraining:
 
 def student(options: MedusaTraining) -> MedusaStudent:
     target = tiny_llama().requires_grad_(False)
-    ids = WINDOW[None]
-    return MedusaStudent(options, Material(target, byte_tokenizer(), ids, ids, torch.device("cpu"), torch.float32))
+    windows = Windows.plain(WINDOW[None])
+    device = torch.device("cpu")
+    return MedusaStudent(options, Material(target, byte_tokenizer(), windows, windows, device, torch.float32))
 
 
 def test_loss_goes_down_and_the_directory_is_a_checkpoint_of_the_field(medusa: MedusaTraining) -> None:
@@ -164,7 +166,7 @@ def test_the_loss_is_the_weighted_divergence_at_the_right_places(medusa: MedusaT
             pairs = [(out.logits[:, r], head(out.hidden_states[-1][:, r - 1 - k])) for r in range(3, 12)]
             theirs, ours = (torch.cat(side) for side in zip(*pairs, strict=True))
             want += 0.5**k / 1.75 * plain_divergence(theirs, ours, 0.0).item()
-    loss = mine.loss(ids, torch.tensor([0, 1]), 0)
+    loss = mine.loss(Windows.plain(ids), torch.tensor([0, 1]), 0)
     assert loss.item() == pytest.approx(want, rel=1e-4)
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for _, p in mine.named_parameters())

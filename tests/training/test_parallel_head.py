@@ -26,6 +26,7 @@ from headstart.training.head_selector import CandidateSelector, Shortlists, sele
 from headstart.training.head_shape import HeadShape
 from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested, plain_attend
+from headstart.training.windows import Windows
 
 SHAPE = HeadShape(
     hidden=16, intermediate=24, heads=4, kv_heads=2, head_dim=4, draft_vocab=11, rope_theta=100.0, eps=1e-5, layers=2,
@@ -184,8 +185,9 @@ def test_a_new_selector_changes_nothing_but_the_tail() -> None:
 
 def student_of(options: Eagle3Training) -> Eagle3Student:
     target, tokenizer = load_target(options, torch.device("cpu"))
-    windows = torch.randint(200, (6, 32), generator=torch.Generator().manual_seed(0)).int()
-    return Eagle3Student(options, Material(target, tokenizer, windows, windows, torch.device("cpu"), torch.float32))
+    windows = Windows.plain(torch.randint(200, (6, 32), generator=torch.Generator().manual_seed(0)).int())
+    device = torch.device("cpu")
+    return Eagle3Student(options, Material(target, tokenizer, windows, windows, device, torch.float32))
 
 
 def test_further_layers_begin_as_the_identity(options: Eagle3Training) -> None:

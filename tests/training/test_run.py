@@ -33,6 +33,7 @@ from headstart.training.optimiser import ALIKE
 from headstart.training.phases import Phases
 from headstart.training.run import Best, Run, read_ahead
 from headstart.training.schedule import Budget
+from headstart.training.windows import Windows
 
 SCORES = [1.0, 2.0, 3.0, 2.5, 3.0, 1.0, 4.0]
 """What the weights are measured to reach, measurement by measurement."""
@@ -217,7 +218,7 @@ def test_no_more_than_half_of_the_minutes_are_read_ahead(options: DraftTraining,
         set_clock(patch, lambda: now[0], phases_module, run_module, schedule_module)
         options = replace(options, steps=None, minutes=1.0, output=tmp_path)
         run = Run.start(options, student, torch.device("cpu"), Phases.of(tmp_path / "phases.json"))
-        read_ahead(run, torch.zeros(20, 32), torch.zeros(2, 32), lambda _: None)
+        read_ahead(run, Windows.plain(torch.zeros(20, 32)), Windows.plain(torch.zeros(2, 32)), lambda _: None)
         assert run.phases["reading"].seconds == 30
         assert run.phases["reading"].tokens == 3 * 32
         assert run.budget == Budget(minutes=0.5)
@@ -238,7 +239,7 @@ def test_a_chat_model_is_trained_for_without_data(
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     monkeypatch.setattr(asking, "asked", lambda ask, output: f"{ask.opening} {len(output.tokens)} words please")
-    found: list[Tensor] = []
+    found: list[Windows] = []
 
     def make(material: Material) -> CountingStudent:
         found.append(material.train)
@@ -247,7 +248,7 @@ def test_a_chat_model_is_trained_for_without_data(
     options = replace(options, target=str(chat), data=(), self_prompts=12, generation_tokens=24, steps=1)
     result = harness.train(options, make, lambda _: None)
     assert result.phases["writing"].tokens > 12 * 20
-    assert " words please</><assistant>" in byte_tokenizer().decode(found[0].flatten().tolist())
+    assert " words please</><assistant>" in byte_tokenizer().decode(found[0].ids.flatten().tolist())
     assert json.loads((result.path / "provenance.json").read_text())["data"] == []
 
 

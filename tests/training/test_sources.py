@@ -34,7 +34,7 @@ def test_jsonl_takes_text_prompt_and_turns(tmp_path: Path) -> None:
 def test_traffic_is_read_in_token_ids(tmp_path: Path) -> None:
     file = tmp_path / "traffic.jsonl"
     write(file, [Exchange((1, 2), (3,)), Exchange((4,), (5, 6))], "target")
-    assert read([file]).documents == (Document(tokens=(1, 2, 3)), Document(tokens=(4, 5, 6)))
+    assert read([file]).documents == (Document(tokens=(1, 2, 3), asked=2), Document(tokens=(4, 5, 6), asked=1))
     assert read([file]).files[0].documents == 2
 
 

@@ -11,13 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headstart.errors import TrainingFailed
+from headstart.training.windows import Windows
+
 TEMPERATURES = (0.0, 0.7, 1.0)
 DRAFT_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Means over held-out positions, the text being given (teacher forcing).
+    """Means over held-out answers, the text being given (teacher forcing).
 
     rate: temperature -> the mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
         positions where the two likeliest tokens are the same.
@@ -52,7 +55,8 @@ class Tally:
 
     def __init__(self) -> None:
         self._passes: dict[float, list[list[Tensor]]] = {t: [] for t in TEMPERATURES}
-        self._kl = self._target_nats = self._draft_nats = 0.0
+        self._rows, self._kl = 0, 0.0
+        self._nats = [0.0, 0], [0.0, 0]  # of the target and of the draft: their sum and their number
 
     def add(
         self,
@@ -62,32 +66,48 @@ class Tally:
         *,
         target_nats: Tensor,
         draft_nats: Tensor,
+        wanted: Tensor,
     ) -> None:
         """Add one window.
 
         log_p, log_q: the two laws of the first draft token at each position, [T, tokens both know].
         rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
-        target_nats, draft_nats: mean cross-entropies of the window's text.
+        target_nats, draft_nats: the text's tokens under the two laws, [t] with t <= T; a token that a law does not know
+            is NaN there.
+        wanted: bool [t], at which positions the first draft token is one of an answer: those count, and where the text
+            has ended, as many as its last.
         """
+        rows = torch.cat([wanted, wanted[-1:].expand(len(log_p) - len(wanted))])
         for temperature, passes in self._passes.items():
-            passes.append(rates(temperature))
-        self._kl += (log_p.exp() * (log_p - log_q)).sum(-1).mean().item()
-        self._target_nats += target_nats.item()
-        self._draft_nats += draft_nats.item()
+            passes.append([each[rows[: len(each)]] for each in rates(temperature)])
+        log_p, log_q = log_p[rows], log_q[rows]
+        self._rows += len(log_p)
+        self._kl += (log_p.exp() * (log_p - log_q)).sum().item()
+        for sums, nats in zip(self._nats, (target_nats, draft_nats), strict=True):
+            known = nats[wanted & ~nats.isnan()]
+            sums[0] += known.sum().item()
+            sums[1] += len(known)
 
-    def result(self, windows: Tensor) -> Acceptance:
-        """The means over these windows [n, length], all of which have been added."""
-        count = len(windows)
+    def result(self, windows: Windows) -> Acceptance:
+        """The means over the answers in these windows, all of which have been added.
+
+        Raises:
+            TrainingFailed: there is no answer in them.
+        """
+        if not self._rows:
+            raise TrainingFailed(
+                "the held-out windows hold prompts alone, and no answer", hint="hold out more, or give longer answers"
+            )
         reached = {f"{t:g}": accepted_in_passes(passes) for t, passes in self._passes.items()}
         return Acceptance(
             rate={
                 f"{t:g}": torch.cat([each[0] for each in passes]).mean().item() for t, passes in self._passes.items()
             },
             length={t: sum(depths) for t, depths in reached.items()},
-            kl=self._kl / count if math.isfinite(self._kl) else math.nan,
-            target_nats=self._target_nats / count,
-            draft_nats=self._draft_nats / count,
-            tokens=windows.numel(),
+            kl=self._kl / self._rows if math.isfinite(self._kl) else math.nan,
+            target_nats=self._nats[0][0] / max(1, self._nats[0][1]),
+            draft_nats=self._nats[1][0] / max(1, self._nats[1][1]),
+            tokens=int(windows.answers.sum()),
             reached=reached,
         )
 
@@ -117,14 +137,14 @@ def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: f
 
 
 @torch.no_grad()
-def measure(target: Any, draft: Any, windows: Tensor) -> Acceptance:
-    """Compare the two models on windows [n, length], one at a time.
+def measure(target: Any, draft: Any, windows: Windows) -> Acceptance:
+    """Compare the two models on the answers in windows, one window at a time.
 
     The first position is left out: after a single token the laws are unlike those of a real text.
     """
     device = next(draft.parameters()).device
     tally = Tally()
-    for window in windows:
+    for window, answers in windows:
         ids = window.long()[None].to(device)
         p, q = (model(ids, use_cache=False).logits[0, 1:].float() for model in (target, draft))
         log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
@@ -133,7 +153,8 @@ def measure(target: Any, draft: Any, windows: Tensor) -> Acceptance:
             log_p,
             log_q,
             lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
-            target_nats=F.nll_loss(log_p[:-1], labels),
-            draft_nats=F.nll_loss(log_q[:-1], labels),
+            target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
+            draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
+            wanted=answers[2:].to(device),
         )
     return tally.result(windows)

@@ -25,6 +25,7 @@ from headstart.training.loss_tokens import Logits, LossTokens
 from headstart.training.objective import divergence
 from headstart.training.optimiser import ALIKE
 from headstart.training.options import DraftTraining
+from headstart.training.windows import Windows
 
 
 def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -58,7 +59,7 @@ class DraftStudent:
         self.named_parameters = self.module.named_parameters
         self._vocab = int(target.config.get_text_config().vocab_size)
         self._shares = shares(depths, options.depth_keep, options.depth_floor)
-        self._over = LossTokens.of(material.train, self._vocab, options.loss_tokens)
+        self._over = LossTokens.of(material.train.ids, self._vocab, options.loss_tokens)
         self.logits_per_token: int = round(self._over.size * sum(self._shares) * options.row_share)
         self._target, self._tokenizer, self._device = target, material.tokenizer, material.device
         self._theirs, self._ours = Logits(target), Logits(draft)
@@ -67,9 +68,12 @@ class DraftStudent:
             with suppress(UnsupportedModel):  # its logits are more than a matrix of its states: it is read anew
                 self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
-        """The divergence of the draft's laws from the target's, mean over all rows of all depths."""
-        options = self._options
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
+        """The divergence of the draft's laws from the target's, mean over all rows of all depths.
+
+        Prompts are learnt too: a small model has a language to learn, and every text helps.
+        """
+        options, ids = self._options, learnt.ids.long().to(self._device)
         self.module.train()
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
         layout = Layout.of(ids.shape[1], self._shares, chance)
@@ -105,7 +109,7 @@ class DraftStudent:
         return {"position_ids": layout.positions[None].to(self._device), "attention_mask": mask}
 
     @torch.no_grad()
-    def measure(self, heldout: Tensor) -> Acceptance:
+    def measure(self, heldout: Windows) -> Acceptance:
         """How often chains of K = 4 would be accepted on windows, the text being given (teacher forcing).
 
         The first position is left out: after a single token the laws are unlike those of a real text.
@@ -114,8 +118,8 @@ class DraftStudent:
         if self.mask is None:
             return measure(self._target, draft, heldout)
         tally = Tally()
-        layout = Layout.of(heldout.shape[1], [1.0] * min(DRAFT_LENGTH, len(self._shares)))
-        for window in heldout:
+        layout = Layout.of(heldout.ids.shape[1], [1.0] * min(DRAFT_LENGTH, len(self._shares)))
+        for window, answers in heldout:
             ids = window.long()[None].to(self._device)
             p = self._target(ids, use_cache=False).logits[0, 1:].float()
             read = layout.tokens(ids, self.mask)
@@ -127,8 +131,9 @@ class DraftStudent:
                 log_p,
                 log_q,
                 lambda t, p=p, passes=passes: [acceptance_rates(p[k:], q, t) for k, q in enumerate(passes)],  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels),
-                draft_nats=F.nll_loss(log_q[:-1], labels),
+                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
+                draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
+                wanted=answers[2:].to(self._device),
             )
         return tally.result(heldout)
 

@@ -11,18 +11,18 @@ COVERAGE = 0.995  # of the text's tokens, by the draft vocabulary: what is left 
 SMALLEST_VOCABULARY, LARGEST_VOCABULARY, STEP = 8_192, 32_768, 1_024
 
 
-def draft_vocabulary(train: Tensor, config: Any, size: int | None) -> Tensor:
-    """The target's ids [size], rising, that a head may propose: those most frequent in the windows, and the ends.
+def draft_vocabulary(answers: Tensor, config: Any, size: int | None) -> Tensor:
+    """The target's ids [size], rising, that a head may propose: those most frequent in the answers, and the ends.
 
-    Without a size, as many as cover `COVERAGE` of the windows' tokens, rounded up; tokens that never occur are taken
+    Without a size, as many as cover `COVERAGE` of these tokens, rounded up; tokens that never occur are taken
     in the order of their ids, which in most tokenizers is that of their frequency elsewhere.
     """
     width = int(config.vocab_size)
-    counts = torch.bincount(train.flatten().long(), minlength=width)[:width]
+    counts = torch.bincount(answers.flatten().long(), minlength=width)[:width]
     seen, ends = counts.clone(), config.eos_token_id
     for end in ends if isinstance(ends, list | tuple) else [ends]:
         if isinstance(end, int) and 0 <= end < width:
-            counts[end] = train.numel() + 1
+            counts[end] = answers.numel() + 1
     order = counts.argsort(descending=True, stable=True)
     if size is None:
         covered = seen[order].cumsum(0) / seen.sum()

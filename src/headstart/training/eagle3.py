@@ -29,10 +29,11 @@ from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.head_selector import Shortlists, selector_loss
 from headstart.training.head_shape import HeadShape
-from headstart.training.hidden import choose_layers, states_of
+from headstart.training.hidden import States, choose_layers, states_of
 from headstart.training.options import Eagle3Training
 from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested
+from headstart.training.windows import Windows
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:
@@ -56,7 +57,7 @@ class Eagle3Student:
         self.layer_ids = choose_layers(asked, config.num_hidden_layers)
         self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
-            self.kept = draft_vocabulary(material.train, config, options.draft_vocab_size)
+            self.kept = draft_vocabulary(material.train.ids[material.train.answers], config, options.draft_vocab_size)
         else:
             self.kept = eagle_start.tokens_of(begun)
         shape = HeadShape.of(
@@ -80,10 +81,10 @@ class Eagle3Student:
             head.lm_head.requires_grad_(False)
         if begun is None and options.init == "target":
             found = forecast.forecast(
-                self.states, material.train, self._embedded, head.norm.weight.detach(), head.shape.eps
+                self.states, material.train.ids, self._embedded, head.norm.weight.detach(), head.shape.eps
             )
             forecast.begin(head, found, seed=options.seed)
-        self.lengths = {"fc.weight": forecast.lengths(self.states, material.train)}
+        self.lengths = {"fc.weight": forecast.lengths(self.states, material.train.ids)}
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)
@@ -92,7 +93,7 @@ class Eagle3Student:
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
         self.mask_token = options.mask_token
         if options.parallel:
-            self._begin_masks(material.train, begun)
+            self._begin_masks(material.train.ids, begun)
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Those that are trained, under names that tell the optimiser which are tables."""
@@ -100,17 +101,40 @@ class Eagle3Student:
             if parameter.requires_grad:
                 yield f"embed.{name}" if name.endswith("codebook") else name, parameter
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
-        """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows."""
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
+        """Mean loss of the guesses at the rows that each depth keeps, among those whose first guess is of an answer.
+
+        Windows that are answers from end to end keep the same rows, and are read together; others one by one.
+        """
         options = self._options
-        depths = options.depths
-        states = self.states.of(ids)
-        laws = StateLaws(states.last, states.log_z, self._output)
-        count = ids.shape[1] - depths  # the rows whose guesses all have a label
-        kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
+        ids = learnt.ids.long().to(self._kept.device)
+        states, count = self.states.of(ids), ids.shape[1] - options.depths  # the rows whose guesses all have a label
+        wanted = learnt.wanted(2)[:, :count]
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, chance)]
-        passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
+        parts = [slice(0, len(ids))] if wanted.all() else [slice(i, i + 1) for i in range(len(ids))]
+        kept = [self._rows(wanted[part.start], chance) for part in parts]
+        sizes = [(part.stop - part.start) * len(rows[0]) for part, rows in zip(parts, kept, strict=True)]
+        total = self.head.fc.weight.sum() * 0.0
+        for part, rows, size in zip(parts, kept, sizes, strict=True):
+            if size:
+                found = States(states.aux[part, :count], states.last[part], states.log_z[part])
+                total = total + self._loss(ids[part], found, rows, step) * (size / sum(sizes))
+        return total
+
+    def _rows(self, wanted: Tensor, chance: torch.Generator) -> list[Tensor]:
+        """The rows of each depth, among those that are wanted."""
+        options = self._options
+        among = wanted.nonzero()[:, 0]
+        kept_shares = [
+            options.row_share * each for each in shares(options.depths, options.depth_keep, options.depth_floor)
+        ]
+        kept = nested(len(among), kept_shares, chance) if len(among) else [among] * options.depths
+        return [among[rows].to(self._kept.device) for rows in kept]
+
+    def _loss(self, ids: Tensor, states: States, kept: list[Tensor], step: int) -> Tensor:
+        """That of windows which keep the same rows."""
+        laws = StateLaws(states.last, states.log_z, self._output)
+        passes = self.head.unroll(states.aux, self._embedded(ids[:, 1:]), self._options.depths, kept)
         normed = [self.head.norm(state) for state in passes]
         if not self.head.shape.selector_rank:
             return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
@@ -148,7 +172,7 @@ class Eagle3Student:
         self.head.mask_hidden.copy_(hidden)
 
     @torch.no_grad()
-    def measure(self, heldout: Tensor) -> Acceptance:
+    def measure(self, heldout: Windows) -> Acceptance:
         """Chains of K guesses from every position of the windows, the text being given (teacher forcing).
 
         K is 4, or as many as a parallel head guesses in one forward, by the laws that it will be used with: a
@@ -157,7 +181,7 @@ class Eagle3Student:
         draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
         """
         tally = Tally()
-        for window in heldout:
+        for window, answers in heldout:
             ids = window.long()[None].to(self._kept.device)
             aux, logits = self.states.read(ids)
             logits = logits[0].float()
@@ -165,13 +189,14 @@ class Eagle3Student:
             log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), first.log_softmax(-1)
             labels = ids[0, 2:]
             places = self._index[labels]
-            known = places >= 0
+            nats = F.nll_loss(log_q[:-1], places.clamp(min=0), reduction="none")
             tally.add(
                 log_p,
                 log_q,
                 lambda t, p=logits[1:], qs=drafts: self._rates(p, qs, t),  # type: ignore[misc]
-                target_nats=F.cross_entropy(logits[1:-1], labels),
-                draft_nats=F.nll_loss(log_q[:-1][known], places[known]) if known.any() else log_q.new_zeros(()),
+                target_nats=F.cross_entropy(logits[1:-1], labels, reduction="none"),
+                draft_nats=nats.masked_fill(places < 0, torch.nan),
+                wanted=answers[2:].to(self._kept.device),
             )
         return tally.result(heldout)
 

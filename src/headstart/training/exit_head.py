@@ -25,6 +25,7 @@ from headstart.training.loss_tokens import LARGE
 from headstart.training.objective import divergence
 from headstart.training.optimiser import ALIKE
 from headstart.training.options import ExitTraining
+from headstart.training.windows import Windows
 
 KNOWN = 16_384
 """Tokens that the exit of a target with a large vocabulary knows, where nobody chooses."""
@@ -77,7 +78,7 @@ class ExitStudent:
                 f"layers={self.layers}, but the target has {depth}", hint=f"choose from 1 to {depth - 1}"
             )
         self.states = states_of(options, target, (self.layers,), device=material.device, dtype=material.dtype)
-        self.known = self._tokens(material.train)
+        self.known = self._tokens(material.train.ids)
         self._theirs = self.states.output if self.known is None else self.states.output.only(self.known)
         norm = target.model.norm
         module = ExitModule(norm.weight.detach().float(), float(norm.variance_epsilon))
@@ -95,22 +96,24 @@ class ExitStudent:
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self.module.named_parameters()
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
         """The divergence of the exit's law from the target's over the tokens it knows, mean over rows."""
-        options, found = self._options, self.states.of(ids)
+        options, found = self._options, self.states.of(learnt.ids.long().to(self._device))
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        rows = torch.randperm(ids.numel(), generator=chance)[: max(1, round(options.row_share * ids.numel()))]
+        wanted = learnt.wanted(1).flatten().nonzero()[:, 0]
+        rows = wanted[torch.randperm(len(wanted), generator=chance)[: max(1, round(options.row_share * len(wanted)))]]
+        rows = rows.to(self._device)
         with torch.no_grad():
             theirs = self._theirs(found.last.flatten(0, 1)[rows])
         ours = self._theirs(self.module(found.aux.flatten(0, 1)[rows]))
         return divergence(theirs, ours, options.tv_weight)
 
     @torch.no_grad()
-    def measure(self, heldout: Tensor) -> Acceptance:
+    def measure(self, heldout: Windows) -> Acceptance:
         """Chains of K = 4, each guess where the text is given. The first position is left out, as for a draft LM;
         tokens that the exit does not know count as rejected, and are left out of draft_nats."""
         tally = Tally()
-        for window in heldout:
+        for window, answers in heldout:
             ids = window.long()[None].to(self._device)
             found = self.states.of(ids)
             p = self.states.output(found.last[0, 1:]).float()
@@ -122,13 +125,14 @@ class ExitStudent:
             theirs = p if self.known is None else p[:, self.known]
             log_p, labels = p.log_softmax(-1), ids[0, 2:]
             known = q[:-1].gather(1, labels[:, None])[:, 0] > _NEVER
-            log_q = q.log_softmax(-1)
+            nats = F.nll_loss(q[:-1].log_softmax(-1), labels, reduction="none")
             tally.add(
                 theirs.log_softmax(-1),
                 mine.log_softmax(-1),
                 lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels),
-                draft_nats=F.nll_loss(log_q[:-1][known], labels[known]) if known.any() else log_q.new_zeros(()),
+                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
+                draft_nats=nats.masked_fill(~known, torch.nan),
+                wanted=answers[2:].to(self._device),
             )
         return tally.result(heldout)
 

@@ -22,6 +22,7 @@ from headstart.loading.load import Target
 from headstart.training import asking, checkpoint
 from headstart.training.options import Training
 from headstart.training.sources import Document
+from headstart.training.windows import Text
 from headstart.types import Output, Sampling
 
 AT_ONCE = 64  # texts that are written side by side
@@ -113,8 +114,8 @@ def turn_ids(document: Document, tokenizer: Any) -> list[int]:
     return plain
 
 
-def write(writer: Writer, documents: Sequence[Document], folder: Path) -> Iterator[list[list[int]]]:
-    """Yield batches of texts (prompt and continuation, in token ids) that continue prompts from the documents."""
+def write(writer: Writer, documents: Sequence[Document], folder: Path) -> Iterator[list[Text]]:
+    """Yield batches of texts, prompt and continuation, that continue prompts from the documents."""
     options = writer.options
     wanted = prompts(documents, writer.tokenizer, options.generations, longest_prompt(options), options.seed)
     for number, start in enumerate(range(0, len(wanted), BATCH)):
@@ -122,12 +123,12 @@ def write(writer: Writer, documents: Sequence[Document], folder: Path) -> Iterat
         if not file.exists():
             part = wanted[start : start + BATCH]
             outputs = writer(part, [_sampling(options, "texts", start + i) for i in range(len(part))])
-            _store(file, [[*prompt, *output.tokens] for prompt, output in zip(part, outputs, strict=True)])
+            _store(file, [_answered(prompt, output) for prompt, output in zip(part, outputs, strict=True)])
         yield _restore(file)
 
 
-def converse(writer: Writer, folder: Path) -> Iterator[list[list[int]]]:
-    """Yield batches of conversations in token ids, `options.self_prompts` in all: the target writes both sides.
+def converse(writer: Writer, folder: Path) -> Iterator[list[Text]]:
+    """Yield batches of conversations, `options.self_prompts` in all: the target writes both sides.
 
     Raises:
         InvalidOption: the target has no chat template that permits it.
@@ -151,7 +152,7 @@ def converse(writer: Writer, folder: Path) -> Iterator[list[list[int]]]:
             )
 
 
-def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> list[list[int]]:
+def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> list[Text]:
     """The prompts of these numbers, answered, less those that are none."""
     options, tokenizer = writer.options, writer.tokenizer
     longest = longest_prompt(options)
@@ -165,7 +166,7 @@ def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> lis
     ]
     asked = [(number, ids) for number, ids in asked if len(ids) < writer.longest]
     answers = writer([ids for _, ids in asked], [_sampling(options, "answers", number) for number, _ in asked])
-    return [[*ids, *answer.tokens] for (_, ids), answer in zip(asked, answers, strict=True)]
+    return [_answered(ids, answer) for (_, ids), answer in zip(asked, answers, strict=True)]
 
 
 def longest_prompt(options: Training) -> int:
@@ -183,14 +184,23 @@ def _sampling(options: Training, kind: str, number: int) -> Sampling:
     )
 
 
-def _store(file: Path, texts: list[list[int]]) -> None:
-    flat = torch.tensor([token for text in texts for token in text], dtype=torch.int32)
+def _answered(prompt: Sequence[int], output: Output) -> Text:
+    return Text([*prompt, *output.tokens], len(prompt))
+
+
+def _store(file: Path, texts: Sequence[Text]) -> None:
+    stored = {
+        "tokens": torch.tensor([token for text in texts for token in text.ids], dtype=torch.int32),
+        "lengths": torch.tensor([len(text) for text in texts], dtype=torch.int64),
+        "asked": torch.tensor([text.asked for text in texts], dtype=torch.int64),
+    }
     with checkpoint.writing(file, checkpoints=file.parent), replacing(file) as partial:
-        save_file({"tokens": flat, "lengths": torch.tensor([len(text) for text in texts], dtype=torch.int64)}, partial)
+        save_file(stored, partial)
 
 
-def _restore(file: Path) -> list[list[int]]:
+def _restore(file: Path) -> list[Text]:
     stored: dict[str, Tensor] = load_file(file)
     if not len(stored["lengths"]):
         return []
-    return [part.tolist() for part in torch.split(stored["tokens"], stored["lengths"].tolist())]
+    parts = torch.split(stored["tokens"], stored["lengths"].tolist())
+    return [Text(part.tolist(), asked) for part, asked in zip(parts, stored["asked"].tolist(), strict=True)]

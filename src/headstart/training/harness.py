@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headstart.errors import InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
@@ -23,6 +22,7 @@ from headstart.training.phases import Phases
 from headstart.training.reports import Observer, Report, TrainingResult
 from headstart.training.run import Run, Student, read_ahead, take_steps
 from headstart.training.texts import make_windows
+from headstart.training.windows import Windows
 
 __all__ = ["Maker", "Material", "Observer", "Report", "Student", "TrainingResult", "dtype_of", "load_target", "train"]
 
@@ -36,10 +36,10 @@ class Material:
     target: Any
     """The frozen target, a model of transformers."""
     tokenizer: Any
-    train: Tensor
-    """Windows [n, length] to learn from."""
-    heldout: Tensor
-    """Windows [n, length] to measure on."""
+    train: Windows
+    """What is learnt from."""
+    heldout: Windows
+    """What is measured on."""
     device: torch.device
     dtype: torch.dtype
     """Of the student's weights during training."""
@@ -109,9 +109,9 @@ def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
     return target.to(device).eval().requires_grad_(False), found.tokenizer
 
 
-def _prompts(heldout: Tensor) -> tuple[tuple[int, ...], ...]:
+def _prompts(heldout: Windows) -> tuple[tuple[int, ...], ...]:
     """The first half of a few windows."""
-    begun = heldout[:PROMPTS, : min(PROMPT_TOKENS, heldout.shape[1] // 2)]
+    begun = heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)]
     return tuple(tuple(row) for row in begun.tolist())
 
 

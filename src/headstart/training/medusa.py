@@ -31,6 +31,7 @@ from headstart.training.hidden import states_of
 from headstart.training.objective import head_divergence
 from headstart.training.optimiser import ALIKE
 from headstart.training.options import MedusaTraining
+from headstart.training.windows import Windows
 
 TREES = (16, 32, 63)
 """Nodes of the trees whose accepted length is measured."""
@@ -125,7 +126,7 @@ class MedusaStudent:
         matrix = output.weight.detach().float()
         self.logits_per_token: int = matrix.shape[0]
         if options.init == "target":
-            matrices = [matrix @ forecast for forecast in forecasts(self._sample(material.train), options.heads)]
+            matrices = [matrix @ forecast for forecast in forecasts(self._sample(material.train.ids), options.heads)]
         else:
             torch.manual_seed(options.seed)
             matrices = [torch.randn(matrix.shape) * matrix.shape[1] ** -0.5 for _ in range(options.heads)]
@@ -149,10 +150,10 @@ class MedusaStudent:
             assert isinstance(head, Head), "the list holds heads alone"
             yield head
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
         """Weighted mean over heads of the divergence of their laws from the target's."""
         options = self._options
-        states = self.states.of(ids).last
+        states = self.states.of(learnt.ids.long().to(self._device)).last
         logits = self.states.output(states)
         # Logits row r is the label of head k at state r - 1 - k: of every head from r = M on
         theirs = logits[:, options.heads :].flatten(0, 1)
@@ -166,7 +167,7 @@ class MedusaStudent:
         return total
 
     @torch.no_grad()
-    def measure(self, heldout: Tensor) -> Acceptance:
+    def measure(self, heldout: Windows) -> Acceptance:
         """Chains of each head's best guess from every position of the windows, the text being given.
 
         The first position is left out, as it is for a draft LM. A guess is a point mass: the chance that it is accepted
@@ -175,7 +176,7 @@ class MedusaStudent:
         """
         tally = Tally()
         found: list[Tensor] = []
-        for window in heldout:
+        for window, answers in heldout:
             ids = window.long()[None].to(self._device)
             states = self.states.of(ids).last[0]
             theirs = self.states.output(states).float()
@@ -189,8 +190,9 @@ class MedusaStudent:
                 log_p,
                 log_q,
                 lambda t, passes=aimed[:DRAFT_LENGTH]: [_chances(p, q, t) for p, q in passes],  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels),
-                draft_nats=F.nll_loss(log_q[:-1], labels),
+                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
+                draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
+                wanted=answers[3:].to(self._device),
             )
         self._facts = _trees(torch.cat(found, dim=1), min(WIDTH, self.logits_per_token))
         return tally.result(heldout)

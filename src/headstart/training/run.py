@@ -20,6 +20,7 @@ from headstart.training.options import Training
 from headstart.training.phases import Phases
 from headstart.training.reports import Observer, Report, Stage
 from headstart.training.schedule import Budget, Clock, rate
+from headstart.training.windows import Windows
 
 LOGITS_AT_ONCE = 1 << 26  # elements; a micro-batch's logits stay below it
 QUICK_WINDOWS = 16  # of the held-out windows are measured on the way; all of them at the end
@@ -51,11 +52,11 @@ class Student(Protocol):
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
         """What the optimiser updates."""
 
-    def loss(self, ids: Tensor, places: Tensor, step: int) -> Tensor:
-        """Mean loss, with its graph, on windows [n, length] that stand at `places` [n] of the training windows."""
+    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
+        """Mean loss, with its graph, on windows that stand at `places` [n] of the training windows."""
 
-    def measure(self, heldout: Tensor) -> Acceptance:
-        """How often its drafts would be accepted on windows [n, length]."""
+    def measure(self, heldout: Windows) -> Acceptance:
+        """How often its drafts would be accepted on these windows."""
 
     def write(self, folder: Any) -> None:
         """Write its files into an empty directory."""
@@ -142,14 +143,14 @@ class Run:
         loss = sum(self.losses) / len(self.losses) if self.losses else math.nan
         return Report(stage, self.progress, self.step, self.tokens, self.clock.seconds, loss, acceptance)
 
-    def measure(self, heldout: Tensor) -> Acceptance:
+    def measure(self, heldout: Windows) -> Acceptance:
         """The student's acceptance on these windows."""
         with self.phases.doing("measuring") as phase:
-            phase.tokens += heldout.numel()
+            phase.tokens += heldout.ids.numel()
             return self.student.measure(heldout)
 
 
-def read_ahead(run: Run, learnt: Tensor, heldout: Tensor, observe: Observer) -> None:
+def read_ahead(run: Run, learnt: Windows, heldout: Windows, observe: Observer) -> None:
     """Compute the target's states once, before the steps need them, for as many windows as they will see and fit.
 
     Of a budget in minutes it takes at most `READING_SHARE`, and what it takes is taken from it; the rest is computed
@@ -161,7 +162,7 @@ def read_ahead(run: Run, learnt: Tensor, heldout: Tensor, observe: Observer) -> 
         return
     seen = len(learnt) if options.steps is None else min(len(learnt), options.steps * options.batch_size)
     order = windows.picks(len(learnt), 0, seen, options.seed)
-    wanted = torch.cat([heldout, learnt[order]])
+    wanted = torch.cat([heldout.ids, learnt.ids[order]])
     most = math.inf if options.minutes is None else 60 * options.minutes * READING_SHARE
     with run.phases.doing("reading") as phase:
         begun, trained = time.monotonic(), run.clock.seconds
@@ -180,14 +181,14 @@ def read_ahead(run: Run, learnt: Tensor, heldout: Tensor, observe: Observer) -> 
     run.clock = Clock(trained)
 
 
-def take_steps(run: Run, learnt: Tensor, heldout: Tensor, observe: Observer) -> None:
+def take_steps(run: Run, learnt: Windows, heldout: Windows, observe: Observer) -> None:
     """Steps until the budget is spent, or held-out acceptance has stopped to rise; measures and saves on the way."""
     options = run.options
     saved = run.clock.seconds
     with run.phases.doing("training") as phase:
         while (progress := run.progress) < 1 and not run.stopped:
             places = windows.picks(len(learnt), run.step, options.batch_size, options.seed)
-            loss = _backward(run, learnt[places].long().to(run.device), places)
+            loss = _backward(run, learnt[places], places)
             if not math.isfinite(loss):
                 raise TrainingFailed(f"the loss at step {run.step} is {loss}", hint="lower matrix_rate and other_rate")
             run.optimiser.step(rate(progress, run.step))
@@ -217,7 +218,7 @@ def _keep_best(run: Run, acceptance: Acceptance) -> None:
     run.save()  # what is known of the best is of this step, so a run that is resumed must be at it
 
 
-def _take_best(run: Run, heldout: Tensor) -> None:
+def _take_best(run: Run, heldout: Windows) -> None:
     """Go back to the best weights that were kept, unless the last are better still."""
     found = checkpoint.latest(run.options.folder / "best")
     if found is None or mean_length(run.measure(heldout[:QUICK_WINDOWS])) > run.best.length:
@@ -225,13 +226,13 @@ def _take_best(run: Run, heldout: Tensor) -> None:
     run.optimiser.load(found.tensors("optimiser"))
 
 
-def _backward(run: Run, ids: Tensor, places: Tensor) -> float:
-    """Gradients of the mean loss over windows [batch, length], a micro-batch at a time; returns the loss."""
+def _backward(run: Run, batch: Windows, places: Tensor) -> float:
+    """Gradients of the mean loss over a batch of windows, a micro-batch at a time; returns the loss."""
     options = run.options
     size = options.micro_batch or max(1, LOGITS_AT_ONCE // (run.student.logits_per_token * options.sequence_length))
     total = 0.0
-    for part, where in zip(torch.split(ids, size), torch.split(places, size), strict=True):
-        loss = run.student.loss(part, where, run.step) * (len(part) / len(ids))
+    for part, where in zip(batch.in_parts(size), torch.split(places, size), strict=True):
+        loss = run.student.loss(part, where, run.step) * (len(part) / len(batch))
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
     return total

@@ -23,11 +23,12 @@ SUFFIXES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text, or a conversation that the target is to continue (`turns`: the user's messages, in order); or `tokens`,
-    token ids that are learnt from as they stand, such as a prompt with what the target answered."""
+    token ids that are learnt from as they stand: the first `asked` of them a prompt, the others the target's answer."""
 
     text: str = ""
     turns: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _document(record: Any, where: str) -> Document:
     fields = record if isinstance(record, dict) else {}
     ids = [fields.get("prompt"), fields.get("output")]
     if all(isinstance(part, list) and all(type(token) is int and token >= 0 for token in part) for part in ids):
-        return Document(tokens=(*ids[0], *ids[1]))  # type: ignore[misc]
+        return Document(tokens=(*ids[0], *ids[1]), asked=len(ids[0]))  # type: ignore[misc, arg-type]
     turns = fields.get("turns", fields.get("prompt"))
     if isinstance(fields.get("text"), str):
         return Document(text=fields["text"])

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headstart.model import loading
 from headstart.training import asking, generations, output, sources, windows
 from headstart.training.options import Training
 from headstart.training.phases import Phases
 from headstart.training.reports import Observer, Report
+from headstart.training.windows import Text, Windows
 
 QUIET = 5.0  # seconds between reports while texts are being written
 
@@ -27,9 +27,10 @@ def make_windows(
     dtype: torch.dtype,
     phases: Phases,
     observe: Observer,
-) -> tuple[Tensor, Tensor]:
-    """Windows [n, length] to learn from, and windows held out."""
-    texts = [_ids(document, tokenizer) for document in corpus.documents]
+) -> tuple[Windows, Windows]:
+    """Windows to learn from, and windows held out."""
+    answered = options.generations > 0  # prompts are then learnt with their answers, and not for themselves
+    texts = [_text(d, tokenizer) for d in corpus.documents if not (answered and d.turns)]
     wanted = options.generations + options.self_prompts
     if options.self_prompts:
         asking.UserTurn.of(tokenizer)  # refused before anything is written
@@ -60,13 +61,12 @@ def make_windows(
     return packed, heldout[: options.validation_windows]
 
 
-def _ids(document: sources.Document, tokenizer: Any) -> list[int]:
+def _text(document: sources.Document, tokenizer: Any) -> Text:
     if document.tokens:
-        return list(document.tokens)
+        return Text(document.tokens, document.asked)
     if document.turns:
-        return generations.turn_ids(document, tokenizer)
-    ids: list[int] = tokenizer(document.text, verbose=False)["input_ids"]
-    return ids
+        return Text(generations.turn_ids(document, tokenizer))
+    return Text(tokenizer(document.text, verbose=False)["input_ids"])
 
 
 def _overhead(options: Training, tokenizer: Any) -> int:

@@ -1,8 +1,13 @@
-"""From token lists to equal windows, a held-out part, and batches that are a function of the step alone."""
+"""From texts to equal windows, a held-out part, and batches that are a function of the step alone.
+
+A drafter guesses what the target writes, never what a user does. So a text remembers how many of its tokens were asked,
+and a window which of its tokens were answered: guesses of those are learnt and measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -11,28 +16,77 @@ from torch import Tensor
 from headstart.errors import TrainingFailed
 
 
-def split(documents: Sequence[list[int]], share: float, seed: int) -> tuple[list[list[int]], list[list[int]]]:
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Token ids, of which the first `asked` are a prompt and the others its answer; in a plain text none is asked."""
+
+    ids: Sequence[int]
+    asked: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Text:
+        begin, end, _ = part.indices(len(self.ids))
+        return Text(self.ids[begin:end], min(max(0, self.asked - begin), end - begin))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Windows of text: their token ids, int32 [n, length], and which of the tokens are answers, bool [n, length]."""
+
+    ids: Tensor
+    answers: Tensor
+
+    @classmethod
+    def plain(cls, ids: Tensor) -> Windows:
+        """Windows in which every token counts."""
+        return cls(ids, torch.ones_like(ids, dtype=torch.bool))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, which: slice | Tensor) -> Windows:
+        return Windows(self.ids[which], self.answers[which])
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.ids, self.answers, strict=True)
+
+    def wanted(self, ahead: int) -> Tensor:
+        """Where the token so many positions further on is one of an answer, bool [n, length]; behind a window's end it
+        is as its last token is."""
+        last = self.answers[:, -1:].expand(-1, ahead)
+        return torch.cat([self.answers[:, ahead:], last], dim=1)
+
+    def in_parts(self, size: int) -> Iterator[Windows]:
+        """At most so many windows at a time."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+
+def split(documents: Sequence[Text], share: float, seed: int) -> tuple[list[Text], list[Text]]:
     """Documents to learn from, and documents held out. A single document is cut in two."""
     if len(documents) == 1:
-        (tokens,) = documents
-        cut = round(len(tokens) * (1 - share))
-        return [tokens[:cut]], [tokens[cut:]]
+        (text,) = documents
+        cut = round(len(text) * (1 - share))
+        return [text[:cut]], [text[cut:]]
     order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed)).tolist()
     held = max(1, round(share * len(documents)))
     return [documents[i] for i in order[held:]], [documents[i] for i in order[:held]]
 
 
-def pack(documents: Iterable[list[int]], length: int, *, what: str) -> Tensor:
-    """Windows [n, length], int32. A document fills windows from its start; what is left over shares windows.
+def pack(documents: Iterable[Text], length: int, *, what: str) -> Windows:
+    """Windows of so many tokens. A document fills windows from its start; what is left over shares windows.
 
     Every window is full, so that there is no padding and no mask. Raises `TrainingFailed` if there is not even one.
     """
     windows: list[list[int]] = []
     rest: list[int] = []
-    for tokens in documents:
-        full = len(tokens) - len(tokens) % length
-        windows += [tokens[i : i + length] for i in range(0, full, length)]
-        rest += tokens[full:]
+    for text in documents:
+        marked = [2 * token + (place >= text.asked) for place, token in enumerate(text.ids)]
+        full = len(marked) - len(marked) % length
+        windows += [marked[i : i + length] for i in range(0, full, length)]
+        rest += marked[full:]
         while len(rest) >= length:
             windows.append(rest[:length])
             rest = rest[length:]
@@ -41,7 +95,8 @@ def pack(documents: Iterable[list[int]], length: int, *, what: str) -> Tensor:
             f"the {what} text has fewer tokens than one window of {length}",
             hint="give more text, a larger validation share, or a smaller sequence_length",
         )
-    return torch.tensor(windows, dtype=torch.int32)
+    marked_ids = torch.tensor(windows, dtype=torch.int32)
+    return Windows(marked_ids >> 1, (marked_ids & 1).bool())
 
 
 def picks(count: int, step: int, size: int, seed: int) -> Tensor:
