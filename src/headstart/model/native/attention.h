@@ -26,39 +26,59 @@ struct Visible {
 
 constexpr int BLOCK = 8;
 
-// Scores that are computed at once, as many as registers allow. A sum can go on every fourth cycle and two are begun in
-// each, so that fewer than eight leave the processor waiting.
-#if defined(__AVX512F__)
-constexpr int TOGETHER = 8;
-#else
-constexpr int TOGETHER = 4;
-#endif
-
-// Scores of up to BLOCK queries against the sixteen keys of one tile; one chain of sums over dim for each score.
-template <int N, class KV>
-inline void score_tile(const float *const *query, const KV *tile, int64_t dim, float scaling, float *const *scores,
-                       int64_t token) {
-    Vec sums[N];
+// Scores of N queries against the keys of TILES tiles, sixteen each; one chain of sums over dim for each score. The queries
+// stand side by side, [dim, BLOCK], so that one address leads to all of them.
+template <int N, int TILES, class KV>
+inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride) {
+    Vec sums[TILES][N];
     HEADSTART_UNROLL
-    for (int q = 0; q < N; q++) sums[q] = Vec{};
-    for (int64_t i = 0; i < dim; i++) {
-        Vec k = load(tile + i * LANES);
+    for (int t = 0; t < TILES; t++)
         HEADSTART_UNROLL
-        for (int q = 0; q < N; q++) sums[q] += k * query[q][i];
+        for (int q = 0; q < N; q++) sums[t][q] = Vec{};
+    for (int64_t i = 0; i < dim; i++) {
+        Vec k[TILES];
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) k[t] = load(tiles + (t * dim + i) * LANES);
+        HEADSTART_UNROLL
+        for (int q = 0; q < N; q++)
+            HEADSTART_UNROLL
+            for (int t = 0; t < TILES; t++) sums[t][q] += k[t] * queries[i * BLOCK + q];
     }
     HEADSTART_UNROLL
-    for (int q = 0; q < N; q++) store(scores[q] + token, sums[q] * scaling);
+    for (int q = 0; q < N; q++)
+        HEADSTART_UNROLL
+        for (int t = 0; t < TILES; t++) store(scores + q * stride + t * LANES, sums[t][q] * scaling);
 }
 
-template <class KV>
-inline void score(int n, const float *const *query, const KV *tile, int64_t dim, float scaling, float *const *scores,
-                  int64_t token) {
-    int q = 0;
-    if constexpr (TOGETHER == 8)
-        for (; q + 8 <= n; q += 8) score_tile<8>(query + q, tile, dim, scaling, scores + q, token);
-    for (; q + 4 <= n; q += 4) score_tile<4>(query + q, tile, dim, scaling, scores + q, token);
-    for (; q + 2 <= n; q += 2) score_tile<2>(query + q, tile, dim, scaling, scores + q, token);
-    for (; q < n; q++) score_tile<1>(query + q, tile, dim, scaling, scores + q, token);
+// Tiles that are scored at once: so many that the sums fill the registers. A sum can go on every fourth cycle and two are
+// begun in each, so that fewer than eight leave the processor waiting.
+#if defined(__AVX512F__)
+constexpr int tiles_at_once(int queries) { return queries > 4 ? 2 : queries > 2 ? 4 : 8; }
+#else
+constexpr int tiles_at_once(int queries) { return queries > 4 ? 1 : queries > 2 ? 2 : 4; }
+#endif
+
+// Scores of N queries against the tiles [from, to); those of a query are `stride` numbers apart from the next one's.
+template <int N, class KV>
+inline void score_some(const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride,
+                       int64_t from, int64_t to) {
+    constexpr int MOST = tiles_at_once(N);
+    int64_t tile = from;
+    for (; tile + MOST <= to; tile += MOST)
+        score_tiles<N, MOST>(queries, tiles + tile * dim * LANES, dim, scaling, scores + tile * LANES, stride);
+    for (; tile < to; tile++)
+        score_tiles<N, 1>(queries, tiles + tile * dim * LANES, dim, scaling, scores + tile * LANES, stride);
+}
+
+template <int N, class KV>
+inline void score(int n, const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride,
+                  int64_t from, int64_t to) {
+    if constexpr (N > 0) {
+        if (n == N)
+            score_some<N>(queries, tiles, dim, scaling, scores, stride, from, to);
+        else
+            score<N - 1>(n, queries, tiles, dim, scaling, scores, stride, from, to);
+    }
 }
 
 // weights[0..count) become e^(score - max); returns their sum, added up in sixteen lanes by place in the row's order.
@@ -151,9 +171,10 @@ inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t 
     }
     int q = 0;
     for (; q + 4 <= n; q += 4) weighted_sum<4>(weights + q, values, dim, from, to, out + q);
-    for (; q + 2 <= n; q += 2) weighted_sum<2>(weights + q, values, dim, from, to, out + q);
-    for (; q < n; q++) weighted_sum<1>(weights + q, values, dim, from, to, out + q);
-    for (q = 0; q < n; q++) {
+    if (n - q == 3) weighted_sum<3>(weights + q, values, dim, from, to, out + q);
+    if (n - q == 2) weighted_sum<2>(weights + q, values, dim, from, to, out + q);
+    if (n - q == 1) weighted_sum<1>(weights + q, values, dim, from, to, out + q);
+    for (int q = 0; q < n; q++) {
         const Query &own = queries[q];
         weighted_sum<1>(weights + q, values, dim, to > own.first ? to : own.first, own.last, out + q);
         for (const int64_t *e = own.extra; e < own.extra + own.extras; e++)
@@ -161,21 +182,21 @@ inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t 
     }
 }
 
-// Attention of n queries from `at` on that share a KV head. physical: their scores by token, [n, capacity + 16].
+// Attention of n queries from `at` on that share a KV head. vectors: room for them, [dim, BLOCK]. physical: their scores by token, [n, capacity + 16].
 // logical: the scores of one of them in the order of its text, [capacity + 16].
 template <class KV>
 inline void attend_block(const float *query, const KV *tiles, const KV *values, const Visible &visible, const Shape &s,
-                         float scaling, int64_t kv, int64_t at, int n, float *attended, float *physical,
-                         float *logical) {
+                         float scaling, int64_t kv, int64_t at, int n, float *attended, float *vectors,
+                         float *physical, float *logical) {
     const int64_t group = s.heads / s.kv_heads, stride = s.capacity + LANES;
-    const float *vectors[BLOCK];
     float *scores[BLOCK];
     Query queries[BLOCK];
     int64_t low = s.capacity, high = 0;
     for (int q = 0; q < n; q++) {
         const int64_t row = (at + q) / group, head = kv * group + (at + q) % group;
         const int64_t begin = visible.extra_begin[row], extras = visible.extra_begin[row + 1] - begin;
-        vectors[q] = query + (row * s.heads + head) * s.dim;
+        const float *own = query + (row * s.heads + head) * s.dim;
+        for (int64_t i = 0; i < s.dim; i++) vectors[i * BLOCK + q] = own[i];
         scores[q] = physical + q * stride;
         const int64_t first = visible.first[row], last = visible.last[row], *extra = visible.extra + begin;
         queries[q] = Query{scores[q], attended + (row * s.heads + head) * s.dim, first, last, extras, extra};
@@ -184,8 +205,7 @@ inline void attend_block(const float *query, const KV *tiles, const KV *values, 
         if (start < low) low = start;
         if (end > high) high = end;
     }
-    for (int64_t token = low / LANES * LANES; token < high; token += LANES)
-        score(n, vectors, tiles + token * s.dim, s.dim, scaling, scores, token);
+    score<BLOCK>(n, vectors, tiles, s.dim, scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
     for (int q = 0; q < n; q++) softmax(queries[q], logical);
     weighted_sum_block(queries, n, values, s.dim);
 }

@@ -82,6 +82,7 @@ struct Scratch {
     float *row;      // rows on their way into a product
     float *scores;   // of a block of queries, by token: [BLOCK, capacity + 16]
     float *weights;  // of one query, in the order of its text: [capacity + 16]
+    float *queries;  // of a block, side by side: [dim, BLOCK]
     float *sums;     // of a product: see `sums_of`
 };
 
@@ -91,22 +92,24 @@ struct Buffers {
     std::vector<uint8_t> rows;
     std::vector<float> x, scale, y, query, attended;  // x: the residual stream
     std::vector<float> scratch;
-    int64_t row = 0, tokens = 0, sums = 0;            // numbers of each part of a thread's scratch
+    int64_t row = 0, tokens = 0, queries = 0, sums = 0;            // numbers of each part of a thread's scratch
 
     template <class T>
     static void grow(std::vector<T> &v, int64_t n) {
         if (int64_t(v.size()) < n) v.resize(n);
     }
 
-    // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity`.
-    void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity) {
+    // For products of `count` rows, by `threads`; each converts rows of up to `row` numbers and attends to `capacity` with
+    // queries of `dim`.
+    void grow_scratch(int64_t count, int64_t threads, int64_t row_numbers, int64_t capacity, int64_t dim) {
         row = round_up(row_numbers, LANES);
         tokens = capacity ? capacity + LANES : 0;
+        queries = BLOCK * dim;
         sums = sums_of(count);
         grow(scratch, std::max(threads, int64_t(1)) * numbers());
     }
 
-    int64_t numbers() const { return row + (BLOCK + 1) * tokens + sums; }
+    int64_t numbers() const { return row + (BLOCK + 1) * tokens + queries + sums; }
 
     Scratch of_thread() {
 #if defined(_OPENMP)
@@ -115,7 +118,7 @@ struct Buffers {
         float *own = scratch.data();
 #endif
         float *scores = own + row, *weights = scores + BLOCK * tokens;
-        return Scratch{own, scores, weights, weights + tokens};
+        return Scratch{own, scores, weights, weights + tokens, weights + tokens + queries};
     }
 };
 
@@ -202,7 +205,7 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
             const int64_t kv = task / blocks, at = begin + task % blocks * BLOCK;
             const int n = int(end - at < BLOCK ? end - at : BLOCK);
             attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
-                         layer.scaling, kv, at, n, attended, scratch.scores, scratch.weights);
+                         layer.scaling, kv, at, n, attended, scratch.queries, scratch.scores, scratch.weights);
         }
     }
 #pragma omp barrier
@@ -371,7 +374,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, model.dim);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -484,7 +487,7 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     try {
         Buffers::grow(b.rows, row_room(count) * row_stride(p->kind, p->inputs));
         Buffers::grow(b.scale, round_up(count, 32));
-        b.grow_scratch(count, threads, 0, 0);
+        b.grow_scratch(count, threads, 0, 0, 0);
     } catch (const std::exception &) {
         return 1;
     }

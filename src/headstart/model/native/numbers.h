@@ -36,12 +36,16 @@ inline Vec load(const float *from) {
 }
 
 inline Vec load(const BFloat16 *from) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+#else
     Halves halves;
     std::memcpy(&halves, from, sizeof halves);
     Words words = __builtin_convertvector(halves, Words) << 16;
     Vec v;
     std::memcpy(&v, &words, sizeof v);
     return v;
+#endif
 }
 
 inline void store(float *to, Vec v) { std::memcpy(to, &v, sizeof v); }
