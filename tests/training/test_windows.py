@@ -7,7 +7,7 @@ import torch
 
 from headstart.errors import TrainingFailed
 from headstart.training import windows
-from headstart.training.windows import Text, Windows
+from headstart.training.windows import Text
 
 
 def test_pack_keeps_every_token_but_the_last_few() -> None:
@@ -36,12 +36,6 @@ def test_a_window_remembers_which_tokens_are_answers() -> None:
     answered = dict(zip(packed.ids.flatten().tolist(), packed.answers.flatten().tolist(), strict=True))
     assert {token for token, is_answer in answered.items() if not is_answer} == {1, 2, 3, 7}
     assert len(answered) == 12
-
-
-def test_what_is_wanted_looks_ahead() -> None:
-    answers = torch.tensor([[False, False, True, True, False], [True, False, False, True, True]])
-    wanted = Windows(torch.zeros(2, 5, dtype=torch.int32), answers).wanted(2).tolist()
-    assert wanted == [[True, True, False, False, False], [False, True, True, True, True]]
 
 
 def test_too_little_text_is_refused() -> None:

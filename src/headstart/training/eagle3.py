@@ -29,7 +29,7 @@ from headstart.training.guess_loss import Blend, guess_loss
 from headstart.training.harness import Material, Observer, TrainingResult, train
 from headstart.training.head_selector import Shortlists, selector_loss
 from headstart.training.head_shape import HeadShape
-from headstart.training.hidden import States, choose_layers, states_of
+from headstart.training.hidden import choose_layers, states_of
 from headstart.training.options import Eagle3Training
 from headstart.training.target_laws import StateLaws
 from headstart.training.unrolled import nested
@@ -102,39 +102,20 @@ class Eagle3Student:
                 yield f"embed.{name}" if name.endswith("codebook") else name, parameter
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
-        """Mean loss of the guesses at the rows that each depth keeps, among those whose first guess is of an answer.
+        """Mean loss of the guesses at the rows that each depth keeps; every window of the call keeps the same rows.
 
-        Windows that are answers from end to end keep the same rows, and are read together; others one by one.
+        Prompts are learnt as well as answers: a head that saw the answers alone was no better at them.
         """
         options = self._options
         ids = learnt.ids.long().to(self._kept.device)
-        states, count = self.states.of(ids), ids.shape[1] - options.depths  # the rows whose guesses all have a label
-        wanted = learnt.wanted(2)[:, :count]
-        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        parts = [slice(0, len(ids))] if wanted.all() else [slice(i, i + 1) for i in range(len(ids))]
-        kept = [self._rows(wanted[part.start], chance) for part in parts]
-        sizes = [(part.stop - part.start) * len(rows[0]) for part, rows in zip(parts, kept, strict=True)]
-        total = self.head.fc.weight.sum() * 0.0
-        for part, rows, size in zip(parts, kept, sizes, strict=True):
-            if size:
-                found = States(states.aux[part, :count], states.last[part], states.log_z[part])
-                total = total + self._loss(ids[part], found, rows, step) * (size / sum(sizes))
-        return total
-
-    def _rows(self, wanted: Tensor, chance: torch.Generator) -> list[Tensor]:
-        """The rows of each depth, among those that are wanted."""
-        options = self._options
-        among = wanted.nonzero()[:, 0]
-        kept_shares = [
-            options.row_share * each for each in shares(options.depths, options.depth_keep, options.depth_floor)
-        ]
-        kept = nested(len(among), kept_shares, chance) if len(among) else [among] * options.depths
-        return [among[rows].to(self._kept.device) for rows in kept]
-
-    def _loss(self, ids: Tensor, states: States, kept: list[Tensor], step: int) -> Tensor:
-        """That of windows which keep the same rows."""
+        depths = options.depths
+        states = self.states.of(ids)
         laws = StateLaws(states.last, states.log_z, self._output)
-        passes = self.head.unroll(states.aux, self._embedded(ids[:, 1:]), self._options.depths, kept)
+        count = ids.shape[1] - depths  # the rows whose guesses all have a label
+        kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
+        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
+        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, chance)]
+        passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
         if not self.head.shape.selector_rank:
             return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]

@@ -100,9 +100,8 @@ class ExitStudent:
         """The divergence of the exit's law from the target's over the tokens it knows, mean over rows."""
         options, found = self._options, self.states.of(learnt.ids.long().to(self._device))
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        wanted = learnt.wanted(1).flatten().nonzero()[:, 0]
-        rows = wanted[torch.randperm(len(wanted), generator=chance)[: max(1, round(options.row_share * len(wanted)))]]
-        rows = rows.to(self._device)
+        count = learnt.ids.numel()
+        rows = torch.randperm(count, generator=chance)[: max(1, round(options.row_share * count))]
         with torch.no_grad():
             theirs = self._theirs(found.last.flatten(0, 1)[rows])
         ours = self._theirs(self.module(found.aux.flatten(0, 1)[rows]))

@@ -1,7 +1,7 @@
 """From texts to equal windows, a held-out part, and batches that are a function of the step alone.
 
 A drafter guesses what the target writes, never what a user does. So a text remembers how many of its tokens were asked,
-and a window which of its tokens were answered: guesses of those are learnt and measured.
+and a window which of its tokens were answered: guesses of those are measured. Everything is learnt from.
 """
 
 from __future__ import annotations
@@ -51,12 +51,6 @@ class Windows:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(self.ids, self.answers, strict=True)
-
-    def wanted(self, ahead: int) -> Tensor:
-        """Where the token so many positions further on is one of an answer, bool [n, length]; behind a window's end it
-        is as its last token is."""
-        last = self.answers[:, -1:].expand(-1, ahead)
-        return torch.cat([self.answers[:, ahead:], last], dim=1)
 
     def in_parts(self, size: int) -> Iterator[Windows]:
         """At most so many windows at a time."""
