@@ -95,7 +95,7 @@ def main() -> None:
         AutoModelForCausalLM.from_pretrained(p, dtype=torch.bfloat16).eval() for p in (options.target, options.draft)
     )
     tokens = [tokenizer(text, verbose=False)["input_ids"] for text in texts]
-    held = windows.pack(tokens, 512, what="held-out")
+    held = windows.pack(map(windows.Text, tokens), 512, what="held-out")
     chosen = held[torch.randperm(len(held), generator=torch.Generator().manual_seed(0))[: options.windows]]
     if options.prompts:
         prompts = [d.text or "\n\n".join(d.turns) for d in sources.read([options.prompts]).documents][: options.count]

@@ -3,6 +3,7 @@ is emitted is the target's own; what cannot be run is refused with the reason.""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support import eagle_heads
 from support.eagle_engines import PROMPTS, engines, head_of, paths, recorded, reference, runner_of
 from support.eagle_heads import FORMS, LAYERS, Plain, write
@@ -24,6 +26,7 @@ from headstart.engine.engine import Engine
 from headstart.model import native
 from headstart.model.heads.eagle import TensorHead
 from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, read
+from headstart.model.heads.eagle_tensors import rounded
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.law import LawState
@@ -139,6 +142,41 @@ def test_int8_is_close(folder: Path, root: Path) -> None:
     exact, rounded = (head_of(folder, runner_of(target), "fused", quantize=q) for q in (None, "int8"))
     want, got = (head.read(text[1:], plain.states(text[:-1])).logits for head in (exact, rounded))
     assert 0 < float((want - got).abs().max()) < 0.1 * float(want.max() - want.min())
+
+
+def test_a_head_stored_on_int8_is_the_one_that_runs_on_int8(folder: Path, root: Path, tmp_path: Path) -> None:
+    target = eagle_heads.target(root)
+    plain = Plain(write(folder, "eagle3", draft_vocab=13), target)
+    small = tmp_path / "small"
+    shutil.copytree(folder, small)
+    stored = rounded(load_file(small / "model.safetensors"))
+    save_file(stored, small / "model.safetensors")
+    assert stored["midlayer.mlp.up_proj.weight"].dtype == stored["lm_head.weight"].dtype == torch.int8
+    assert stored["fc.weight"].dtype == torch.float32
+    runner = runner_of(target)
+    for name, tensor in read(small, runner.config).tensors.items():
+        whole = read(folder, runner.config).tensors[name]
+        coarse = name.endswith("_proj.weight") or name == "lm_head.weight"
+        torch.testing.assert_close(tensor, whole, atol=float(whole.abs().max()) / 253 if coarse else 0.0, rtol=0.0)
+    if native.kernels().supported(native.INT8):
+        text = list(range(1, 20))
+        both = (head_of(each, runner, "fused", quantize="int8") for each in (folder, small))
+        want, got = (head.read(text[1:], plain.states(text[:-1])).logits for head in both)
+        assert torch.equal(want, got)
+
+
+@pytest.mark.parametrize("damage", ["none", "short"])
+def test_codes_without_their_scales_are_refused(damage: str, folder: Path, root: Path) -> None:
+    config = AutoModelForCausalLM.from_pretrained(eagle_heads.target(root)).config
+    write(folder, "eagle3")
+    stored = rounded(load_file(folder / "model.safetensors"))
+    scale = stored.pop("lm_head.weight_scale")
+    if damage == "short":
+        stored["lm_head.weight_scale"] = scale[:-1].clone()
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(hs.errors.UnsupportedModel, match=r"lm_head\.weight is on int8") as error:
+        read(folder, config)
+    assert "lm_head.weight_scale" in error.value.hint
 
 
 def test_what_the_kernels_do_not_take_runs_in_tensor_operations(folder: Path, root: Path) -> None:

@@ -17,6 +17,9 @@ ones. P-EAGLE heads are EAGLE-3's with a mask token (`mask_token_id`, elsewhere 
 state of masked rows, `mask_hidden`; speculators' type of them is `peagle`. With `selector_rank` and `selector_top_k`
 there is a selector, whose tensors are `candidate_selector.*`, in the same file or in one of their own.
 
+A matrix may be on int8 beside a scale for each of its outputs (`X.weight` and `X.weight_scale`, as compressed-tensors
+names them): that is how small heads are kept (`eagle_tensors.rounded`), and only headstart reads it.
+
 Only safetensors is read. Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840), P-EAGLE
 (2602.01469).
 """

@@ -19,6 +19,8 @@ SELECTOR = "candidate_selector"
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 _MLP = ("gate_proj", "up_proj", "down_proj")
 _IGNORED = ("rotary_emb.inv_freq",)
+_UNROUNDED = ("fc.weight", "embed_tokens.weight", "hidden_projection.weight")
+_SCALE = "_scale"
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -29,7 +31,45 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
                 tensors.update({canonical(name): stored.get_tensor(name) for name in stored.keys()})  # noqa: SIM118
         except Exception as error:
             raise UnsupportedModel(f"{file} cannot be read: {error}", hint="copy the checkpoint again") from error
-    return {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)}
+    return _numbers(path, {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)})
+
+
+def rounded(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors with matrices on int8 and a float32 scale for each of their outputs, in half the room.
+
+    `fc` stays as it is: what it joins is of different sizes, and the small would be lost beside the large. The row
+    kernels round the others so in any case.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2 or not name.endswith(".weight") or name.endswith(_UNROUNDED):
+            found[name] = tensor
+            continue
+        numbers = tensor.float()
+        scale = numbers.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        found[name] = (numbers / scale).round().to(torch.int8)
+        found[f"{name}{_SCALE}"] = scale
+    return found
+
+
+def _numbers(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Codes times their scales, in float32; what is stored in numbers stays as it is."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.endswith(_SCALE):
+            continue
+        if tensor.dtype != torch.int8:
+            found[name] = tensor
+            continue
+        scale = tensors.get(f"{name}{_SCALE}")
+        if scale is None or scale.shape != (len(tensor), 1) or not scale.is_floating_point():
+            shape = "no scales" if scale is None else f"scales {list(scale.shape)} of {scale.dtype}"
+            raise UnsupportedModel(
+                f"{path}: {name} is on int8 and has {shape}",
+                hint=f"{name}{_SCALE} should have a float for each of its {len(tensor)} outputs; copy it again",
+            )
+        found[name] = tensor.float() * scale.float()
+    return found
 
 
 def names_in(file: Path) -> Iterable[str]:
