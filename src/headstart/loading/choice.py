@@ -13,6 +13,7 @@ from headstart.drafters import KINDS, Drafter, module_of
 from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
+from headstart.loading.known_heads import head_for
 from headstart.model import loading
 
 DrafterName = str | Path
@@ -22,13 +23,16 @@ WEIGHTLESS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "none")
 HEADS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "head")
 """Kinds of drafters that are heads of the target, with files of their own."""
 BUNDLED_HEADS = ("medusa", "eagle3")
-"""Drafters that come with the bundled target, by name."""
+"""Heads that come with the bundled target, by name."""
+KNOWN = "eagle3"
+"""The name of a head that comes with headstart for a target which does not."""
 SELF_INT4 = "self-int4"
 """The target's own weights, rounded to 4 bits, as its draft model (ML-SpecQD, arXiv 2503.13565)."""
 NOTE = "headstart.json"
 """A file beside a target's config that may name the drafter to use: {"drafter": PATH OR HUB ID, OR A LIST}."""
 
 _FOR_BUNDLED = ("ngram", loading.BUNDLED)
+_FOR_KNOWN = ("ngram", KNOWN)
 _FOR_OTHERS = ("suffix", "ngram")
 
 
@@ -99,6 +103,8 @@ def _automatic(target: str, advice: Advice | None) -> Choice:
     if advice is not None and not advice.missing:
         drafters = _chosen(advice.drafters, target, advice.reason).drafters if advice.drafters else ()
         return Choice(drafters, advice.reason, advice.tree, advice.k)
+    if head_for(target) is not None:
+        return _chosen(_FOR_KNOWN, target, "a head for this model comes with headstart")
     nothing = f"no drafter is recommended for this target ({NOTE} beside its config names one)"
     return _chosen(_FOR_OTHERS, target, nothing if advice is None else advice.reason)
 
@@ -150,17 +156,24 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
     if name == SELF_INT4:
         return DrafterSpec(name, "draft")
     if name in BUNDLED_HEADS:
-        if target != loading.BUNDLED:
+        folder = _with_headstart(name, target)
+        if folder is None:
             raise InvalidOption(
-                f"drafter={name!r} means the head of the bundled target, and this is {target}",
+                f"drafter={name!r} means a head that comes with headstart, and there is none for {target}",
                 hint=f"train one (headstart train {name}) and give its directory",
             )
-        folder = Path(str(resources.files("headstart") / "pair" / name))
         return DrafterSpec(name, head_kind(folder) or "draft", folder)
     source = loading.resolve(name, "draft")
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
     return DrafterSpec(name, "draft") if kind is None else DrafterSpec(name, kind, loading.fetch(source))
+
+
+def _with_headstart(name: str, target: str) -> Path | None:
+    """Where the head of this name lies, if one comes with headstart for the target."""
+    if target == loading.BUNDLED:
+        return Path(str(resources.files("headstart") / "pair" / name))
+    return head_for(target) if name == KNOWN else None
 
 
 def _ahead(asked: Ahead, target: str) -> DrafterSpec:

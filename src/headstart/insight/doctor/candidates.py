@@ -11,7 +11,8 @@ from typing import Literal
 from headstart.drafters.ahead import PREFIX
 from headstart.errors import HeadstartError, InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, SELF_INT4, WEIGHTLESS, head_kind
+from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, WEIGHTLESS, head_kind
+from headstart.loading.known_heads import head_for
 from headstart.loading.load import Target
 from headstart.model import loading
 from headstart.model.tokens.tokenizers import differences
@@ -60,6 +61,8 @@ def candidates(
     wanted += [Candidate((name,), "found") for name in found]
     if target == loading.BUNDLED:
         wanted += [Candidate((name,), "bundled") for name in (loading.BUNDLED, *BUNDLED_HEADS)]
+    elif head_for(target) is not None:
+        wanted.append(Candidate((KNOWN,), "bundled"))
     wanted += [Candidate((name,), "always") for name in (*ALWAYS, *([SELF_INT4] if own_copy else []))]
     once: dict[tuple[str, ...], Candidate] = {}
     for candidate in wanted:

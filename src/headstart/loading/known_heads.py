@@ -1,0 +1,57 @@
+"""Heads that come with headstart for models that do not: which of them belongs to a target, by the target's config.
+
+A head can only cost speed and never changes a text, and pacing stops asking one that does not pay: a fine-tuned model
+of the same shape is offered it too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from headstart.errors import HeadstartError
+from headstart.model import loading
+from headstart.model.gguf import checkpoint as gguf
+
+FOLDER = Path(str(resources.files("headstart") / "heads"))
+TARGET = "target_config"
+"""In a head's config, below `headstart`: the fields of the target's config by which it is known."""
+
+
+def head_for(target: str) -> Path | None:
+    """The directory of the head for a target, a directory, a GGUF file or a hub id; None if there is none.
+
+    Nothing but its config is read; one that cannot be read has no head, and loading will say what is wrong.
+    """
+    if target == loading.BUNDLED:
+        return None
+    try:
+        config = _config(loading.resolve(target, "target"))
+    except HeadstartError:
+        return None
+    return next((folder for folder, fields in _known() if config and _fits(config, fields)), None)
+
+
+def _known() -> list[tuple[Path, Mapping[str, Any]]]:
+    found = [(file.parent, json.loads(file.read_text())) for file in sorted(FOLDER.glob("*/config.json"))]
+    return [(folder, config["headstart"][TARGET]) for folder, config in found]
+
+
+def _config(source: str) -> Mapping[str, Any]:
+    if gguf.is_gguf(source):
+        config: Mapping[str, Any] = loading.load_config(source, trust_remote_code=False).to_dict()
+        return config
+    folder = loading.config_folder(source)
+    try:
+        raw = json.loads((folder / "config.json").read_text()) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _fits(config: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    rope = config.get("rope_parameters") or {}
+    return all(config.get(name, rope.get(name)) == value for name, value in fields.items())
