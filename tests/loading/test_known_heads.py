@@ -71,6 +71,12 @@ def test_another_model_has_none(target: str, field: str, tmp_path: Path) -> None
     assert "eagle3" not in [each.name for each in choose(str(other), "auto").drafters]
 
 
+def test_an_end_token_may_stand_in_a_list() -> None:
+    for ours, theirs in ((2, [2]), ([2], 2), (2, 2)):
+        assert known_heads._fits({"eos_token_id": theirs}, {"eos_token_id": ours})
+    assert not known_heads._fits({"eos_token_id": [2, 3]}, {"eos_token_id": 2})
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", "{"])
 def test_a_config_that_cannot_be_read_has_none(target: str, text: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"

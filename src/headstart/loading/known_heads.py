@@ -54,4 +54,9 @@ def _config(source: str) -> Mapping[str, Any]:
 
 def _fits(config: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     rope = config.get("rope_parameters") or {}
-    return all(config.get(name, rope.get(name)) == value for name, value in fields.items())
+    return all(_single(config.get(name, rope.get(name))) == _single(value) for name, value in fields.items())
+
+
+def _single(value: Any) -> Any:
+    """The one element of a list: an end token stands in one, or by itself."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
