@@ -15,6 +15,7 @@ import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import InvalidOption
+from headstart.model import native
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import profile
@@ -157,6 +158,10 @@ def test_load_measures_where_there_is_something_to_decide(
     assert set(json.loads(path.read_text())["costs"]["drafts"]) == {"ngram", tiny("llama", noise=0.02)}
     assert isinstance(engine.pacing, AdaptivePacing)
     assert engine.plain().describe()["pacing"] == "fixed"
+    if native.available():  # costs of other kernels are other costs
+        monkeypatch.setattr(native.kernels(), "name", "decoder-of-another-version.so")
+        load("llama", ["ngram", tiny("llama", noise=0.02)], pacing="adaptive")
+        assert len(list(home.iterdir())) == 2
 
 
 @pytest.mark.parametrize("pacing", ["quick", None, 3])

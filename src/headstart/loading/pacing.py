@@ -8,6 +8,7 @@ from typing import Any
 
 from headstart.drafters import Drafter, may_draft
 from headstart.errors import InvalidOption
+from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Pacing
@@ -42,7 +43,13 @@ def make_pacing(
     batch = measured_batch(len(cache.lengths))
     if facts is None:
         return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch).costs)
-    known = {"dtype": str(target.dtype), "device": _name(target.device), "batch": batch, **facts}
+    known = {
+        "dtype": str(target.dtype),
+        "device": _name(target.device),
+        "kernels": native.kernels().name if native.available() else None,
+        "batch": batch,
+        **facts,
+    }
     if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
         known["sizes"] = sizes  # a level of theirs was timed, not a token
     costs = profiled(

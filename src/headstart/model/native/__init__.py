@@ -38,6 +38,8 @@ class Kernels:
     """
 
     def __init__(self, path: Path) -> None:
+        self.name = path.name
+        """Of the library, in which a digest of its sources stands."""
         library = ctypes.CDLL(str(path))
 
         def function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
