@@ -289,6 +289,65 @@ inline void tile_panels(const uint8_t *x, int64_t stride, bool two, const uint8_
     _tile_stored(1, sums[1], 64);
 }
 
+// Sixteen rows, or fewer, with four panels: a row's tile is loaded once for all of them, and four sums are under way.
+template <int KIND>
+inline void tile_four(const uint8_t *x, int64_t stride, const uint8_t *w, int64_t bytes, int64_t steps,
+                      int32_t (*sums)[256]) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t s = 0; s < steps; s++) {
+        _tile_loadd(4, x + s * 64, stride);
+        _tile_loadd(5, w + s * 1024, 64);
+        _tile_loadd(6, w + bytes + s * 1024, 64);
+        _tile_loadd(7, w + 2 * bytes + s * 1024, 64);
+        if (KIND == INT8) {
+            _tile_dpbusd(0, 4, 5);
+            _tile_dpbusd(1, 4, 6);
+            _tile_dpbusd(2, 4, 7);
+            _tile_loadd(5, w + 3 * bytes + s * 1024, 64);
+            _tile_dpbusd(3, 4, 5);
+        } else {
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_dpbf16ps(1, 4, 6);
+            _tile_dpbf16ps(2, 4, 7);
+            _tile_loadd(5, w + 3 * bytes + s * 1024, 64);
+            _tile_dpbf16ps(3, 4, 5);
+        }
+    }
+    _tile_stored(0, sums[0], 64);
+    _tile_stored(1, sums[1], 64);
+    _tile_stored(2, sums[2], 64);
+    _tile_stored(3, sums[3], 64);
+}
+
+// The sums of one row with sixteen outputs, as a result.
+template <int KIND>
+inline void put_tile_row(const Outputs &outputs, const int32_t *sums, const float *x_scale, float *y) {
+    if (KIND == INT8) {
+        Ints whole;
+        std::memcpy(&whole, sums, sizeof whole);
+        outputs.put_whole(whole, *x_scale, y);
+    } else {
+        outputs.put(load((const float *)sums), y);
+    }
+}
+
+// At most sixteen rows against two pairs of panels.
+template <int KIND>
+inline void multiply_few(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t count, float *y) {
+    const int64_t bytes = panel_bytes(KIND, p.inputs);
+    alignas(64) int32_t sums[4][256];
+    tile_four<KIND>(x, row_stride(KIND, p.inputs), (const uint8_t *)p.weights + 2 * pair * bytes, bytes,
+                    row_bytes(KIND, p.inputs) / 64, sums);
+    const Outputs outputs[4] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}, {p, (2 * pair + 2) * LANES},
+                                {p, (2 * pair + 3) * LANES}};
+    for (int64_t r = 0; r < count; r++)
+        for (int side = 0; side < 4; side++)
+            put_tile_row<KIND>(outputs[side], sums[side] + r * LANES, x_scale + r, y + r * p.outputs);
+}
+
 template <int KIND>
 inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, const float *x_scale, int64_t m,
                           int64_t count, float *y) {
@@ -301,17 +360,9 @@ inline void multiply_rows(const Product &p, int64_t pair, const uint8_t *x, cons
         const int64_t rows = count - m < 32 ? count - m : 32;
         const Outputs outputs[2] = {{p, 2 * pair * LANES}, {p, (2 * pair + 1) * LANES}};
         for (int64_t r = 0; r < rows; r++)
-            for (int side = 0; side < 2; side++) {
-                const int32_t *from = sums[r / 16 * 2 + side] + r % 16 * LANES;
-                float *to = y + (m + r) * p.outputs;
-                if (KIND == INT8) {
-                    Ints whole;
-                    std::memcpy(&whole, from, sizeof whole);
-                    outputs[side].put_whole(whole, x_scale[m + r], to);
-                } else {
-                    outputs[side].put(load((const float *)from), to);
-                }
-            }
+            for (int side = 0; side < 2; side++)
+                put_tile_row<KIND>(outputs[side], sums[r / 16 * 2 + side] + r % 16 * LANES, x_scale + m + r,
+                                   y + (m + r) * p.outputs);
     }
 }
 
@@ -322,6 +373,11 @@ inline void multiply_pairs(const Product &p, int64_t from, int64_t to, const uin
                            int64_t count, float *y) {
     const int64_t bytes = 2 * panel_bytes(KIND, p.inputs), fit = (1 << 19) / bytes;
     const int64_t step = count <= 32 || fit < 1 ? 1 : fit;
+    if (count <= LANES) {
+        for (; from + 2 <= to; from += 2) multiply_few<KIND>(p, from, x, x_scale, count, y);
+        for (; from < to; from++) multiply_rows<KIND>(p, from, x, x_scale, 0, count, y);
+        return;
+    }
     for (int64_t first = from; first < to; first += step)
         for (int64_t m = 0; m < count; m += 32)
             for (int64_t pair = first; pair < first + step && pair < to; pair++)

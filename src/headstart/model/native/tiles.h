@@ -24,7 +24,7 @@ struct alignas(64) TileConfig {
     uint8_t rows[16] = {};
 };
 
-// Tiles 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights, from here to the end of the scope. What was configured before is
+// Tiles 0 to 3 hold sums, 4 and 5 rows (5 weights too, where there are few rows), 6 and 7 weights, from here to the end of the scope. What was configured before is
 // put back. Where the permission is refused nothing is configured: no product then uses tiles.
 class Tiles {
   public:
@@ -37,7 +37,7 @@ class Tiles {
             config.bytes[t] = uint16_t(t == 4 || t == 5 ? bytes : 64);
             config.rows[t] = uint8_t(t > 5 ? bytes / 4 : 16);
         }
-        if (count < 16) config.rows[0] = config.rows[1] = config.rows[4] = uint8_t(count);
+        for (int t = 0; t < 5 && count < 16; t++) config.rows[t] = uint8_t(count);
         written();
         _tile_loadconfig(&config);
     }
