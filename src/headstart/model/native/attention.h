@@ -50,12 +50,14 @@ inline void score_tiles(const float *queries, const KV *tiles, int64_t dim, floa
         for (int t = 0; t < TILES; t++) store(scores + q * stride + t * LANES, sums[t][q] * scaling);
 }
 
-// Tiles that are scored at once: so many that the sums fill the registers. A sum can go on every fourth cycle and two are
-// begun in each, so that fewer than eight leave the processor waiting.
+// Queries and tiles that are scored at once: so many that the sums fill the registers. A sum can go on every fourth cycle and
+// two are begun in each, so that fewer than eight leave the processor waiting.
 #if defined(__AVX512F__)
+constexpr int MOST_QUERIES = BLOCK;
 constexpr int tiles_at_once(int queries) { return queries > 4 ? 2 : queries > 2 ? 4 : 8; }
 #else
-constexpr int tiles_at_once(int queries) { return queries > 4 ? 1 : queries > 2 ? 2 : 4; }
+constexpr int MOST_QUERIES = 4;
+constexpr int tiles_at_once(int queries) { return queries > 2 ? 1 : queries > 1 ? 2 : 3; }
 #endif
 
 // Scores of N queries against the tiles [from, to); those of a query are `stride` numbers apart from the next one's.
@@ -71,14 +73,22 @@ inline void score_some(const float *queries, const KV *tiles, int64_t dim, float
 }
 
 template <int N, class KV>
-inline void score(int n, const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride,
-                  int64_t from, int64_t to) {
+inline void score_exactly(int n, const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores,
+                          int64_t stride, int64_t from, int64_t to) {
     if constexpr (N > 0) {
         if (n == N)
             score_some<N>(queries, tiles, dim, scaling, scores, stride, from, to);
         else
-            score<N - 1>(n, queries, tiles, dim, scaling, scores, stride, from, to);
+            score_exactly<N - 1>(n, queries, tiles, dim, scaling, scores, stride, from, to);
     }
+}
+
+template <class KV>
+inline void score(int n, const float *queries, const KV *tiles, int64_t dim, float scaling, float *scores, int64_t stride,
+                  int64_t from, int64_t to) {
+    for (int q = 0; q < n; q += MOST_QUERIES)
+        score_exactly<MOST_QUERIES>(n - q < MOST_QUERIES ? n - q : MOST_QUERIES, queries + q, tiles, dim, scaling,
+                                    scores + q * stride, stride, from, to);
 }
 
 // weights[0..count) become e^(score - max); returns their sum, added up in sixteen lanes by place in the row's order.
@@ -205,7 +215,7 @@ inline void attend_block(const float *query, const KV *tiles, const KV *values, 
         if (start < low) low = start;
         if (end > high) high = end;
     }
-    score<BLOCK>(n, vectors, tiles, s.dim, scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
+    score(n, vectors, tiles, s.dim, scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
     for (int q = 0; q < n; q++) softmax(queries[q], logical);
     weighted_sum_block(queries, n, values, s.dim);
 }
