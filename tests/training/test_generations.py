@@ -10,7 +10,8 @@ import pytest
 import torch
 from support.training_models import END, byte_tokenizer, tiny_llama
 
-from headstart.errors import InvalidOption, TrainingFailed
+from headstart.errors import InvalidOption, NotEnoughMemory, TrainingFailed
+from headstart.loading.load import Target
 from headstart.training import DraftTraining, asking, generations
 from headstart.training.asking import UserTurn, asked, question
 from headstart.training.generations import Writer, converse, write
@@ -86,6 +87,30 @@ def test_a_text_depends_on_its_number_alone(
     several = all_of(write(writer(options), DOCUMENTS, tmp_path / "several"))
     monkeypatch.setattr(generations, "BATCH", 1)
     assert all_of(write(writer(options), DOCUMENTS, tmp_path / "alone")) == several
+
+
+@pytest.mark.parametrize("room", [5, 0])
+def test_fewer_at_once_where_memory_is_short(
+    room: int, options: DraftTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(options, generations=6, generation_tokens=8)
+    whole = all_of(write(writer(options), DOCUMENTS, tmp_path / "whole"))
+    asked: list[int] = []
+    real = Target.engine
+
+    def engine(self: Target, drafter: str, max_batch_size: int) -> Any:
+        asked.append(max_batch_size)
+        if max_batch_size > room:
+            raise NotEnoughMemory("no room", hint="less")
+        return real(self, drafter, max_batch_size=max_batch_size)
+
+    monkeypatch.setattr(Target, "engine", engine)
+    if room:
+        assert all_of(write(writer(options), DOCUMENTS, tmp_path / "less")) == whole
+        assert asked == [64, 32, 16, 8, 4]
+    else:
+        with pytest.raises(NotEnoughMemory):
+            all_of(write(writer(options), DOCUMENTS, tmp_path / "none"))
 
 
 # -- prompts of the target's own ---------------------------------------------------------------------------------------

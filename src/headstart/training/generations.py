@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headstart.errors import TrainingFailed
+from headstart.errors import NotEnoughMemory, TrainingFailed
 from headstart.files import replacing
 from headstart.loading.load import Target
 from headstart.training import asking, checkpoint
@@ -69,7 +69,7 @@ class Writer:
                 quantize=self.options.generation_quantize,
                 max_length=self.longest + 1,
             )
-            self._engine = target.engine("none", max_batch_size=AT_ONCE)
+            self._engine = _engine(target, AT_ONCE)
             self._engine.subscribe(self._count)
         outputs: list[Output] = self._engine.generate([list(prompt) for prompt in prompts], list(samplings))
         for output in outputs:
@@ -84,6 +84,17 @@ class Writer:
     def close(self) -> None:
         """Give back the memory of weights and cache."""
         self._engine = None
+
+
+def _engine(target: Target, at_once: int) -> Any:
+    """An engine for so many texts, or for half as many where their keys and values find no memory; the texts are the
+    same."""
+    try:
+        return target.engine("none", max_batch_size=at_once)
+    except NotEnoughMemory:
+        if at_once == 1:
+            raise
+        return _engine(target, at_once // 2)
 
 
 def prompts(documents: Sequence[Document], tokenizer: Any, count: int, longest: int, seed: int) -> list[list[int]]:
