@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from support import eagle_heads
+from transformers import AutoConfig
 
 import headstart as hs
 from headstart.errors import InvalidOption
 from headstart.loading import known_heads
 from headstart.loading.choice import choose
 from headstart.loading.known_heads import TARGET, head_for
+from headstart.model.heads.eagle_checkpoint import read
 
 FIELDS = ("model_type", "hidden_size", "num_hidden_layers", "vocab_size", "rope_theta")
 
@@ -89,6 +91,17 @@ def test_a_config_that_cannot_be_read_has_none(target: str, text: str | None, tm
 def test_the_bundled_target_has_its_own() -> None:
     assert head_for("bundled") is None
     assert choose("bundled", "eagle3").drafters[0].kind == "eagle"
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in known_heads.FOLDER.glob("*/config.json")), ids=str)
+def test_those_of_the_package_fit_the_targets_that_they_name(folder: Path) -> None:
+    fields = json.loads((folder / "config.json").read_text())["headstart"][TARGET]
+    found = read(folder, AutoConfig.for_model(**fields))
+    assert found.config.layer_ids[-1] < fields["num_hidden_layers"]
+    assert found.token_ids is not None
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 12e6
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["kind"] == "headstart eagle3"
 
 
 def test_a_note_beside_the_target_comes_first(target: str, tmp_path: Path) -> None:
