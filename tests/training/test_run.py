@@ -217,7 +217,7 @@ def test_no_more_than_half_of_the_minutes_are_read_ahead(options: DraftTraining,
     with pytest.MonkeyPatch.context() as patch:
         set_clock(patch, lambda: now[0], phases_module, run_module, schedule_module)
         options = replace(options, steps=None, minutes=1.0, output=tmp_path)
-        run = Run.start(options, student, torch.device("cpu"), Phases.of(tmp_path / "phases.json"))
+        run = Run.start(options, student, Phases.of(tmp_path / "phases.json"))
         read_ahead(run, Windows.plain(torch.zeros(20, 32)), Windows.plain(torch.zeros(2, 32)), lambda _: None)
         assert run.phases["reading"].seconds == 30
         assert run.phases["reading"].tokens == 3 * 32

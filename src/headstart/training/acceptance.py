@@ -74,8 +74,8 @@ class Tally:
         rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
         target_nats, draft_nats: the text's tokens under the two laws, [t] with t <= T; a token that a law does not know
             is NaN there.
-        wanted: bool [t], at which positions the first draft token is one of an answer: those count, and where the text
-            has ended, as many as its last.
+        wanted: bool [t], at which positions the first draft token stands for one of an answer; only those count. A law
+            beyond the text's end counts if the last of these does.
         """
         rows = torch.cat([wanted, wanted[-1:].expand(len(log_p) - len(wanted))])
         for temperature, passes in self._passes.items():

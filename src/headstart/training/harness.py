@@ -70,7 +70,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
         options, target, tokenizer, corpus, device=device, dtype=dtype, phases=phases, observe=observe
     )
     output.claim(options)
-    run = Run.start(options, make(Material(target, tokenizer, learnt, heldout, device, dtype)), device, phases)
+    run = Run.start(options, make(Material(target, tokenizer, learnt, heldout, device, dtype)), phases)
     student, resumed = run.student, run.step
     read_ahead(run, learnt, heldout, observe)
     take_steps(run, learnt, heldout, observe)

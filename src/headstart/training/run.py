@@ -94,20 +94,19 @@ class Run:
     optimiser: Optimiser
     budget: Budget
     clock: Clock
-    device: torch.device
     phases: Phases
     step: int = 0
     losses: list[float] = field(default_factory=list)
     best: Best = field(default_factory=Best)
 
     @classmethod
-    def start(cls, options: Training, student: Student, device: torch.device, phases: Phases) -> Run:
+    def start(cls, options: Training, student: Student, phases: Phases) -> Run:
         """A new run, or the one that a checkpoint in the output directory belongs to."""
         parameters = student.named_parameters()
         optimiser = Optimiser(
             parameters, matrix_rate=options.matrix_rate, other_rate=options.other_rate, lengths=student.lengths
         )
-        run = cls(options, student, optimiser, Budget(options.steps, options.minutes), Clock(), device, phases)
+        run = cls(options, student, optimiser, Budget(options.steps, options.minutes), Clock(), phases)
         if found := checkpoint.latest(options.folder / "checkpoints"):
             optimiser.load(found.tensors("optimiser"))
             state = found.state()
