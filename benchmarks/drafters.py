@@ -41,7 +41,7 @@ from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
 from headstart.prompt_sets import PromptItem
 from headstart.rule.noise import Noise, Purpose
-from headstart.rule.verify import Laws, verify
+from headstart.rule.verify import DraftedLaws, Laws, left, verify
 from headstart.types import Draft, Verdict
 
 PLAIN = "plain"
@@ -147,13 +147,13 @@ def resident() -> int:
 def judged_by_token() -> Iterator[None]:
     """Meanwhile drawn chains are judged by the rule of Leviathan et al. (arXiv:2211.17192), for comparison."""
 
-    def by_token(draft: Draft, p: Laws, q: Laws | None, noise: Noise, position: int, rule: Any) -> Verdict:
+    def by_token(draft: Draft, p: Laws, q: DraftedLaws | None, noise: Noise, position: int, rule: Any) -> Verdict:
         if q is None:
             return verify(draft, p, q, noise, position, rule)
         for node, token in enumerate(draft.tokens):
             coin = noise.uniform(position + node, Purpose.ACCEPT, lane=position, index=node)
             if not coin < p[node][token] / q[node][token]:
-                rest = (p[node] - q[node]).clip(min=0)
+                rest = left(p[node], 1, q[node])
                 law = rest / rest.sum() if rest.sum() > 0 else p[node]
                 return Verdict(tuple(range(node)), noise.draw(law, position + node, Purpose.TOKEN))
         end = len(draft)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Budget, Drafting, Sampling
 
 
@@ -59,11 +60,16 @@ class Row:
         object.__setattr__(row, "budget", budget)
         return row
 
-    def draw(self, q: NDArray[Any], depth: int) -> int:
-        """Draw the draft token `depth` places after the first (0-based) from the law q [V]."""
+    def draw(self, q: NDArray[Any], depth: int, vocabulary: PartialVocabulary | None = None) -> int:
+        """Draw the draft token `depth` places after the first (0-based) from the law q [V].
+
+        vocabulary: that of q's columns, where it is a part of the target's. A draft's own noise belongs to columns; the
+        target's, which rule "coupled" draws with, to tokens."""
         start = len(self.tokens)
-        lane = start if self.purpose is Purpose.DRAFT else 0
-        return self.noise.draw(q, start + depth, self.purpose, lane)
+        if self.purpose is Purpose.DRAFT:
+            column = self.noise.draw(q, start + depth, Purpose.DRAFT, start)
+            return column if vocabulary is None else vocabulary.tokens[column]
+        return self.noise.draw(q if vocabulary is None else vocabulary.spread(q, 0), start + depth, self.purpose)
 
 
 _FIELDS = tuple(each.name for each in fields(Row) if each.name != "budget")

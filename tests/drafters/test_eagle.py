@@ -29,6 +29,7 @@ from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, 
 from headstart.model.heads.eagle_tensors import rounded
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
+from headstart.rule.drafted import drafted_laws, whole
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
@@ -262,11 +263,14 @@ def test_q_is_the_law_each_node_was_drawn_from(
         if not len(draft):
             continue
         assert draft.q is not None
+        assert draft.vocabulary is not None
+        assert draft.q.shape == (len(draft), 13)
+        q = [whole(law, 23) for law in drafted_laws(draft)]
         for node, path in enumerate(paths(draft)):
             law = (plain.logits(text, path[:-1]) / 0.8).softmax(-1)
             elder = [i for i in draft.children[draft.parents[node] + 1] if i < node]
             law[[draft.tokens[i] for i in elder]] = 0
-            torch.testing.assert_close(draft.q[node], law / law.sum(), atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(torch.from_numpy(q[node]), law / law.sum(), atol=1e-4, rtol=1e-3)
             checked += 1
     assert checked > 20
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import torch
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
@@ -147,3 +148,47 @@ def test_without_a_recorder_nothing_is_looked_at(load: Load, monkeypatch: pytest
     asked.clear()
     engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
     assert asked == [], "and afterwards none again"
+
+
+class Partial(Drafter):
+    """Draws uniformly from a vocabulary of its own."""
+
+    name = "partial"
+    default_budget = 2
+    limit = 2
+
+    def __init__(self, vocabulary: Sequence[int], width: int) -> None:
+        self._vocabulary, self._width = torch.tensor(vocabulary), width
+
+    def propose(self, rows: Sequence[Row]) -> list[Draft]:
+        return [self._draft(row) for row in rows]
+
+    def _draft(self, row: Row) -> Draft:
+        q = torch.full((row.budget.nodes, self._width), 1 / self._width)
+        columns = [row.draw(law.numpy(), depth) for depth, law in enumerate(q)]
+        return Draft.chain(self._vocabulary[columns].tolist(), q, self._vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "width", "reason"),
+    [
+        ((5, 3, 5), 3, "each once"),
+        ((5, 3, -1), 3, "tokens below"),
+        ((5, 3, 10**6), 3, "tokens below"),
+        ((5, 3, 4), 2, "q has the shape"),
+        ((5, 3, 4), 3, None),
+    ],
+)
+def test_a_vocabulary_that_names_no_tokens_or_one_twice_is_contained(
+    vocabulary: Sequence[int], width: int, reason: str | None, tiny: Callable[..., str]
+) -> None:
+    engine = hs.Target(tiny("llama")).engine(Partial(vocabulary, width), pacing=FixedPacing(2))
+    out = engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW, temperature=1.0, seed=1))
+    assert len(out.tokens) == NEW or out.finish_reason == "stop"
+    error = out.stats.speculation.error
+    if reason is None:
+        assert error is None
+        assert out.stats.drafted > 0
+    else:
+        assert isinstance(error, hs.errors.DrafterFailed)
+        assert reason in error.message

@@ -116,7 +116,7 @@ def test_the_edits_on_the_host_are_those_on_a_device(
     x[0, seed % V] = (math.nan, math.inf, -math.inf)[seed % 3]
     law_rows = [LawRow(state_of(sampling, output), tuple(drafted)) for sampling, output, drafted in rows]
     before = x.clone()
-    host = law_module._edit_on_host(x.numpy(), law_rows)
+    host = law_module._edit_on_host(x.numpy(), law_rows, None)
     device = law_module._edit_on_device(x, law_rows)
     torch.testing.assert_close(torch.from_numpy(host), device, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(x, before, rtol=0, atol=0, equal_nan=True)

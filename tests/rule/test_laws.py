@@ -12,7 +12,7 @@ from support.reference_law import random_logits
 from headstart.errors import NonFiniteLogits
 from headstart.rule.law import LawState, law
 from headstart.rule.laws import law_rows, laws
-from headstart.rule.verify import walk
+from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
 
 V = 50
@@ -52,6 +52,20 @@ def test_the_rule_computes_the_laws_it_comes_to_and_no_others(sampling: Sampling
     assert set(found._found) == {0, 1}
     with pytest.raises(NonFiniteLogits):  # had the rule come to it
         found[3]
-    with pytest.raises(NonFiniteLogits):
-        _ = found.on_host
     assert found[2].sum() == pytest.approx(1)
+
+
+def test_the_law_after_a_leaf_that_is_rejected_is_never_computed() -> None:
+    logits = random_logits(4, 2, V, 2.0)
+    logits[0, 3] = 20  # the first guess may well be accepted, whatever became of those below it
+    logits[2:] = math.nan  # after those two
+    tree = Draft((3, 4, 5), (-1, 0, 0))
+    (found,) = laws([law_rows(state(SAMPLINGS[0]), tree)], logits)
+    q = np.full((3, V), 1 / V, dtype=np.float32)
+
+    def never(chance: float, node: int) -> bool:
+        return node == 0
+
+    verdict = traverse(tree, found, q, never, lambda law, _: int(law.argmax()))
+    assert verdict.path == (0,)
+    assert set(found._found) == {0, 1}

@@ -29,7 +29,7 @@ from headstart.errors import NonFiniteLogits
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule import filters, law, laws, processors, verify
+from headstart.rule import drafted, filters, law, laws, processors, verify
 from headstart.types import Draft, Sampling, Verdict
 
 
@@ -101,6 +101,25 @@ def keeps_the_law_of_point_masses(module: Any) -> None:
     assert completed(emitted, p, 3) == joint(p, 3)
 
 
+def keeps_the_law_of_partial_drafts(kind: Any) -> None:
+    """Pairs of siblings that were drawn from two of the three tokens, which the law names in falling order."""
+    known = np.array([2, 1])
+    for seed in range(4):
+        p, q = RandomModel(seed), RandomModel(seed + 100)
+
+        def procedure(oracle: Oracle) -> tuple[int, ...]:
+            law = q(())[known]  # noqa: B023
+            first = oracle.draw(law / law.sum())
+            tokens = (int(known[first]), int(known[1 - first]))
+            rest = np.array([Fraction(0), Fraction(0)], dtype=object)
+            rest[1 - first] = Fraction(1)
+            rows = [p(()), *(p((token,)) for token in tokens)]  # noqa: B023
+            laws = [kind(known, law / law.sum()), kind(known, rest)]
+            return judged(verify, Draft(tokens, (-1, -1)), rows, laws, oracle)
+
+        assert completed(outcomes(procedure), p, 2) == joint(p, 2)
+
+
 class StubNoise:
     """Coins of a given height that notes whose they were."""
 
@@ -146,7 +165,9 @@ RULE = [
      "weight * law[token] / covered[token]", keeps_the_law_of_chains),
     ("the coin of a node is its own, not its path's", "visit(child, min(weight * law", "visit(child, min(law",
      keeps_the_law_of_chains),
-    ("the bonus is drawn from the law before", "draw(law, len(path))", "draw(p[max(node, 0)], len(path))",
+    ("the bonus is drawn from the law before", "draw(p[node + 1] if law is None else law, len(path))",
+     "draw(p[max(node, 0)], len(path))", keeps_the_law_of_chains),
+    ("the bonus forgets what was rejected", "p[node + 1] if law is None else law", "p[node + 1]",
      keeps_the_law_of_chains),
     ("a child of a larger token will do", "draft.tokens[c] == token", "draft.tokens[c] >= token",
      keeps_the_law_of_point_masses),
@@ -159,6 +180,24 @@ RULE = [
 def test_a_fault_in_the_rule_is_caught(old: str, new: str, check: Callable[..., None]) -> None:
     check(verify)
     assert caught(check, mutant(verify, old, new))
+
+
+PARTIAL = [
+    ("what q covers is not taken away", "law[self.tokens] - self.weights", "law[self.tokens]"),
+    ("the residual may be negative", "np.maximum(law[self.tokens] - self.weights, 0)",
+     "law[self.tokens] - self.weights"),
+    ("tokens are taken for columns", "np.flatnonzero(self.tokens == token)", "np.array([token])"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), [row[1:] for row in PARTIAL], ids=[row[0] for row in PARTIAL])
+def test_a_fault_in_laws_over_a_part_of_the_vocabulary_is_caught(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps_the_law_of_partial_drafts(drafted.PartialLaw)
+    made = mutant(drafted, old, new)
+    monkeypatch.setattr(verify, "PartialLaw", made.PartialLaw)
+    assert caught(keeps_the_law_of_partial_drafts, made.PartialLaw)
 
 
 def test_elder_siblings_left_in_q_are_caught() -> None:

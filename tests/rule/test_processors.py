@@ -135,7 +135,7 @@ def test_a_processor_without_a_device_version_goes_through_the_host() -> None:
     rows = [LawRow(begin(), path) for path in [(), (0,), (0, 1, 2)]] + [LawRow(begin(Sampling()), (1,))]
     x = torch.randn(len(rows), GRAMMAR_VOCAB, generator=torch.Generator().manual_seed(2))
     x[1, 3] = math.nan  # which a mask must not hide
-    host = torch.from_numpy(law_module._edit_on_host(x.numpy(), rows))
+    host = torch.from_numpy(law_module._edit_on_host(x.numpy(), rows, None))
     torch.testing.assert_close(law_module._edit_on_device(x, rows), host, rtol=0, atol=0, equal_nan=True)
     assert host[1, 3].isnan()
     assert host[3].isfinite().tolist() == [True, True, True, False]

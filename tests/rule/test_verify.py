@@ -15,6 +15,7 @@ from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.rotation import rotated
 
+from headstart.rule.drafted import PartialLaw
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse, verify, walk
 from headstart.types import Draft, Verdict
@@ -91,6 +92,31 @@ def test_tree_keeps_the_law_exactly(shape: Shape, next_law: Any, seed: int) -> N
     p, q = RandomModel(seed, zeros=0.2), RandomModel(seed + 100, zeros=0.2)
     depth = len(shape) + 1
     assert completed(law_of(p, q, shape, next_law), p, depth) == joint(p, depth)
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2,), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_laws_over_a_part_of_the_vocabulary_give_what_the_whole_ones_give(shape: Shape, seed: int) -> None:
+    p, q = RandomModel(seed), RandomModel(seed + 100, zeros=0.4)
+
+    def partial(context: tuple[int, ...]) -> Any:
+        law = q(context)
+        known = np.flatnonzero(law)[::-1]  # the order of its tokens is the drafter's own
+        return PartialLaw(known, law[known])
+
+    def procedure(oracle: Oracle) -> tuple[int, ...]:
+        draft, laws, contexts = draw_tree(oracle, q, shape, without)
+        rows = [p(context) for context in contexts]
+        for node, law in enumerate(laws):
+            known = partial(contexts[draft.parents[node] + 1]).tokens
+            laws[node] = PartialLaw(known, law[known])
+            assert laws[node][draft.tokens[node]] == law[draft.tokens[node]]
+            assert np.array_equal(laws[node].over(len(law)), law)
+        return emitted(draft, traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+
+    found = outcomes(procedure)
+    assert found == law_of(p, q, shape, without)
+    assert completed(found, p, len(shape) + 1) == joint(p, len(shape) + 1)
 
 
 def test_binary_tree_of_depth_two_keeps_the_law_exactly() -> None:

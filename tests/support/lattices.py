@@ -81,7 +81,7 @@ def exact_draw(oracle: Oracle, *, shared: bool = False) -> Any:
     of the noise, which gives all of them the children of the first."""
     known: dict[int, list[int]] = {}
 
-    def draw(_: Row, q: Any, depth: int, index: int, count: int) -> list[int]:
+    def draw(_: Row, q: Any, depth: int, index: int, count: int, __: object = None) -> list[int]:
         rest = np.array([rational(x) for x in q], dtype=object)
         drawn: list[int] = list(known.get(depth, ()))[:count] if shared else []
         while len(drawn) < count and rest.sum() > 0:

@@ -16,6 +16,7 @@ from torch import Tensor
 from headstart.errors import HeadstartError, NonFiniteLogits
 from headstart.row import Row
 from headstart.rule import race
+from headstart.rule.drafted import drafted_laws
 from headstart.rule.law import token_logprobs
 from headstart.rule.laws import Laws, law_rows, laws, no_law
 from headstart.rule.verify import verify, walk
@@ -73,9 +74,8 @@ class HostJudge(Judge):
         """Rows that the rule does not come to are not looked at: without a draft they would not be there."""
         if laws.tokens is not None and draft.q is None:
             return walk(draft, laws.tokens, _greedy)  # drawing from a one-hot law is reading its token
-        if draft.q is None or self._rule == "coupled":
-            return verify(draft, laws, None, row.noise, len(row.tokens), self._rule)
-        return verify(draft, laws.on_host, draft.q.cpu().numpy(), row.noise, len(row.tokens), self._rule)
+        q = None if draft.q is None or self._rule == "coupled" else drafted_laws(draft)
+        return verify(draft, laws, q, row.noise, len(row.tokens), self._rule)
 
 
 def _greedy(token: int, _: int) -> int:

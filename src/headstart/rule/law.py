@@ -26,6 +26,7 @@ from torch import Tensor
 from headstart.errors import InvalidOption
 from headstart.rule.filters import filtered, first_maximum, one_hot
 from headstart.rule.processors import Processor, processors_of
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import LogprobsMode, Sampling, TokenLogprob
 
 
@@ -99,24 +100,30 @@ class LawRow:
         """Those that act on this row."""
         return self.state.after(self.drafted).processors
 
+    def edit(self, x: NDArray[np.float32]) -> None:
+        """Change the row's logits [V] in place."""
+        for processor in self.processors:
+            processor.edit(x)
 
-def law(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
-    """The law p of each row: float32 [R, V], rows sum to 1.
+
+def law(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
+    """The law p of each row: float32 [R, V], rows sum to 1. vocabulary: that of the V columns, where it is a part of
+    the target's; here and below.
 
     A row with a NaN or +inf logit, or with every token masked, comes out as NaN throughout; the others are as
     they would be alone. Temperature 0 gives a one-hot row (the lowest index of tied maxima, as transformers' greedy).
     """
     if all(row.state.sampling.greedy for row in rows):  # the common case, without the exponentials
-        return one_hot(_edit(logits, rows))
-    return process(logits, rows).softmax(-1)
+        return one_hot(_edit(logits, rows, vocabulary))
+    return process(logits, rows, vocabulary).softmax(-1)
 
 
-def greedy(logits: Tensor, rows: Sequence[LawRow]) -> list[int]:
-    """The token of each row's law where every request is at temperature 0: `law`'s one-hot rows as numbers.
+def greedy(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> list[int]:
+    """The column of each row's law where every request is at temperature 0: `law`'s one-hot rows as numbers.
 
     -1 for a row whose largest logit is not finite. Nothing as wide as the vocabulary is made or copied.
     """
-    edited = _edit(logits, rows)
+    edited = _edit(logits, rows, vocabulary)
     if edited.device.type == "cpu":  # a dozen small operations on a cold cache would take longer than the work
         values = edited.detach().numpy()
         tokens = values.argmax(-1).tolist()
@@ -125,12 +132,12 @@ def greedy(logits: Tensor, rows: Sequence[LawRow]) -> list[int]:
     return torch.where(torch.isfinite(highest), first, -1)[:, 0].tolist()
 
 
-def process(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+def process(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
     """The logits [R, V] after all processors, float32; -inf where the law is 0.
 
     `logits` is never written to, but the result may be the same memory if no processor is on: read it only.
     """
-    return filtered(_edit(logits, rows), [row.state.sampling for row in rows])
+    return filtered(_edit(logits, rows, vocabulary), [row.state.sampling for row in rows])
 
 
 def token_logprobs(
@@ -152,24 +159,30 @@ def token_logprobs(
     ]
 
 
-def _edit(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+def _edit(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None) -> Tensor:
     """The logits in float32 after the processors of each row."""
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
     x = logits.float()
     if all(row.state.unedited for row in rows):
         return x
     if x.device.type == "cpu":
-        return torch.from_numpy(_edit_on_host(x.detach().numpy(), rows))
-    return _edit_on_device(x, rows)
+        return torch.from_numpy(_edit_on_host(x.detach().numpy(), rows, vocabulary))
+    if vocabulary is None:
+        return _edit_on_device(x, rows)
+    return vocabulary.narrowed(_edit_on_device(vocabulary.widened(x), rows))
 
 
 @np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for
-def _edit_on_host(logits: NDArray[np.float32], rows: Sequence[LawRow]) -> NDArray[np.float32]:
+def _edit_on_host(
+    logits: NDArray[np.float32], rows: Sequence[LawRow], vocabulary: PartialVocabulary | None
+) -> NDArray[np.float32]:
     """Row by row: the work is small, and a dozen tensor operations would not be."""
     edited = logits.copy()
     for x, row in zip(edited, rows, strict=True):
-        for processor in row.processors:
-            processor.edit(x)
+        if vocabulary is not None and row.processors:
+            vocabulary.edit(x, row.edit)
+        else:
+            row.edit(x)
     return edited
 
 

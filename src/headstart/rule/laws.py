@@ -54,15 +54,6 @@ class Laws(Sequence[NDArray[np.float32]]):
         return law(self.logits, self.rows) if self.p is None else self.p
 
     @property
-    def on_host(self) -> NDArray[np.float32]:
-        """All of them, p [n, V], on the host.
-
-        Raises:
-            NonFiniteLogits: the logits made no law somewhere.
-        """
-        return _finite(self.dense.cpu().numpy())
-
-    @property
     def argmax(self) -> tuple[int, ...]:
         """The likeliest token of each law."""
         return tuple(self.dense.argmax(-1).tolist()) if self.tokens is None else self.tokens

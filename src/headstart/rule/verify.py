@@ -11,7 +11,8 @@ point mass (a one-hot q[i]) among them.
 `walk`, for drafts that were not drawn (n-gram, suffix, top-k trees, greedy drafts) and for rule "coupled"
 (Daliri, Musco, Suresh 2024): the target draws its own token at each node; if a child bears it, go there.
 
-Both are generic in the arithmetic: the engine runs them on floats, the tests on exact rationals.
+Both are generic in the arithmetic: the engine runs them on floats, the tests on exact rationals. Both read a law of the
+target only when they come to it, so that an engine need not compute the others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.rule.drafted import PartialLaw
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Rule, Verdict
 
@@ -30,9 +32,11 @@ Law = NDArray[Any]
 """[V] weights, of floats or of `Fraction`s."""
 Laws = Sequence[Law] | Law
 """Several of them: a list, or the rows of one array."""
+DraftedLaws = Sequence[Law | PartialLaw] | Law
+"""The same, of a draft's nodes; each may be over a part of the vocabulary."""
 
 
-def verify(draft: Draft, p: Laws, q: Laws | None, noise: Noise, position: int, rule: Rule) -> Verdict:
+def verify(draft: Draft, p: Laws, q: DraftedLaws | None, noise: Noise, position: int, rule: Rule) -> Verdict:
     """Judge one request's draft.
 
     Args:
@@ -77,7 +81,7 @@ def walk(draft: Draft, p: Sequence[T] | NDArray[Any], draw: Callable[[T, int], i
 def traverse(
     draft: Draft,
     p: Laws,
-    q: Laws,
+    q: DraftedLaws,
     coin: Callable[[Any, int], bool],
     draw: Callable[[Law, int], int],
 ) -> Verdict:
@@ -94,14 +98,16 @@ def traverse(
     """
 
     def visit(node: int, weight: Any) -> Verdict | None:
-        law = p[node + 1]
-        for child in draft.children[node + 1]:
+        children = draft.children[node + 1]
+        law = p[node + 1] if children else None
+        for child in children:
+            assert law is not None
             token = draft.tokens[child]
             covered = q[child]
             verdict = visit(child, min(weight * law[token] / covered[token], 1))
             if verdict is not None:
                 return verdict
-            rest = np.maximum(weight * law - covered, 0)
+            rest = left(law, weight, covered)
             total = rest.sum()
             if total > 0:
                 # (1 - weight) first: at the root the new weight is then 1 without rounding
@@ -111,9 +117,17 @@ def traverse(
             # else p = q up to rounding: this rejection had probability 0, and p stands
         if node < 0 or (weight > 0 and coin(weight, node)):
             path = draft.path(node)
-            return Verdict(path, draw(law, len(path)))
+            return Verdict(path, draw(p[node + 1] if law is None else law, len(path)))
         return None
 
     verdict = visit(-1, 1)
     assert verdict is not None, "the root accepts with probability 1"
     return verdict
+
+
+def left(law: Law, weight: Any, covered: Law | PartialLaw) -> Law:
+    """max(weight * p - q, 0): what a rejected child leaves of its parent's law."""
+    if isinstance(covered, PartialLaw):
+        return covered.taken_from(weight * law)
+    rest: Law = np.maximum(weight * law - covered, 0)
+    return rest

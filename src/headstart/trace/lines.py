@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headstart.drafters import KINDS, Drafter, Observation
 from headstart.row import Row
+from headstart.rule.drafted import drafted_laws, whole
 from headstart.rule.laws import Laws
 from headstart.trace import numbers
 from headstart.trace.format import VERSION
@@ -176,7 +177,7 @@ def _nodes(
     step: Step, row: Row, dense: NDArray[Any], model: NDArray[Any] | None, again: Replay, top: int
 ) -> list[Json]:
     draft = step.draft
-    q = None if draft.q is None else draft.q.detach().cpu().numpy()
+    q = None if draft.q is None else [whole(law, dense.shape[1]) for law in drafted_laws(draft)]
     drawn = dict(again.drawn)
     found: list[Json] = []
     for node, (token, parent, state) in enumerate(zip(draft.tokens, draft.parents, states(draft, again), strict=True)):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from headstart.rule.drafted import drafted_laws
 from headstart.rule.laws import Laws
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse, walk
@@ -50,7 +51,7 @@ def replay(draft: Draft, laws: Laws, dense: NDArray[Any], noise: Noise, position
     """
     if draft.q is None or rule == "coupled":
         return _walked(draft, laws, dense, noise, position)
-    return _traversed(draft, dense, draft.q.cpu().numpy(), noise, position)
+    return _traversed(draft, dense, noise, position)
 
 
 def _walked(draft: Draft, laws: Laws, dense: NDArray[Any], noise: Noise, position: int) -> Replay:
@@ -64,7 +65,7 @@ def _walked(draft: Draft, laws: Laws, dense: NDArray[Any], noise: Noise, positio
     return Replay("walk" if len(draft) else "plain", verdict, {}, drawn, dense[stood[-1] + 1])
 
 
-def _traversed(draft: Draft, dense: NDArray[Any], q: NDArray[Any], noise: Noise, position: int) -> Replay:
+def _traversed(draft: Draft, dense: NDArray[Any], noise: Noise, position: int) -> Replay:
     weights: dict[int, float] = {}
     last = dense[0]
 
@@ -77,7 +78,7 @@ def _traversed(draft: Draft, dense: NDArray[Any], q: NDArray[Any], noise: Noise,
         last = law
         return noise.draw(law, position + depth, Purpose.TOKEN)
 
-    verdict = traverse(draft, dense, q, coin, draw)
+    verdict = traverse(draft, dense, drafted_laws(draft), coin, draw)
     for node in _entered(draft, verdict.path[-1] if verdict.path else -1):
         if node not in verdict.path:
             weights.setdefault(node, 0.0)

@@ -29,6 +29,8 @@ class Draft:
     q: [N, V] float. Row i is the law that node i was drawn from *given its elder siblings* (so a tree sampled
         without replacement has them zeroed and the row renormalised). None if the nodes are point masses, which
         were not drawn (n-gram, suffix, top-k trees, greedy drafts).
+    vocabulary: [W] int64, where the drafter can propose a part of the vocabulary only: the token of each column of q,
+        which is then [N, W]. No token may stand there twice. None where column i is token i.
     source: the name of the drafter it comes from. The engine fills it in where a drafter leaves it empty.
     expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
     passed_over: what other sources would have drafted instead, to learn from what was then accepted.
@@ -42,11 +44,14 @@ class Draft:
     expected: float | None = None
     passed_over: tuple[Draft, ...] = ()
     prepared: Preparation | None = None
+    vocabulary: torch.Tensor | None = None
 
     @classmethod
-    def chain(cls, tokens: Sequence[int], q: torch.Tensor | None = None) -> Draft:
+    def chain(
+        cls, tokens: Sequence[int], q: torch.Tensor | None = None, vocabulary: torch.Tensor | None = None
+    ) -> Draft:
         """A draft in which each token follows the one before it."""
-        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q if tokens else None)
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q if tokens else None, vocabulary=vocabulary)
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):

@@ -87,7 +87,7 @@ def text_to(draft: Draft, node: int) -> list[int]:
 def exact_draw(oracle: Oracle) -> Any:
     """`draw_children`, answered by an oracle in exact numbers."""
 
-    def draw(_: Row, q: Any, depth: int, index: int, count: int) -> list[int]:
+    def draw(_: Row, q: Any, depth: int, index: int, count: int, __: object = None) -> list[int]:
         assert (depth, index) >= (0, 0)
         drawn: list[int] = []
         rest = q

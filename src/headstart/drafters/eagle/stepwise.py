@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +15,7 @@ from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees
 from headstart.model.heads.eagle import HeadOutput
 from headstart.model.packed import Segment
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
 from headstart.types import Draft
 
@@ -31,21 +31,19 @@ class Stepwise:
 
     def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocab_size: int) -> None:
         self._reader, self._head, self._policy = reader, reader.head, policy
-        self._vocab_size = vocab_size
+        ids = reader.head.token_ids
+        self._vocabulary = None if ids is None else PartialVocabulary(ids, vocab_size)
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
         if isinstance(self._policy, TreePolicy):
             plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
-            trees = [_Growing(*each) for each in zip(rows, rooms, plans, texts, strict=True)]
-            if all(row.sampling.greedy and row.law.unedited for row in rows):  # no need for the whole vocabulary
-                grow_trees(trees, self._level, self._head.token_ids)
-            else:
-                grow_trees(trees, lambda live: self._widened(self._level(live)))
+            trees = [_Growing(*each, self._vocabulary) for each in zip(rows, rooms, plans, texts, strict=True)]
+            grow_trees(trees, self._level)
             return [tree.draft() for tree in trees]
-        chains = [_Chain(*each) for each in zip(rows, rooms, texts, strict=True)]
+        chains = [_Chain(*each, None, self._vocabulary) for each in zip(rows, rooms, texts, strict=True)]
         try:
-            grow_chains(chains, lambda live: self._widened(self._next(live)))
+            grow_chains(chains, self._next)
         finally:
             for text in texts:
                 self._reader.cache.rewind(self._reader.seat(text), text.read)
@@ -87,13 +85,6 @@ class Stepwise:
             each.take(states)
         return output.logits
 
-    def _widened(self, logits: Tensor) -> Tensor:
-        """[R, draft V] to [R, V]: -inf for what the head does not know."""
-        if self._head.token_ids is None:
-            return logits
-        wide = logits.new_full((len(logits), self._vocab_size), -math.inf)
-        return wide.index_copy_(1, self._head.token_ids, logits)
-
 
 class _Chain(GrowingChain):
     """A chain, and the head's state behind its last token [1, d]."""
@@ -107,8 +98,10 @@ class _Chain(GrowingChain):
 class _Growing(GrowingTree):
     """A tree, and the head's states behind the nodes that were fed last [n, d]."""
 
-    def __init__(self, row: Row, budget: int, plan: TopK | Shape, memory: HeadText) -> None:
-        super().__init__(row, budget, plan, SCRATCH, memory)
+    def __init__(
+        self, row: Row, budget: int, plan: TopK | Shape, memory: HeadText, vocabulary: PartialVocabulary | None
+    ) -> None:
+        super().__init__(row, budget, plan, SCRATCH, memory, vocabulary)
         self._states = torch.empty(0)
         self._first = -1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from headstart.drafters import Row
 from headstart.drafters.growing.residual import Residual
 from headstart.rule.law import LawRow, greedy, law
 from headstart.rule.noise import Purpose
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
 
 
@@ -19,26 +21,41 @@ class GrowingChain:
     """One request's chain while it grows, to `budget` tokens.
 
     memory: what the drafter keeps of the request. residual: what drawn tokens leave to the target, if anything.
+    vocabulary: of its laws [W], where that is a part of the target's.
     """
 
-    def __init__(self, row: Row, budget: int, memory: Any = None, residual: Residual | None = None) -> None:
+    def __init__(
+        self,
+        row: Row,
+        budget: int,
+        memory: Any = None,
+        residual: Residual | None = None,
+        vocabulary: PartialVocabulary | None = None,
+    ) -> None:
         self._residual = None if row.sampling.greedy or row.purpose is not Purpose.DRAFT else residual
         self.row = row
         self.budget = budget
         self.memory = memory
+        self.vocabulary = vocabulary
         self.tokens: list[int] = []
         self.logits: list[Tensor] = []
-        """[i]: the drafter's logits [1, V] after x0 and i tokens."""
+        """[i]: the drafter's logits [1, W] after x0 and i tokens."""
         self._laws: list[Tensor] = []
 
     def extend(self, q: Tensor | int) -> None:
-        """Draw the next token from q [V], or take the one that a greedy law leaves."""
+        """Draw the next token from q [W], or take the one that a greedy law leaves: its column.
+
+        The chain ends where q is no law, since the logits are broken or every token is forbidden."""
         if isinstance(q, int):
-            token = max(q, 0)  # broken logits (-1): any guess will do
+            column = max(q, 0)  # broken logits (-1): any guess will do
+            token = column if self.vocabulary is None else self.vocabulary.tokens[column]
         else:
+            if not math.isfinite(q[0]):  # softmax spreads a NaN over its whole row
+                self.budget = len(self.tokens)
+                return
             if self._residual is not None:
                 q = self._residual.lower(q)
-            token = self.row.draw(q.cpu().numpy(), len(self.tokens))
+            token = self.row.draw(q.cpu().numpy(), len(self.tokens), self.vocabulary)
             self._laws.append(q)
         self.tokens.append(token)
 
@@ -63,7 +80,8 @@ class GrowingChain:
     def draft(self) -> Draft:
         if self.row.sampling.greedy or not self.tokens:
             return Draft.chain(self.tokens)
-        return Draft.chain(self.tokens, torch.stack(self._laws))
+        ids = None if self.vocabulary is None else self.vocabulary.ids
+        return Draft.chain(self.tokens, torch.stack(self._laws), ids)
 
 
 G = TypeVar("G", bound=GrowingChain)
@@ -73,7 +91,7 @@ def grow_chains(chains: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -
     """Extend every chain to its budget.
 
     forward: feeds each chain's last token (at first, whatever its request has not fed yet) and returns the logits
-    [B, V] after them.
+    [B, W] after them, over the vocabulary of the chains, which is the same.
     """
     live = [chain for chain in chains if not chain.done]
     while live:
@@ -82,10 +100,11 @@ def grow_chains(chains: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -
 
 
 def extend_chains(chains: Sequence[GrowingChain], logits: Tensor) -> None:
-    """Extend every chain by one token, drawn from the law of its row of the logits [B, V]."""
+    """Extend every chain by one token, drawn from the law of its row of the logits [B, W]."""
     rows = [LawRow(chain.row.law, tuple(chain.tokens)) for chain in chains]
     all_greedy = all(chain.row.sampling.greedy for chain in chains)
-    laws: Any = greedy(logits, rows) if all_greedy else law(logits, rows)
+    vocabulary = chains[0].vocabulary
+    laws: Any = greedy(logits, rows, vocabulary) if all_greedy else law(logits, rows, vocabulary)
     for index, (chain, q) in enumerate(zip(chains, laws, strict=True)):
         chain.logits.append(logits[index : index + 1])
         chain.extend(q)

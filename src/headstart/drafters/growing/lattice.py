@@ -208,8 +208,5 @@ def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
         if lattice.row.sampling.greedy:
             chain.extend(lattice.token_after(path))
             continue
-        q = lattice.laws_after([path])[0]
-        if not torch.isfinite(q[0]):  # all candidates are forbidden, so the chain ends before them
-            break
-        chain.extend(q)
+        chain.extend(lattice.laws_after([path])[0])
     return chain.draft()

@@ -33,6 +33,7 @@ from headstart.drafters import Row
 from headstart.drafters.growing.siblings import draw_children, laws_of_children
 from headstart.model.packed import Segment
 from headstart.rule.noise import Purpose
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
 from headstart.types import Draft
 
@@ -62,17 +63,27 @@ class GrowingTree:
         room: most nodes that may be fed, where the drafter's cache has room for no more. They may be more than
             `budget`: of those expanded early some are displaced later.
         memory: what the drafter keeps of the request.
+        vocabulary: of the drafter's laws [W], where that is a part of the target's.
     """
 
-    def __init__(self, row: Row, budget: int, plan: TopK | Shape, room: int | None = None, memory: Any = None) -> None:
+    def __init__(
+        self,
+        row: Row,
+        budget: int,
+        plan: TopK | Shape,
+        room: int | None = None,
+        memory: Any = None,
+        vocabulary: PartialVocabulary | None = None,
+    ) -> None:
         self.memory = memory
+        self.vocabulary = vocabulary
         self.row = row
         self.budget = budget
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.fresh: tuple[int, ...] = (-1,) if budget > 0 else ()
         self.logits: list[Tensor] = []
-        """By level, the drafter's logits [R, V] after what was fresh then: after x0, then after `tokens` in order."""
+        """By level, the drafter's logits [R, W] after what was fresh then: after x0, then after `tokens` in order."""
         self.plan = plan
         self._room = sys.maxsize if room is None else max(0, room)
         self._nodes: list[_Node] = []
@@ -121,7 +132,8 @@ class GrowingTree:
         # under rule "coupled" the walk decides without laws
         if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
-        return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())))
+        ids = None if self.vocabulary is None else self.vocabulary.ids
+        return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())), vocabulary=ids)
 
     @property
     def _drafted(self) -> list[_Node]:
@@ -133,12 +145,12 @@ class GrowingTree:
         return [node.fed for node in self._drafted]
 
     def laws(self) -> list[NDArray[Any]]:
-        """Of drawn nodes, the law [V] that each was drawn from given its elder siblings, in the order of the draft."""
+        """Of drawn nodes, the law [W] that each was drawn from given its elder siblings, in the order of the draft."""
         rows = []
         for _, siblings in groupby(self._nodes, key=lambda node: node.parent):
             family = list(siblings)
             assert family[0].law is not None, "only asked of drawn nodes"
-            rows += laws_of_children(family[0].law, [node.token for node in family])
+            rows += laws_of_children(family[0].law, [node.column for node in family])
         return rows
 
     # -- growing ------------------------------------------------------------------------------------------------------
@@ -157,38 +169,43 @@ class GrowingTree:
             return (-1,) * min(self.plan.width, self.budget)
         return self.plan.children[0 if parent is None else parent.place + 1]
 
-    def rank(self, tokens: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
-        """The likeliest tokens after each fresh node, and their log-probabilities, likeliest first."""
+    def rank(self, columns: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
+        """The likeliest tokens after each fresh node, as columns of its law, and their log-probabilities, likeliest
+        first."""
         found = []
         least = self._best[-1].score if len(self._best) >= self.budget else -math.inf
-        for parent, count, ids, values in zip(self._open, self.wanted(), tokens, scores, strict=True):
+        for parent, count, ids, values in zip(self._open, self.wanted(), columns, scores, strict=True):
             above = 0.0 if parent is None else parent.score
             children = []
-            for token, value in zip(islice(ids, count), values, strict=False):
+            for column, value in zip(islice(ids, count), values, strict=False):
                 score = above + min(value, 0.0)  # rounding must not make a child likelier than its parent
                 # -inf has probability 0, and a NaN has no meaning; nor does a node that is not among the best any more
                 if not value > -math.inf or score < least:
                     break
-                children.append((token, score, None))
+                children.append((column, score, None))
             found.append(children)
         self._born(found)
 
     def draw(self, laws: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
-        """Draw the children of each fresh node from its law [V]."""
+        """Draw the children of each fresh node from its law [W]."""
         found = []
         for index, (count, q) in enumerate(zip(self.wanted(), laws, strict=True)):
-            found.append([(token, 0.0, q) for token in draw_children(self.row, q, self._depth, index, count)])
+            found.append(
+                [(column, 0.0, q) for column in draw_children(self.row, q, self._depth, index, count, self.vocabulary)]
+            )
         self._born(found)
 
     def _born(self, found: Sequence[Sequence[tuple[int, float, NDArray[Any] | None]]]) -> None:
-        """Take in a level's nodes, and choose those of them that get children."""
+        """Take in a level's nodes (column, score, law), and choose those of them that get children."""
         self._depth += 1
         begin = len(self._nodes)
         for parent, children in zip(self._open, found, strict=True):
             above, number = ((), -1) if parent is None else (parent.path, parent.number)
-            for place, (token, score, q) in zip(self._places(parent), children, strict=False):
+            for place, (column, score, q) in zip(self._places(parent), children, strict=False):
+                token = column if self.vocabulary is None else self.vocabulary.tokens[column]
                 rank = (-score, self._depth, len(self._nodes))
-                self._nodes.append(_Node(len(self._nodes), number, token, score, rank, place, (*above, token), q))
+                path = (*above, token)
+                self._nodes.append(_Node(len(self._nodes), number, token, column, score, rank, place, path, q))
         new = self._nodes[begin:]
         if isinstance(self.plan, TopK):
             chosen = self._expandable(self.plan, new)
@@ -221,6 +238,8 @@ class _Node:
     parent: int
     """The number of its parent, -1 for x0."""
     token: int
+    column: int
+    """Of its law, where the law is over a part of the vocabulary; else the token."""
     score: float
     """The log-probability of its path."""
     rank: tuple[float, int, int]
@@ -230,7 +249,7 @@ class _Node:
     path: tuple[int, ...]
     """The tokens from below x0 down to its own."""
     law: NDArray[Any] | None
-    """The law [V] of its parent's children, where they are drawn."""
+    """The law [W] of its parent's children, where they are drawn."""
     fed: int = -1
     """Its index in `GrowingTree.tokens`."""
 

@@ -1,8 +1,8 @@
 """Trees of several requests grown together, one forward of the drafter a level; see `chains` for chains, and `tree`
 for what one tree is.
 
-Contract of a drafter's `forward`: given trees, it returns the logits [R, V] after each tree's `fresh` nodes, tree by
-tree, in order:
+Contract of a drafter's `forward`: given trees, it returns the logits [R, W] after each tree's `fresh` nodes, tree by
+tree, in order, over the vocabulary of the trees, which is the same:
 
     def _level(self, live):
         segments = [tree.segment(tree.row.slot) for tree in live]
@@ -28,28 +28,23 @@ _TEMPERATURE_1 = Sampling(temperature=1.0)
 G = TypeVar("G", bound=GrowingTree)
 
 
-def grow_trees(trees: Sequence[G], forward: Callable[[Sequence[G]], Tensor], token_ids: Tensor | None = None) -> None:
-    """Grow every tree to its end.
-
-    forward: see the contract above.
-    token_ids: the tokens [V'] of logits [R, V'] over a part of the vocabulary; only for greedy requests whose law no
-        processor edits. None for logits over all of it.
-    """
+def grow_trees(trees: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -> None:
+    """Grow every tree to its end. forward: see the contract above."""
     live = [tree for tree in trees if not tree.done]
     while live:
-        extend_trees(live, forward(live), token_ids)
+        extend_trees(live, forward(live))
         live = [tree for tree in live if not tree.done]
 
 
-def extend_trees(trees: Sequence[GrowingTree], logits: Tensor, token_ids: Tensor | None = None) -> None:
-    """Grow every tree by one level, from the logits [R, V] after its fresh nodes, tree by tree. See `grow_trees`."""
+def extend_trees(trees: Sequence[GrowingTree], logits: Tensor) -> None:
+    """Grow every tree by one level, from the logits [R, W] after its fresh nodes, tree by tree."""
     spans = list(_spans(trees))
     drawn = [(tree, span) for tree, span in spans if tree.draws]
     ranked = [(tree, span) for tree, span in spans if not tree.draws]
     for tree, span in spans:
         tree.logits.append(logits[span])
     if ranked:
-        _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked], token_ids)
+        _grow_likeliest(_rows(logits, ranked), [tree for tree, _ in ranked])
     if drawn:
         _grow_drawn(_rows(logits, drawn), [tree for tree, _ in drawn])
 
@@ -69,22 +64,24 @@ def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
     return torch.cat([logits[span] for _, span in trees])
 
 
-def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree], token_ids: Tensor | None) -> None:
+def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
     if all(tree.row.law.unedited and tree.row.sampling.greedy for tree in trees):
         x = logits.float()
     else:
         states = ((scoring(tree.row.law), tree.paths()) for tree in trees)
-        x = process(logits, [LawRow(state, path) for state, paths in states for path in paths])
+        rows = [LawRow(state, path) for state, paths in states for path in paths]
+        x = process(logits, rows, trees[0].vocabulary)
     most = max(max(tree.wanted()) for tree in trees)
     values, ids = x.topk(min(most, x.shape[1]))
     scores = (values - x.logsumexp(-1, keepdim=True)).tolist()
-    tokens = (ids if token_ids is None else token_ids[ids]).tolist()
+    columns = ids.tolist()
     for tree, span in list(_spans(trees)):
-        tree.rank(tokens[span], scores[span])
+        tree.rank(columns[span], scores[span])
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
-    laws = law(logits, [LawRow(tree.row.law, path) for tree in trees for path in tree.paths()]).cpu().numpy()
+    rows = [LawRow(tree.row.law, path) for tree in trees for path in tree.paths()]
+    laws = law(logits, rows, trees[0].vocabulary).cpu().numpy()
     for tree, span in list(_spans(trees)):
         tree.draw(laws[span])
 

@@ -1,0 +1,56 @@
+"""A part of the target's vocabulary: what a drafter with fewer tokens than the target can propose.
+
+Its logits and laws have a column for each of these tokens alone, so that filters, softmax and draws take a part of the
+time. Processors know the target's tokens: where one edits a row, that row is spread over the whole vocabulary for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class PartialVocabulary:
+    """ids: [W] int64, the token of each column; none twice. size: V, of the target's vocabulary."""
+
+    def __init__(self, ids: Tensor, size: int) -> None:
+        self.size = size
+        self.ids = ids.cpu()
+        self._given = ids
+        self._tokens: NDArray[np.int64] = self.ids.numpy()
+
+    @cached_property
+    def tokens(self) -> tuple[int, ...]:
+        """The token of each column: a look at a tuple takes a tenth of the time of one at a tensor."""
+        return tuple(self.ids.tolist())
+
+    def columns_of(self, tokens: Sequence[int]) -> list[int]:
+        """Of tokens that it has."""
+        return [int(np.flatnonzero(self._tokens == token)[0]) for token in tokens]
+
+    def spread(self, row: NDArray[Any], elsewhere: float) -> NDArray[Any]:
+        """[W] to [V]."""
+        found = np.full(self.size, elsewhere, dtype=row.dtype)
+        found[self._tokens] = row
+        return found
+
+    def edit(self, row: NDArray[np.float32], change: Callable[[NDArray[np.float32]], None]) -> None:
+        """Change logits [W] in place by what changes those of the whole vocabulary."""
+        whole = self.spread(row, -math.inf)
+        change(whole)
+        row[:] = whole[self._tokens]
+
+    def widened(self, logits: Tensor) -> Tensor:
+        """[R, W] to [R, V], with -inf for the other tokens."""
+        wide = logits.new_full((len(logits), self.size), -math.inf)
+        return wide.index_copy_(1, self._given.to(logits.device), logits)
+
+    def narrowed(self, logits: Tensor) -> Tensor:
+        """[R, V] to [R, W]."""
+        return logits.index_select(1, self._given.to(logits.device))
