@@ -120,7 +120,7 @@ class Bench:
 
     def _engine(self, contender: Contender) -> hs.Engine:
         options = {"draft_tree": contender.options["tree"]} if "tree" in contender.options else {}
-        pacing = "fixed" if contender.fixed is None else FixedPacing(contender.fixed)
+        pacing = "adaptive" if contender.fixed is None else FixedPacing(contender.fixed)
         return self.target.engine(
             list(contender.drafter),
             max_batch_size=1,
