@@ -120,11 +120,12 @@ def test_the_row_kernels_agree_with_their_twin_on_trees_grown_in_steps(
         torch.testing.assert_close(fused, tensor, atol=tolerance, rtol=tolerance)
 
 
-def test_a_row_has_the_same_bits_in_any_company(folder: Path, root: Path) -> None:
+@pytest.mark.parametrize("quantize", [None, "int8", "int4"])
+def test_a_row_has_the_same_bits_in_any_company(quantize: str | None, folder: Path, root: Path) -> None:
     target = eagle_heads.target(root)
     plain = Plain(write(folder, "eagle3"), target)
     text = list(range(1, 20))
-    head = head_of(folder, runner_of(target), "fused")
+    head = head_of(folder, runner_of(target), "fused", quantize=quantize)
     whole = head.read(text[1:], plain.states(text[:-1])).logits
     slots = head.new_cache(1)
     slots.acquire()
@@ -134,15 +135,25 @@ def test_a_row_has_the_same_bits_in_any_company(folder: Path, root: Path) -> Non
         slots.keep(0, 1)
 
 
-def test_int8_is_close(folder: Path, root: Path) -> None:
-    if not native.kernels().supported(native.INT8):
-        pytest.skip("this processor has no int8 products")
+@pytest.mark.parametrize(("quantize", "share"), [("int8", 0.1), ("int4", 0.4)])
+def test_a_rounded_head_is_close(quantize: str, share: float, folder: Path, root: Path) -> None:
+    if not native.kernels().supported({"int8": native.INT8, "int4": native.GROUPED4}[quantize]):
+        pytest.skip(f"this processor has no {quantize} products")
     target = eagle_heads.target(root)
     plain = Plain(write(folder, "eagle3"), target)
     text = list(range(1, 20))
-    exact, rounded = (head_of(folder, runner_of(target), "fused", quantize=q) for q in (None, "int8"))
-    want, got = (head.read(text[1:], plain.states(text[:-1])).logits for head in (exact, rounded))
-    assert 0 < float((want - got).abs().max()) < 0.1 * float(want.max() - want.min())
+    exact, coarse = (head_of(folder, runner_of(target), "fused", quantize=q) for q in (None, quantize))
+    want, got = (head.read(text[1:], plain.states(text[:-1])).logits for head in (exact, coarse))
+    assert 0 < float((want - got).abs().max()) < share * float(want.max() - want.min())
+    held = [sum(tensor.nbytes for tensor in head._weights.tensors) for head in (exact, coarse)]
+    assert held[1] < 0.7 * held[0]
+
+
+def test_heads_refuse_other_codes(folder: Path, root: Path) -> None:
+    target = eagle_heads.target(root)
+    runner = runner_of(target)
+    with pytest.raises(hs.errors.InvalidOption, match="int8-grouped"):
+        EagleDrafter.load(write(folder, "eagle3"), runner, target_folder=target, slots=1, quantize="int8-grouped")
 
 
 def test_a_head_stored_on_int8_is_the_one_that_runs_on_int8(folder: Path, root: Path, tmp_path: Path) -> None:

@@ -109,8 +109,9 @@ class EngineOptions:
         "--tree",
     )  # fmt: skip
     draft_quantize: str | None = _engine(
-        "auto", "Run draft models and heads on 8-bit integers, or draft models on 4-bit ones; 'auto' takes a GGUF "
-        "file's own blocks, and else 8 bits where that is faster. Their rounding can only cost acceptance.",
+        "auto", "Run draft models and heads on 8-bit integers, or draft models and EAGLE heads on 4-bit ones; 'auto' "
+        "takes a GGUF file's own blocks, else 4 bits for EAGLE heads and 8 for the others, where that is faster. Their "
+        "rounding can only cost acceptance.",
         kind=Literal["auto", "int8", "int8-grouped", "int4", "none"], parse=_parse_quantize,
     )  # fmt: skip
     draft_device: str | torch.device | None = _engine(

@@ -97,8 +97,7 @@ class EagleDrafter(GrowingDrafter):
 
         Args:
             target_folder: where the target's safetensors are, for heads that borrow its output matrix.
-            quantize: None, or "int8" or "auto" for matrices of 8-bit integers where the row kernels run them; rounding
-                costs acceptance at most.
+            quantize: see `make_head`; rounding costs acceptance at most.
             tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
                 as one of its forwards, and a law for each node of a drawn one is a good part of it.
 

@@ -11,11 +11,12 @@ import ctypes
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.errors import InvalidBatch, InvalidOption
-from headstart.model import native
+from headstart.model import int4, native
 from headstart.model.cache import Slots
+from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.llama import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead, linear_of
@@ -27,23 +28,25 @@ from headstart.model.packed import Packed
 
 
 def make_head(weights: HeadWeights, length: int, *, quantize: str | None = None) -> Head:
-    """The fastest forward that takes this head: row kernels, or tensor operations. quantize: None, or "int8" or "auto"
-    for 8-bit matrices where the row kernels have products of them.
+    """The fastest forward that takes this head: row kernels, or tensor operations.
+
+    quantize: None for the head's own numbers; "int8" for matrices of 8-bit integers; "int4" for 4-bit codes in groups;
+    "auto" for the fewest bits. What the row kernels have no products of here runs on the next that they have.
 
     Raises:
         InvalidOption: quantize is something else.
     """
-    if quantize not in (None, "int8", "auto"):
-        raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8' or 'auto'")
-    if _kind(weights, quantize and "auto") is None:
+    if quantize not in (None, "int8", "int4", "auto"):
+        raise InvalidOption(f"heads do not run with quantize={quantize!r}", hint="it is None, 'int8', 'int4' or 'auto'")
+    if _kind(weights, quantize) is None:
         return TensorHead(weights, length)
-    return FusedHead(weights, length, quantize=quantize and "auto")
+    return FusedHead(weights, length, quantize=quantize)
 
 
 def _kind(weights: HeadWeights, quantize: str | None) -> int | None:
     config = weights.checkpoint.config
     widths = (config.width, config.intermediate, config.dim, config.fused_inputs)
-    return kind_of(weights.head.dtype, weights.head.device, widths, quantize)
+    return kind_of(weights.head.dtype, weights.head.device, widths, quantize and "auto")
 
 
 class FusedHead(Head):
@@ -56,6 +59,7 @@ class FusedHead(Head):
     def __init__(self, weights: HeadWeights, length: int, *, quantize: str | None = None) -> None:
         super().__init__(weights, length)
         kind, unrounded = _kind(weights, quantize), _kind(weights, None)
+        self._four_bits = quantize in ("int4", "auto") and int4.can_run(weights.head.device)
         if kind is None:
             raise native.Unavailable(f"the row kernels do not take {self.config.name}: {native.reason()}")
         config, self._weights = self.config, NativeWeights(kind)
@@ -76,20 +80,24 @@ class FusedHead(Head):
             final_gain=gain("norm"),
             cosine=own.pointer(cos),
             sine=own.pointer(sin),
-            head=own.product(linear_of(weights.head)),
+            head=self._product(linear_of(weights.head)),
             embedding=own.pointer(weights.embedding),
             bf16=self.dtype == torch.bfloat16,
             eps=config.eps,
         )
         self._vocabulary = len(weights.embedding)
         self._draft_head = structs.DraftHead(
-            # never rounded to int8: what it joins is of different sizes, and the small would be lost beside the large
+            # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
             state_gain=gain("hidden_norm"),
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )
         self._third = config.version == EAGLE3
+
+    def _product(self, linear: nn.Linear) -> structs.Product:
+        rounded = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias) if self._four_bits else linear
+        return self._weights.product(rounded)
 
     def _layer(self, weights: HeadWeights, index: int) -> structs.Layer:
         own = self._weights
@@ -98,7 +106,7 @@ class FusedHead(Head):
             return own.gain(weights.gain(layer_name(index, name)))
 
         def product(*names: str) -> structs.Product:
-            return own.product(weights.linear(*(layer_name(index, name) for name in names)))
+            return self._product(weights.linear(*(layer_name(index, name) for name in names)))
 
         return structs.Layer(
             input_gain=gain("input_layernorm"),
