@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from headstart.drafters import Row
 from headstart.drafters.growing.lattice import Lattice
 from headstart.model.heads.selector import Selector
+from headstart.rule.drafted import PartialLaw, drafted_laws
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Budget, Draft, Sampling
 from support.enumeration import Oracle
 from support.rational_draft import EnumeratedNoise, rational
@@ -64,8 +66,9 @@ class Weights:
             successors = torch.from_numpy(self.pairs.T.copy()).float().log()
             chooser = Selector(torch.eye(self.vocab), successors, torch.ones(self.vocab, 1), top or len(self.known))
             shortlists = chooser.shortlists(logits, torch.ones(len(logits), 1))
-        ids = None if self.known == tuple(range(self.vocab)) else torch.tensor(self.known)
-        return Lattice(for_, logits, token_ids=ids, vocab_size=self.vocab, shortlists=shortlists)
+        all_of_it = self.known == tuple(range(self.vocab))
+        vocabulary = None if all_of_it else PartialVocabulary(torch.tensor(self.known), self.vocab)
+        return Lattice(for_, logits, vocabulary=vocabulary, shortlists=shortlists)
 
     def law(self, depth: int, before: int) -> list[Fraction]:
         """q after the token before, all candidates counted, written down once more."""
@@ -98,7 +101,13 @@ def rows_of(draft: Draft) -> list[Any] | None:
     """The recorded laws as fractions."""
     if draft.q is None:
         return None
-    return [np.array([rational(x) for x in each], dtype=object) for each in draft.q.tolist()]
+    return [_rational_law(each) for each in drafted_laws(draft)]
+
+
+def _rational_law(law: Any) -> Any:
+    if isinstance(law, PartialLaw):
+        return PartialLaw(law.tokens, _rational_law(law.weights))
+    return np.array([rational(x) for x in law.tolist()], dtype=object)
 
 
 class JudgedNoise(EnumeratedNoise):

@@ -24,6 +24,7 @@ from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.model.heads.selector import Selector
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
 from headstart.types import Draft
 
@@ -38,8 +39,10 @@ PLANS: dict[str, Any] = {
 
 
 def grown(lattice: Lattice, plan: Any, nodes: int = 4) -> Draft:
-    where = lattice.row
-    return grow_on(lattice, GrowingChain(where, nodes) if plan is None else GrowingTree(where, nodes, plan))
+    where, part = lattice.row, lattice.vocabulary
+    if plan is None:
+        return grow_on(lattice, GrowingChain(where, nodes, vocabulary=part))
+    return grow_on(lattice, GrowingTree(where, nodes, plan, vocabulary=part))
 
 
 def laws(p: Any, draft: Draft) -> list[Any]:
@@ -111,9 +114,10 @@ def test_one_race_for_the_nodes_of_a_depth_is_found_to_be_wrong(monkeypatch: pyt
 def test_q_is_the_softmax_after_the_token_before(pairs: bool) -> None:
     weights = Weights(3, 3, 5, pairs=pairs, known=(0, 1, 3, 4))
     lattice = weights.lattice(row(5))
+    assert lattice.vocabulary is not None
     for path in [(), (3,), (0, 4)]:
         before = (X0, *path)[-1]
-        found = lattice.laws_after([path])[0]
+        found = lattice.vocabulary.spread(lattice.laws_after([path])[0].numpy(), 0)
         assert found.tolist() == pytest.approx([float(x) for x in weights.law(len(path), before)], abs=1e-6)
     draft = grown(lattice, None, 9)
     assert len(draft) == lattice.depth, "no deeper than the forward looked"
@@ -128,17 +132,18 @@ def test_a_selector_has_its_shortlist_and_no_more() -> None:
     ids = torch.randperm(50, generator=generator)[:40].sort().values
     selector = Selector(a, b, w.T, 8)
     where = row(50, temperature=0.8, top_p=0.9)
-    lattice = Lattice(where, logits, token_ids=ids, vocab_size=50, shortlists=selector.shortlists(logits, states))
+    vocabulary = PartialVocabulary(ids, 50)
+    lattice = Lattice(where, logits, vocabulary=vocabulary, shortlists=selector.shortlists(logits, states))
     for depth, token in enumerate((X0, 7, 33)):
         path = (5, token)[2 - depth :] if depth else ()
         best = logits[depth].topk(8).indices
         scores = torch.full((50,), -np.inf)
         scores[ids[best]] = logits[depth][best] + b[best] @ (a[token] * (w.T @ states[depth]))
-        assert torch.allclose(lattice.logits_after([path])[0], scores, atol=1e-5)
+        assert torch.allclose(vocabulary.widened(lattice.logits_after([path]))[0], scores, atol=1e-5)
         law = (scores / 0.8).softmax(-1)
         order = law.argsort(descending=True)
         kept = order[: int((law[order].cumsum(-1) < 0.9).sum()) + 1]
-        assert lattice.laws_after([path])[0].nonzero()[:, 0].tolist() == sorted(kept.tolist())
+        assert ids[lattice.laws_after([path])[0].nonzero()[:, 0]].tolist() == sorted(kept.tolist())
 
 
 def test_without_a_successors_codebook_nothing_but_the_shortlist_changes() -> None:
@@ -189,13 +194,13 @@ def test_the_short_way_gives_what_the_plain_one_gives(plan: str, pairs: bool, te
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         logits = 2 * torch.randn(3, 30, generator=generator)
-        ids = torch.randperm(48, generator=generator)[:30].sort().values
+        vocabulary = PartialVocabulary(torch.randperm(48, generator=generator)[:30].sort().values, 48)
         codes = [torch.randn(n, 4, generator=generator) for n in (48, 30, 4)]
         shortlists = Selector(*codes, top=9).shortlists(logits, torch.randn(3, 4, generator=generator))
         drafts = []
         for edited in (False, True):
             where = row(48, edited=edited, temperature=temperature, top_p=0.95, noise=Noise(seed))
-            lattice = Lattice(where, logits, token_ids=ids, vocab_size=48, shortlists=shortlists if pairs else None)
+            lattice = Lattice(where, logits, vocabulary=vocabulary, shortlists=shortlists if pairs else None)
             drafts.append(grown(lattice, TopK(9, 3) if plan == "likeliest" else PLANS[plan]))
         short, plain = drafts
         nodes = [

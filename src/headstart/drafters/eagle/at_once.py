@@ -20,18 +20,19 @@ from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
 
 
 class AtOnce:
     """Chains and trees of which all levels together are one forward of the head.
 
-    vocab_size: entries of the target's logits.
+    vocabulary: of the head, where that is a part of the target's.
     """
 
-    def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocab_size: int) -> None:
+    def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocabulary: PartialVocabulary | None) -> None:
         self._reader, self._head, self._policy = reader, reader.head, policy
-        self._vocab_size = vocab_size
+        self._vocabulary = vocabulary
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
@@ -44,8 +45,8 @@ class AtOnce:
 
     def _begun(self, row: Row, room: int) -> GrowingChain | GrowingTree:
         if isinstance(self._policy, ChainPolicy):
-            return GrowingChain(row, room)
-        return GrowingTree(row, room, self._policy.plan(row, room))
+            return GrowingChain(row, room, vocabulary=self._vocabulary)
+        return GrowingTree(row, room, self._policy.plan(row, room), vocabulary=self._vocabulary)
 
     def _lattices(self, rows: Sequence[Row], texts: Sequence[HeadText], depths: Sequence[int]) -> list[Lattice]:
         """The laws after each text, so many deep: one forward."""
@@ -60,6 +61,5 @@ class AtOnce:
         for row, logits, states in zip(rows, *parts, strict=True):
             selector = self._head.selector
             shortlists = None if selector is None else selector.shortlists(logits, states)
-            ids, size = self._head.token_ids, self._vocab_size
-            lattices.append(Lattice(row, logits, token_ids=ids, vocab_size=size, shortlists=shortlists))
+            lattices.append(Lattice(row, logits, vocabulary=self._vocabulary, shortlists=shortlists))
         return lattices

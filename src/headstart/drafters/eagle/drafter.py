@@ -20,6 +20,7 @@ from headstart.model.heads.eagle_fused import make_head
 from headstart.model.loading import fetch
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, TreeKind
 
 NO_DRAFT = Draft()
@@ -75,7 +76,8 @@ class EagleDrafter(GrowingDrafter):
         self.head = head
         self._reader = Reader(head, slots, chunk)
         self.cache = self._reader.cache
-        self._way = (AtOnce if at_once else Stepwise)(self._reader, policy, vocab_size)
+        vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
+        self._way = (AtOnce if at_once else Stepwise)(self._reader, policy, vocabulary)
         self._targets_cache: Slots | None = None
         self._max_length = max_length
         self._texts: dict[int, HeadText] = {}

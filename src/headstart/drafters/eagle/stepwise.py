@@ -26,13 +26,12 @@ SCRATCH = 128
 class Stepwise:
     """Chains and trees of which every level is a forward of the head.
 
-    vocab_size: entries of the target's logits.
+    vocabulary: of the head, where that is a part of the target's.
     """
 
-    def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocab_size: int) -> None:
+    def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocabulary: PartialVocabulary | None) -> None:
         self._reader, self._head, self._policy = reader, reader.head, policy
-        ids = reader.head.token_ids
-        self._vocabulary = None if ids is None else PartialVocabulary(ids, vocab_size)
+        self._vocabulary = vocabulary
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""

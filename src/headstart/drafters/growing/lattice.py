@@ -14,7 +14,7 @@ noise, after the same processors. Which law q is recorded:
 The likeliest n nodes are found best first: a node's chance is the product along its path, never above its parent's
 (DDTree, arXiv:2604.12989; Medusa's tree, with what this request's laws say instead of averages).
 
-    lattice = Lattice(row, logits)              # [K, V], row i for the token i places after the first guess
+    lattice = Lattice(row, logits)              # [K, W], row i for the token i places after the first guess
     draft = grow_on(lattice, GrowingChain(row, budget))
 """
 
@@ -37,6 +37,7 @@ from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees, scoring
 from headstart.model.heads.selector import Shortlists
 from headstart.rule.law import LawRow, greedy, law, process
+from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
 
 WIDTH = 32
@@ -48,9 +49,8 @@ class Lattice:
 
     Args:
         row: the request.
-        logits: [K, draft V], those of the token right after x0 first.
-        token_ids: [draft V], the target's id of each; None where the vocabularies are one.
-        vocab_size: V; None where the vocabularies are one.
+        logits: [K, W], those of the token right after x0 first.
+        vocabulary: of the logits, where that is a part of the target's; a draft that is grown here has the same.
         shortlists: what a selector made of the same logits, if there is one.
     """
 
@@ -59,14 +59,12 @@ class Lattice:
         row: Row,
         logits: Tensor,
         *,
-        token_ids: Tensor | None = None,
-        vocab_size: int | None = None,
+        vocabulary: PartialVocabulary | None = None,
         shortlists: Shortlists | None = None,
     ) -> None:
         self.row = row
+        self.vocabulary = vocabulary
         self._logits = logits
-        self._ids = token_ids
-        self._vocab_size = logits.shape[-1] if vocab_size is None else vocab_size
         self._shortlists = shortlists
 
     @property
@@ -75,27 +73,27 @@ class Lattice:
         return len(self._logits)
 
     def logits_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
-        """[R, V]: the logits after draft tokens, as many in each path; -inf for what cannot be proposed there."""
+        """[R, W]: the logits after draft tokens, as many in each path; -inf for what cannot be proposed there."""
         if self._shortlists is None:
-            return self._wide[len(paths[0])].expand(len(paths), -1)
+            return self._logits[len(paths[0])].expand(len(paths), -1)
         return self._spread(paths, self._scores(paths), -math.inf)
 
     def laws_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
-        """[R, V]: the laws q after draft tokens, as many in each path."""
+        """[R, W]: the laws q after draft tokens, as many in each path."""
         state = self.row.law
         if not state.unedited:
-            return law(self.logits_after(paths), [LawRow(state, path) for path in paths])
+            return law(self.logits_after(paths), [LawRow(state, path) for path in paths], self.vocabulary)
         if self._shortlists is None:
             return self._rows[len(paths[0])].expand(len(paths), -1)
         return self._spread(paths, law(self._scores(paths), [LawRow(state)] * len(paths)), 0.0)
 
-    def token_after(self, path: tuple[int, ...]) -> int:
-        """The likeliest token after draft tokens; -1 where the logits have no meaning."""
+    def likeliest_after(self, path: tuple[int, ...]) -> int:
+        """The column of the likeliest token after draft tokens; -1 where the logits have no meaning."""
         if not self.row.law.unedited:
-            return greedy(self.logits_after([path]), [LawRow(self.row.law, path)])[0]
+            return greedy(self.logits_after([path]), [LawRow(self.row.law, path)], self.vocabulary)[0]
         if self._shortlists is None:
             return self._likeliest[len(path)]
-        return int(self._tokens[len(path), int(self._scores([path])[0].argmax())])
+        return int(self._shortlists.places[len(path), int(self._scores([path])[0].argmax())])
 
     def likeliest(self, nodes: int, depth: int) -> Draft:
         """The tree of the likeliest nodes, at most `depth` deep, where no processor edits the law."""
@@ -112,31 +110,26 @@ class Lattice:
         order = best_first(children, nodes)
         return Draft(tuple(int(tokens[at.head][at.rank]) for at in order), tuple(at.parent for at in order))
 
+    def _known_as(self, columns: Tensor) -> Tensor:
+        """The target's ids of columns."""
+        return columns if self.vocabulary is None else self.vocabulary.ids[columns.cpu()]
+
     # -- guesses that do not know of each other ------------------------------------------------------------------------
 
     @cached_property
-    def _wide(self) -> Tensor:
-        """[K, V]: the logits over the target's vocabulary."""
-        if self._ids is None:
-            return self._logits
-        wide = self._logits.new_full((self.depth, self._vocab_size), -math.inf)
-        return wide.index_copy_(1, self._ids, self._logits)
-
-    @cached_property
     def _rows(self) -> Tensor:
-        """[K, V]: the law at each depth."""
-        return law(self._wide, [LawRow(self.row.law)] * self.depth)
+        """[K, W]: the law at each depth."""
+        return law(self._logits, [LawRow(self.row.law)] * self.depth)
 
     @cached_property
     def _likeliest(self) -> list[int]:
-        found = self._logits.argmax(-1)
-        tokens: list[int] = (found if self._ids is None else self._ids[found]).tolist()
-        return tokens
+        columns: list[int] = self._logits.argmax(-1).tolist()
+        return columns
 
     def _ranked(self, depth: int) -> tuple[list[_Ranked], Any]:
         """Of each depth the candidates, likeliest first, and the token of each [depth][candidate]."""
         chances, places = _chances(self._logits[:depth], self.row)
-        tokens = (places if self._ids is None else self._ids[places]).tolist()
+        tokens = self._known_as(places).tolist()
         ranks = np.arange(chances.shape[1])[None]
         return [(row[None], ranks) for row in chances.cpu().numpy()], tokens
 
@@ -146,8 +139,7 @@ class Lattice:
     def _tokens(self) -> Tensor:
         """[K, S]: the candidates, as the target knows them."""
         assert self._shortlists is not None, "only asked where there is a selector"
-        places = self._shortlists.places
-        return places if self._ids is None else self._ids.cpu()[places]
+        return self._known_as(self._shortlists.places)
 
     def _scores(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
         """[R, S]: the corrected logits of the candidates."""
@@ -155,9 +147,10 @@ class Lattice:
         return self._shortlists.scores(len(paths[0]), [path[-1] if path else self.row.tokens[-1] for path in paths])
 
     def _spread(self, paths: Sequence[tuple[int, ...]], values: Tensor, elsewhere: float) -> Tensor:
-        """[R, S] to [R, V]."""
-        wide = values.new_full((len(paths), self._vocab_size), elsewhere)
-        return wide.index_copy_(1, self._tokens[len(paths[0])], values)
+        """[R, S] to [R, W]."""
+        assert self._shortlists is not None, "only asked where there is a selector"
+        wide = values.new_full((len(paths), self._logits.shape[-1]), elsewhere)
+        return wide.index_copy_(1, self._shortlists.places[len(paths[0])], values)
 
     def _ranked_pairs(self, depth: int) -> tuple[list[_Ranked], Any]:
         """As `_ranked`, where a candidate's chance depends on the one above."""
@@ -206,7 +199,7 @@ def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
     while not chain.done:
         path = tuple(chain.tokens)
         if lattice.row.sampling.greedy:
-            chain.extend(lattice.token_after(path))
+            chain.extend(lattice.likeliest_after(path))
             continue
         chain.extend(lattice.laws_after([path])[0])
     return chain.draft()
