@@ -172,8 +172,8 @@ def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
     """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and where they stand."""
     state = scoring(row.law)
     x = process(logits, [LawRow(state)] * len(logits))
-    values, places = x.topk(min(WIDTH, x.shape[-1]))
-    return (values - x.logsumexp(-1, keepdim=True)).exp(), places
+    chances, places = x.softmax(-1).topk(min(WIDTH, x.shape[-1]))
+    return chances, places
 
 
 def grow_on(lattice: Lattice, growing: GrowingChain | GrowingTree) -> Draft:
