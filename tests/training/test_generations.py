@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from support.training_models import END, byte_tokenizer, tiny_llama
 
 from headstart.errors import InvalidOption, NotEnoughMemory, TrainingFailed
@@ -17,6 +18,7 @@ from headstart.training.asking import UserTurn, asked, question
 from headstart.training.generations import Writer, converse, write
 from headstart.training.openings import ALL, OPENINGS
 from headstart.training.sources import Document
+from headstart.training.windows import Text
 
 CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}</{{ m['role'] }}>{% endfor %}"
 PROMPTED = CHAT + "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -114,6 +116,16 @@ def test_fewer_at_once_where_memory_is_short(
 
 
 # -- prompts of the target's own ---------------------------------------------------------------------------------------
+
+
+def test_texts_of_an_earlier_version_are_learnt_from_as_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "texts-00000.safetensors"
+    generations._store(file, [Text([1, 2, 3], 2), Text([4, 5], 1)])
+    assert generations._restore(file) == [Text([1, 2, 3], 2), Text([4, 5], 1)]
+    stored = load_file(file)
+    del stored["asked"]
+    save_file(stored, file)
+    assert generations._restore(file) == [Text([1, 2, 3]), Text([4, 5])]
 
 
 def test_openings_are_of_many_kinds() -> None:

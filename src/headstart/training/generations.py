@@ -214,4 +214,5 @@ def _restore(file: Path) -> list[Text]:
     if not len(stored["lengths"]):
         return []
     parts = torch.split(stored["tokens"], stored["lengths"].tolist())
-    return [Text(part.tolist(), asked) for part, asked in zip(parts, stored["asked"].tolist(), strict=True)]
+    prompts = stored.get("asked", torch.zeros(len(parts), dtype=torch.int64))  # not in the files of earlier versions
+    return [Text(part.tolist(), asked) for part, asked in zip(parts, prompts.tolist(), strict=True)]
