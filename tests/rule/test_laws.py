@@ -10,7 +10,7 @@ import torch
 from support.reference_law import random_logits
 
 from headstart.errors import NonFiniteLogits
-from headstart.rule.law import LawState, law
+from headstart.rule.law import LawState, greedy, law
 from headstart.rule.laws import law_rows, laws
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
@@ -53,6 +53,26 @@ def test_the_rule_computes_the_laws_it_comes_to_and_no_others(sampling: Sampling
     with pytest.raises(NonFiniteLogits):  # had the rule come to it
         found[3]
     assert found[2].sum() == pytest.approx(1)
+
+
+def test_edited_greedy_rows_are_edited_as_they_are_asked_for() -> None:
+    edited = Sampling(logit_bias={7: 4.0}, frequency_penalty=1.5)
+    draft = Draft((3, 4, 5, 6), (-1, 0, 0, 1))
+    rows = [law_rows(state(each), draft) for each in (edited, Sampling(), edited)]
+    logits = random_logits(15, 1, V, 2.0)
+    logits[4] = math.nan
+    found = laws(rows, logits)
+    for each, of, part in zip(found, rows, logits.split(5), strict=True):
+        assert each.tokens is not None
+        assert list(each.tokens) == greedy(part, of)
+        assert each.argmax == tuple(greedy(part, of))
+    assert found[0].tokens is not None
+    assert found[0].tokens[4] == -1
+    with pytest.raises(IndexError):
+        found[0].tokens[5]
+    (fresh,) = laws(rows[:1], logits[:5])
+    assert walk(draft, fresh.tokens, lambda token, _: 3 if token >= 0 else 0).path == (0,)  # type: ignore[arg-type]
+    assert set(fresh.tokens._found) == {0, 1}  # type: ignore[union-attr]
 
 
 def test_the_law_after_a_leaf_that_is_rejected_is_never_computed() -> None:

@@ -400,16 +400,13 @@ def a_broken_model_is_reported() -> None:
     assert isinstance(out.error, NonFiniteLogits)
 
 
-def _rows_after(rows: Any) -> Any:
-    return [*rows[1:], rows[-1]]
-
-
 def elder(verdict: Verdict) -> Verdict:
     return Verdict(tuple(max(node - 1, 0) for node in verdict.path), verdict.bonus)
 
 
 JUDGING: list[tuple[str, ModuleType, str, Callable[[Any], Any]]] = [
-    ("each row is judged by the law after it", laws, "greedy", lambda f: lambda x, rows: _rows_after(f(x, rows))),
+    ("each row is judged by the law after it", laws, "_Tokens",
+     lambda f: lambda rows, x: f(rows, torch.cat((x[1:], x[-1:])))),
     ("penalties do not see the draft", judging, "law_rows",
      lambda _: lambda state, draft: (law.LawRow(state),) * (len(draft) + 1)),
     ("all of a draft is accepted", judging, "walk",

@@ -1,4 +1,5 @@
-"""The target's laws over the rows of a step: of greedy requests all at once, of sampled ones as they are asked for."""
+"""The target's laws over the rows of a step: computed as they are asked for, on a CPU; all at once on a device, and for
+greedy requests whose logits nobody edits, of which all rows take as long as one."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Laws(Sequence[NDArray[np.float32]]):
     rows: tuple[LawRow, ...]
     logits: Tensor
     """[n, V], the target's."""
-    tokens: tuple[int, ...] | None = None
+    tokens: Sequence[int] | None = None
     """For a greedy request, the token of each law; -1 where the logits are not finite."""
     p: Tensor | None = None
     """For any other request, the laws [n, V], where they were computed all at once."""
@@ -56,7 +57,26 @@ class Laws(Sequence[NDArray[np.float32]]):
     @property
     def argmax(self) -> tuple[int, ...]:
         """The likeliest token of each law."""
-        return tuple(self.dense.argmax(-1).tolist()) if self.tokens is None else self.tokens
+        return tuple(self.dense.argmax(-1).tolist()) if self.tokens is None else tuple(self.tokens)
+
+
+class _Tokens(Sequence[int]):
+    """The tokens of a greedy request's laws, each computed when it is asked for: to edit a row, it is copied."""
+
+    def __init__(self, rows: tuple[LawRow, ...], logits: Tensor) -> None:
+        self._rows, self._logits = rows, logits
+        self._found: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> int:  # type: ignore[override]  # there are no slices
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if index not in self._found:
+            at = slice(index, index + 1)
+            (self._found[index],) = greedy(self._logits[at], self._rows[at])
+        return self._found[index]
 
 
 def _finite(p: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -85,16 +105,20 @@ def laws(requests: Sequence[tuple[LawRow, ...]], logits: Tensor) -> list[Laws]:
         return []
     parts = torch.split(logits, [len(rows) for rows in requests])
     found: dict[int, Laws] = {}
-    for is_greedy in (True, False):
-        chosen = [k for k, rows in enumerate(requests) if rows[0].state.sampling.greedy is is_greedy]
+    at_once: dict[bool, list[int]] = {True: [], False: []}
+    for k, (rows, part) in enumerate(zip(requests, parts, strict=True)):
+        state = rows[0].state
+        is_greedy = state.sampling.greedy
+        if logits.device.type != "cpu" or (is_greedy and state.unedited):
+            at_once[is_greedy].append(k)
+        else:
+            found[k] = Laws(rows, part, _Tokens(rows, part) if is_greedy else None)
+    for is_greedy, chosen in at_once.items():
         if not chosen:
             continue
-        if not is_greedy and logits.device.type == "cpu":  # elsewhere many small calls would take longer than one
-            found.update((k, Laws(requests[k], parts[k])) for k in chosen)
-            continue
-        rows = [row for k in chosen for row in requests[k]]
+        together = [row for k in chosen for row in requests[k]]
         mine = logits if len(chosen) == len(requests) else torch.cat([parts[k] for k in chosen])
-        values: Any = greedy(mine, rows) if is_greedy else law(mine, rows)
+        values: Any = greedy(mine, together) if is_greedy else law(mine, together)
         begin = 0
         for k in chosen:
             part = values[begin : begin + len(requests[k])]
