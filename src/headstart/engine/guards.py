@@ -34,7 +34,7 @@ class GuardedDrafter:
         self.drafter = drafter
         self.failures: dict[int, HeadstartError] = {}
         self._vocab_size = vocab_size
-        self._known: Tensor | None = None
+        self._vocabularies: dict[str, Tensor] = {}
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -72,18 +72,18 @@ class GuardedDrafter:
             raise ValueError(f"{len(draft)} nodes for a budget of {row.budget.nodes}")
         if any(not 0 <= token < self._vocab_size for token in draft.tokens):
             raise ValueError(f"a draft token is outside the vocabulary of {self._vocab_size}")
-        width = self._vocab_size if draft.vocabulary is None else self._width_of(draft.vocabulary)
+        width = self._vocab_size if draft.vocabulary is None else self._width_of(draft.vocabulary, draft.source)
         if draft.q is not None and tuple(draft.q.shape) != (len(draft), width):
             raise ValueError(f"q has the shape {tuple(draft.q.shape)}, not {(len(draft), width)}")
         return draft if draft.source or not len(draft) else replace(draft, source=self.drafter.name)
 
-    def _width_of(self, vocabulary: Tensor) -> int:
-        """The columns of a law over a part of the vocabulary. The last one is remembered: it is looked through once."""
-        if vocabulary is not self._known:
+    def _width_of(self, vocabulary: Tensor, source: str) -> int:
+        """The columns of a law over a part of the vocabulary. Each source's last one is looked through once."""
+        if vocabulary is not self._vocabularies.get(source):
             ids = vocabulary.tolist()
             if len(set(ids)) < len(ids) or any(not 0 <= token < self._vocab_size for token in ids):
                 raise ValueError(f"a vocabulary must name tokens below {self._vocab_size}, each once")
-            self._known = vocabulary
+            self._vocabularies[source] = vocabulary
         return len(vocabulary)
 
     def _fail(self, requests: Sequence[int], error: Exception) -> None:

@@ -50,12 +50,13 @@ class GrowingChain:
             column = max(q, 0)  # broken logits (-1): any guess will do
             token = column if self.vocabulary is None else self.vocabulary.tokens[column]
         else:
-            if not math.isfinite(q[0]):  # softmax spreads a NaN over its whole row
-                self.budget = len(self.tokens)
-                return
             if self._residual is not None:
                 q = self._residual.lower(q)
-            token = self.row.draw(q.cpu().numpy(), len(self.tokens), self.vocabulary)
+            on_host = q.cpu().numpy()
+            if not math.isfinite(on_host[0]):  # softmax spreads a NaN over its whole row
+                self.budget = len(self.tokens)
+                return
+            token = self.row.draw(on_host, len(self.tokens), self.vocabulary)
             self._laws.append(q)
         self.tokens.append(token)
 
