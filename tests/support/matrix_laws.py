@@ -28,6 +28,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from headstart.rule.drafted import drafted_laws, whole
 from headstart.types import Output, Sampling, Step
 
 LETTERS = "abcdefgh"
@@ -165,7 +166,8 @@ class Evidence:
         draft = step.draft
         if draft.q is not None and len(draft):
             first = draft.children[0][0]
-            self._add("proposed", "drawn", step.tokens[0], np.flatnonzero(draft.q[first].cpu().numpy() > p[0]), p[0])
+            q = whole(drafted_laws(draft)[first], len(p[0]))
+            self._add("proposed", "drawn", step.tokens[0], np.flatnonzero(q > p[0]), p[0])
         elif free and len(draft):
             for i, token in enumerate(step.tokens):
                 children = draft.children[step.path[i - 1] + 1 if i else 0]
