@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from headstart.loading.known_heads import FOLDER, TARGET
-from headstart.model.heads.eagle_tensors import rounded
+from headstart.model.heads.stored_tensors import rounded
 
 LIMIT = 12_000_000  # bytes
 FIELDS = (

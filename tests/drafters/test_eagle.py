@@ -26,7 +26,7 @@ from headstart.engine.engine import Engine
 from headstart.model import native
 from headstart.model.heads.eagle import TensorHead
 from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, read
-from headstart.model.heads.eagle_tensors import rounded
+from headstart.model.heads.stored_tensors import rounded
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
 from headstart.rule.drafted import drafted_laws, whole
@@ -490,9 +490,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "a tensor too many": ("eagle1", {"extra": {"enorm.weight": torch.ones(32)}}, "enorm.weight"),
     "parallel in name alone": ("speculators", {"speculators_model_type": "peagle"}, "names no mask token"),
     "yet another speculator": ("speculators", {"speculators_model_type": "mlp"}, "'mlp'"),
-    "DFlash": ("speculators", {"speculators_model_type": "dflash"}, "is a DFlash drafter"),
-    "DFlash, flat": ("eagle1", {"architectures": ["DFlashDraftModel"], "dflash_config": {}}, "is a DFlash drafter"),
-    "DSpark": ("speculators", {"speculators_model_type": "dspark"}, "is a DSpark drafter"),
     "accept k": (
         "speculators", {"speculators_config": {"proposal_methods": [{"verifier_accept_k": 3}]}}, "verifier_accept_k=3",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,17 +158,6 @@ def test_a_folder_is_recognised_and_loads_by_its_path(folder: Path, root: Path) 
     assert isinstance(engine.drafter, EagleDrafter)
     assert engine.drafter.head.config.parallel
     assert engine.generate([3, 4, 5], Sampling(max_tokens=8)).stats.drafted > 0
-
-
-@pytest.mark.parametrize("config", [{"dflash_config": {}}, {"architectures": ["DSparkDraftModel"]}])
-def test_block_drafters_are_refused_by_name_and_not_taken_for_models(
-    config: dict[str, Any], folder: Path, root: Path
-) -> None:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", **config}))
-    with pytest.raises(hs.errors.UnsupportedModel, match=r"is a (DFlash|DSpark) drafter") as error:
-        hs.load(eagle_heads.target(root), drafter=folder)
-    assert "P-EAGLE" in str(error.value.hint)
 
 
 def test_the_token_may_have_other_names_and_the_depth_is_what_was_trained(folder: Path, root: Path) -> None:

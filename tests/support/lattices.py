@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from headstart.drafters import Row
 from headstart.drafters.growing.lattice import Lattice
 from headstart.model.heads.selector import Selector
+from headstart.model.heads.shortlists import Shortlists, candidates
 from headstart.rule.drafted import PartialLaw, drafted_laws
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
@@ -42,13 +44,34 @@ def row(vocab: int, *, noise: Any = None, rule: str = "exact", edited: bool = Fa
     return Row(0, (X0,), law, Noise(7) if noise is None else noise, purpose, budget=Budget(64))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Remembering(Shortlists):
+    """All tokens, of which one is the likelier the more of the path is odd: as a recurrent Markov head has it."""
+
+    by_pairs: ClassVar[bool] = False
+
+    def scores(self, place: int, paths: Sequence[tuple[int, ...]]) -> torch.Tensor:
+        more = [[1 + (sum(path[: place + 1]) + token) % 3 for token in self.places[place].tolist()] for path in paths]
+        return self.logits[place] + torch.tensor(more).float().log()
+
+
 class Weights:
     """What a forward says of each depth, as whole numbers: [K, V] of tokens, and [V, V] of pairs for a selector.
 
-    known: the target's id of each draft token.
+    known: the target's id of each draft token. remembers: whether guesses are corrected by the whole path instead.
     """
 
-    def __init__(self, seed: int, depth: int, vocab: int, *, pairs: bool = False, known: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        depth: int,
+        vocab: int,
+        *,
+        pairs: bool = False,
+        known: Sequence[int] = (),
+        remembers: bool = False,
+    ) -> None:
+        self.remembers = remembers
         rng = np.random.default_rng([seed, depth, vocab])
         self.vocab = vocab
         self.known = tuple(known) or tuple(range(vocab))
@@ -60,8 +83,10 @@ class Weights:
     def lattice(self, for_: Row, *, top: int | None = None, selected: bool = True) -> Lattice:
         """top: candidates of a place; None is all. selected: whether a selector of these pairs corrects it."""
         logits = torch.from_numpy(self.tokens).float().log()
-        shortlists = None
-        if self.pairs is not None and selected:
+        shortlists: Shortlists | None = None
+        if self.remembers and selected:
+            shortlists = Remembering(*candidates(logits, len(self.known)))
+        elif self.pairs is not None and selected:
             # a codebook of unit vectors and a state of ones: <A[p] * (W h), B[c]> is the logarithm of the pair's weight
             successors = torch.from_numpy(self.pairs.T.copy()).float().log()
             chooser = Selector(torch.eye(self.vocab), successors, torch.ones(self.vocab, 1), top or len(self.known))

@@ -23,6 +23,7 @@ import headstart as hs
 from headstart.drafters import Drafter
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
+from headstart.drafters.dflash import DFlashDrafter
 from headstart.drafters.draft_model import DraftModel, ParallelDraft
 from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
@@ -255,6 +256,12 @@ class Workshop:
             self.folder(folder.name, *_parallel(rank))
         return EagleDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
 
+    def dflash(self, tree: Any, *, kind: str | None = None) -> DFlashDrafter:
+        folder = self._root / f"dflash-{kind}"
+        if not folder.exists():
+            self.folder(folder.name, *_block(kind))
+        return DFlashDrafter.load(folder, self.target, target_folder=self.path, slots=self.slots, tree=tree)
+
     def folder(self, name: str, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any]) -> Path:
         """A checkpoint of a head."""
         folder = self._root / name
@@ -322,6 +329,40 @@ def _parallel(rank: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         selector["hidden_projection.weight"] = (rank, WIDTH)
         tensors |= {f"candidate_selector.{name}": 3 * normal(*shape) for name, shape in selector.items()}
         config |= {"selector_rank": rank, "selector_top_k": 4}
+    return tensors, config
+
+
+def _block(kind: str | None) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A random DFlash head; with a kind of Markov head, DSpark's. It knows six of the eight tokens."""
+    generator = torch.Generator().manual_seed(21)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return 0.35 * torch.randn(*shape, generator=generator)
+
+    third, config = _eagle(3)
+    tensors = {name: third[name] for name in ("norm.weight", "lm_head.weight", "d2t", "t2d")}
+    tensors |= {"fc.weight": normal(WIDTH, 2 * WIDTH), "hidden_norm.weight": torch.ones(WIDTH)}
+    for layer in range(2):
+        for name in [name for name in third if name.startswith("midlayer.") and "hidden_norm" not in name]:
+            out, *into = third[name].shape
+            plain = [WIDTH] if into == [2 * WIDTH] and "down_proj" not in name else into
+            stored = name.replace("midlayer", f"layers.{layer}")
+            tensors[stored] = normal(out, *plain) if into else torch.ones(out)
+        for name in ("q_norm", "k_norm"):
+            tensors[f"layers.{layer}.self_attn.{name}.weight"] = torch.ones(WIDTH // HEADS)
+    config |= {
+        "architectures": ["DFlashSpeculator"], "speculators_model_type": "dflash", "num_hidden_layers": 2,
+        "block_size": 5, "mask_token_id": 3, "aux_hidden_state_layer_ids": [1, 2],
+    }  # fmt: skip
+    if kind is not None:
+        rank = 3
+        tensors["markov_head.markov_w1.weight"] = 4 * normal(VOCAB, rank)
+        tensors["markov_head.markov_w2.weight"] = 4 * normal(6, rank)
+        if kind == "rnn":
+            tensors["markov_head.joint_proj.weight"] = normal(3 * rank, 2 * rank + WIDTH)
+            tensors["markov_head.joint_proj.bias"] = normal(3 * rank)
+        config |= {"speculators_model_type": "dspark", "markov_rank": rank, "markov_head_type": kind}
+        config |= {"sample_from_anchor": True}
     return tensors, config
 
 
@@ -414,6 +455,11 @@ ENTRIES = (
         seeds=32,
         quick=False,
     ),
+    Entry("DFlash, chain", lambda shop: shop.dflash("none"), seeds=32),
+    Entry("DFlash, dynamic tree", lambda shop: shop.dflash("top-k"), nodes=8, seeds=32, quick=False),
+    Entry("DSpark, chain", lambda shop: shop.dflash("none", kind="vanilla"), seeds=32, quick=False),
+    Entry("DSpark, dynamic tree", lambda shop: shop.dflash("top-k", kind="rnn"), nodes=8, seeds=32, quick=False),
+    Entry("DSpark, tree sampled", lambda shop: shop.dflash("sampled", kind="rnn"), nodes=8, seeds=32, quick=False),
     Entry("list, best of", lambda shop: shop.listed()),
 )
 

@@ -46,6 +46,7 @@ KINDS = {
     "lookahead": "lookahead",
     "medusa": "medusa",
     "eagle": "eagle",
+    "dflash": "dflash",
     "draft": "draft_model",
     "translated": "translated",
 }

@@ -20,7 +20,7 @@ from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayer
 from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.drafters.growing.residual import Residual
 from headstart.model.cache import Slots
-from headstart.model.heads.eagle_checkpoint import read_target
+from headstart.model.heads.borrowed import read_target
 from headstart.model.heads.exit import Exit, is_exit, read
 from headstart.model.loading import fetch
 from headstart.model.packed import Segment

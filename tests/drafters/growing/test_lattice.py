@@ -87,6 +87,17 @@ def test_the_law_is_kept_exactly(
         assert lawful(monkeypatch, PLANS[plan], rule, Weights(seed, 2, vocab, pairs=pairs), seed)
 
 
+@pytest.mark.parametrize("rule", ["exact", "coupled"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_guesses_corrected_by_all_tokens_before_them_keep_the_law_exactly(
+    plan: str, rule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = Weights(3, 2, 2, remembers=True)
+    assert lawful(monkeypatch, PLANS[plan], rule, weights, 3)
+    if plan == "chain" and rule == "exact":
+        assert not lawful(monkeypatch, PLANS[plan], rule, weights, 3, uncorrected=True)
+
+
 @pytest.mark.parametrize("plan", ["chain", "drawn siblings"])
 def test_a_part_of_the_vocabulary_keeps_the_law_exactly(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lawful(monkeypatch, PLANS[plan], "exact", Weights(5, 2, 3, pairs=True, known=(2, 0)), 5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -12,12 +12,12 @@ from headstart.drafters import BuildContext, Observation, Row
 from headstart.drafters.eagle.at_once import AtOnce
 from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
 from headstart.drafters.eagle.texts import HeadText, Reader
-from headstart.drafters.growing.policy import GrowingDrafter, policy_of
+from headstart.drafters.growing.policy import GrowingDrafter, policy_of, usual_tree
 from headstart.model.cache import Slots
+from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.eagle import Head, complete
-from headstart.model.heads.eagle_checkpoint import read, read_target
+from headstart.model.heads.eagle_checkpoint import read
 from headstart.model.heads.eagle_fused import make_head
-from headstart.model.loading import fetch
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.rule.vocabulary import PartialVocabulary
@@ -37,8 +37,6 @@ NODES = 60
 """Of the largest tree."""
 WIDTH = 10
 """Nodes that a dynamic tree expands in a level, and children of each."""
-
-_SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
 
 
 class EagleDrafter(GrowingDrafter):
@@ -107,11 +105,7 @@ class EagleDrafter(GrowingDrafter):
             ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.
         """
         checkpoint = read(folder, runner.config)
-        embedding = runner.model.get_input_embeddings().weight.detach()
-        output = embedding
-        if "lm_head.weight" not in checkpoint.tensors and not runner.config.get_text_config().tie_word_embeddings:
-            # the runner's own is laid out for its kernels by now
-            output = read_target(fetch(str(target_folder)), "lm_head.weight")
+        embedding, output = borrowed(runner, target_folder, checkpoint.tensors)
         weights = complete(checkpoint, embedding=embedding, head=output, dtype=runner.dtype, device=runner.device)
         limit = min(runner.max_length, checkpoint.config.max_length)
         head = make_head(weights, limit + SCRATCH, quantize=quantize)
@@ -121,7 +115,7 @@ class EagleDrafter(GrowingDrafter):
             slots=slots,
             max_length=limit,
             budget=budget,
-            tree=_usual_tree(runner.config) if tree == "auto" else tree,
+            tree=usual_tree(runner.config) if tree == "auto" else tree,
             name=name,
         )
 
@@ -206,8 +200,3 @@ def build(context: BuildContext) -> EagleDrafter:
         name=context.name,
         **context.given("budget", "tree"),
     )
-
-
-def _usual_tree(config: Any) -> TreeKind:
-    text = config.get_text_config()
-    return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"

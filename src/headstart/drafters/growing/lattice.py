@@ -7,8 +7,9 @@ noise, after the same processors. Which law q is recorded:
 
 - Guesses that do not know of each other: q(x_1 .. x_K) is the product of the rows, so that q of x_i given those before
   is row i itself.
-- With a selector: the softmax of the corrected scores over the shortlist, given the token that was drafted before, and
-  0 elsewhere. That is the law the token is drawn from, so that is the row; the uncorrected one would break the rule.
+- With a selector or a Markov head: the softmax of the corrected scores over the shortlist, given the tokens that were
+  drafted before, and 0 elsewhere. That is the law the token is drawn from, so that is the row; the uncorrected one
+  would break the rule.
 - Trees of the likeliest nodes and greedy chains are point masses, and have none.
 
 The likeliest n nodes are found best first: a node's chance is the product along its path, never above its parent's
@@ -35,7 +36,7 @@ from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.ranked import best_first
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees, scoring
-from headstart.model.heads.selector import Shortlists
+from headstart.model.heads.shortlists import Shortlists
 from headstart.rule.law import LawRow, greedy, law, process
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
@@ -51,7 +52,7 @@ class Lattice:
         row: the request.
         logits: [K, W], those of the token right after x0 first.
         vocabulary: of the logits, where that is a part of the target's; a draft that is grown here has the same.
-        shortlists: what a selector made of the same logits, if there is one.
+        shortlists: what a selector or a Markov head made of the same logits, if there is one.
     """
 
     def __init__(
@@ -66,6 +67,12 @@ class Lattice:
         self.vocabulary = vocabulary
         self._logits = logits
         self._shortlists = shortlists
+
+    @property
+    def ranks(self) -> bool:
+        """Whether `likeliest` knows the likeliest nodes: no processor edits the law, and what a place's law depends on
+        is at most the token before it."""
+        return self.row.law.unedited and (self._shortlists is None or self._shortlists.by_pairs)
 
     @property
     def depth(self) -> int:
@@ -96,7 +103,7 @@ class Lattice:
         return int(self._shortlists.places[len(path), int(self._scores([path])[0].argmax())])
 
     def likeliest(self, nodes: int, depth: int) -> Draft:
-        """The tree of the likeliest nodes, at most `depth` deep, where no processor edits the law."""
+        """The tree of the likeliest nodes, at most `depth` deep; only where `ranks`."""
         depth = min(depth, self.depth)
         found, tokens = self._ranked(depth) if self._shortlists is None else self._ranked_pairs(depth)
 
@@ -133,7 +140,7 @@ class Lattice:
         ranks = np.arange(chances.shape[1])[None]
         return [(row[None], ranks) for row in chances.cpu().numpy()], tokens
 
-    # -- with a selector -----------------------------------------------------------------------------------------------
+    # -- with shortlists -----------------------------------------------------------------------------------------------
 
     @cached_property
     def _tokens(self) -> Tensor:
@@ -144,7 +151,7 @@ class Lattice:
     def _scores(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
         """[R, S]: the corrected logits of the candidates."""
         assert self._shortlists is not None, "only asked where there is a selector"
-        return self._shortlists.scores(len(paths[0]), [path[-1] if path else self.row.tokens[-1] for path in paths])
+        return self._shortlists.scores(len(paths[0]), [(self.row.tokens[-1], *path) for path in paths])
 
     def _spread(self, paths: Sequence[tuple[int, ...]], values: Tensor, elsewhere: float) -> Tensor:
         """[R, S] to [R, W]."""
@@ -157,7 +164,7 @@ class Lattice:
         assert self._shortlists is not None, "only asked where there is a selector"
         tokens: list[list[int]] = self._tokens[:depth].tolist()
         above = [[self.row.tokens[-1]], *tokens[:-1]]
-        scores = torch.cat([self._shortlists.scores(at, before) for at, before in enumerate(above)])
+        scores = torch.cat([self._shortlists.scores(at, [(c,) for c in before]) for at, before in enumerate(above)])
         sizes = [len(before) for before in above]
         parts = (torch.split(each, sizes) for each in _chances(scores, self.row))
         return [(chances.numpy(), places.numpy()) for chances, places in zip(*parts, strict=True)], tokens
@@ -179,12 +186,11 @@ def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
 def grow_on(lattice: Lattice, growing: GrowingChain | GrowingTree) -> Draft:
     """Grow a draft that has not begun to its end, without a forward: as deep as the lattice at most, which a static
     shape must not exceed."""
-    row = lattice.row
     if isinstance(growing, GrowingChain):
         growing.resize(min(growing.budget, lattice.depth))
         return _chain(lattice, growing)
     if isinstance(growing.plan, TopK):
-        if row.law.unedited:
+        if lattice.ranks:
             return lattice.likeliest(growing.budget, growing.plan.depth)
         growing.plan = TopK(growing.plan.width, min(growing.plan.depth, lattice.depth))
     if growing.draws:

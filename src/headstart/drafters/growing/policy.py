@@ -29,6 +29,7 @@ _LEVELS = (
     *((n, n) for n in range(1, 7)),
     *((8, 3), (10, 4), (12, 5), (14, 6), (16, 4), (20, 5), (24, 6), (32, 5), (48, 6), (MOST, 7)),
 )
+_SMALL = 1e8  # weights of a target's layers, of which a forward takes some milliseconds
 _NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST)
 
 
@@ -52,6 +53,13 @@ def policy_of(
             f"draft_residual goes with chains, and these are trees ({tree!r})", hint="leave one of the two out"
         )
     return ChainPolicy(*chain, residual) if tree == "none" else TreePolicy(tree, *trees, width=width, depth=depth)
+
+
+def usual_tree(config: Any) -> TreeKind:
+    """What drafts of a head are where nobody chooses: trees, but chains for a target so small that growing a tree takes
+    about as long as one of its forwards. config: of the target."""
+    text = config.get_text_config()
+    return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 
 
 class ChainPolicy:

@@ -107,11 +107,13 @@ def joined(linears: Sequence[nn.Linear]) -> nn.Linear:
     return wide
 
 
-def linear_of(matrix: Tensor) -> nn.Linear:
-    """A layer of this matrix [outputs, inputs]."""
-    layer = nn.Linear(1, 1, bias=False, device="meta")
-    layer.out_features, layer.in_features = matrix.shape
-    layer.weight = nn.Parameter(matrix, requires_grad=False)
+def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """A layer of this matrix [outputs, inputs], without copying it."""
+    layer = nn.Linear(1, 1, bias=bias is not None, device="meta")
+    layer.out_features, layer.in_features = weight.shape
+    layer.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias, requires_grad=False)
     return layer
 
 

@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
-from headstart.model.decoders.linears import float_layer, joined
+from headstart.model.decoders.linears import float_layer, joined, linear_of
 from headstart.model.decoders.llama import rms, rotate, rotation, signed
 from headstart.model.heads.eagle_checkpoint import EAGLE1, HeadCheckpoint
 from headstart.model.heads.eagle_config import HeadConfig
@@ -247,13 +247,3 @@ class _Layer:
             turned.append(rotate(normed, *turn))
         q, k, v = (part.transpose(0, 1)[None] for part in (*turned, v))
         return attend_packed(packed, self._index, q, k, v, self._scores).reshape(len(z), -1)
-
-
-def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """A linear layer of these weights, without copying them."""
-    layer = nn.Linear(1, 1, bias=bias is not None, device="meta")
-    layer.out_features, layer.in_features = weight.shape
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias, requires_grad=False)
-    return layer

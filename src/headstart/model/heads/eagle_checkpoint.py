@@ -18,7 +18,7 @@ state of masked rows, `mask_hidden`; speculators' type of them is `peagle`. With
 there is a selector, whose tensors are `candidate_selector.*`, in the same file or in one of their own.
 
 A matrix may be on int8 beside a scale for each of its outputs (`X.weight` and `X.weight_scale`, as compressed-tensors
-names them): that is how small heads are kept (`eagle_tensors.rounded`), and only headstart reads it.
+names them): that is how small heads are kept (`stored_tensors.rounded`), and only headstart reads it.
 
 Only safetensors is read. Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858), EAGLE-3 (2503.01840), P-EAGLE
 (2602.01469).
@@ -32,22 +32,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.model.heads.config_fields import check_target, read_config
+from headstart.model.heads.dflash_config import in_family
 from headstart.model.heads.eagle_config import (
     EAGLE1,
     EAGLE3,
     HeadConfig,
-    block_drafter,
     check_kind,
-    check_target,
     default_layer_ids,
     head_config,
-    read_config,
 )
-from headstart.model.heads.eagle_tensors import canonical, check_tensors, names_in, read_tensors, token_ids_of
+from headstart.model.heads.eagle_tensors import canonical, check_tensors
+from headstart.model.heads.stored_tensors import names_in, read_tensors, token_ids_of
 
 __all__ = [
     "EAGLE1",
@@ -57,7 +55,6 @@ __all__ = [
     "default_layer_ids",
     "is_eagle",
     "read",
-    "read_target",
 ]
 
 
@@ -75,16 +72,15 @@ class HeadCheckpoint:
 
 
 def is_eagle(folder: str | Path) -> bool:
-    """Whether a directory looks like such a head, from its config and its tensors' names alone; or like a drafter of
-    the DFlash family, which `read` refuses by its name."""
+    """Whether a directory looks like such a head, from its config and its tensors' names alone."""
     path = Path(folder)
     try:
         config = json.loads((path / "config.json").read_text())
     except (OSError, ValueError):
         return False
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or in_family(config):
         return False
-    if "speculators_model_type" in config or "draft_vocab_size" in config or block_drafter(config):
+    if "speculators_model_type" in config or "draft_vocab_size" in config:
         return True
     if any("eagle" in str(name).lower() for name in config.get("architectures") or ()):
         return True
@@ -106,7 +102,7 @@ def read(folder: str | Path, target: Any) -> HeadCheckpoint:
     path = Path(folder)
     raw = read_config(path)
     check_kind(path, raw)
-    tensors = read_tensors(path)
+    tensors = read_tensors(path, canonical)
     config = head_config(str(path), raw, tensors, target.get_text_config())
     check_target(config, target.get_text_config())
     mask = tensors.get("mask_hidden")
@@ -115,15 +111,3 @@ def read(folder: str | Path, target: Any) -> HeadCheckpoint:
     token_ids = token_ids_of(config, tensors)
     check_tensors(config, tensors)
     return HeadCheckpoint(config, tensors, token_ids)
-
-
-def read_target(folder: str | Path, name: str) -> Tensor:
-    """One tensor of a model in a directory, by the end of its name."""
-    for file in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(file, framework="pt") as stored:
-            for full in stored.keys():  # noqa: SIM118 -- not a mapping
-                if full == name or full.endswith(f".{name}"):
-                    return stored.get_tensor(full)  # type: ignore[no-any-return]
-    raise UnsupportedModel(
-        f"{folder} has no tensor {name}, which the head needs of its target", hint="use a head that has one of its own"
-    )

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import LlamaConfig
 
-from headstart.errors import ModelNotFound, UnsupportedModel
-from headstart.model.decoders.llama import FIXED_ROPE
+from headstart.errors import UnsupportedModel
+from headstart.model.heads.config_fields import as_inputs, check_exact, layer_sizes, rope_of, trained_depth
 
 EAGLE1, EAGLE3 = 1, 3
 MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Fields that name the token of masked rows; the first is that of the speculators library."""
-
-_OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,50 +82,15 @@ def default_layer_ids(layers: int) -> tuple[int, int, int]:
     return (2, middle, layers - 3) if layers >= 7 else (middle - 1, middle, middle + 1)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except OSError as error:
-        raise ModelNotFound(f"{path} has no config.json", hint="give the directory of an EAGLE head") from error
-    except ValueError as error:
-        raise ModelNotFound(f"{path}/config.json is not valid JSON", hint="copy the checkpoint again") from error
-    if not isinstance(config, dict):
-        raise ModelNotFound(f"{path}/config.json is not an object", hint="copy the checkpoint again")
-    return config
-
-
-def block_drafter(raw: Mapping[str, Any]) -> str | None:
-    """The name of a drafter of the DFlash family, by the fields and architectures of its forms; None for others."""
-    names = (raw.get("speculators_model_type"), *(raw.get("architectures") or ()))
-    for kind in ("DFlash", "DSpark"):
-        if any(str(name).lower().startswith(kind.lower()) for name in names) or f"{kind.lower()}_config" in raw:
-            return kind
-    return None
-
-
 def check_kind(path: Path, raw: Mapping[str, Any]) -> None:
     """Refuse other drafters of the `speculators` library, and settings under which text would not be the target's."""
     kind = raw.get("speculators_model_type")
-    if (block := block_drafter(raw)) is not None:
-        raise UnsupportedModel(
-            f"{path} is a {block} drafter, whose layers take the target's states as keys and values of a whole block; "
-            "headstart does not run that",
-            hint="use an EAGLE-3 or P-EAGLE head of this target, or serve it with vLLM, which runs such drafters",
-        )
     if kind not in (None, "eagle3", "peagle"):
         raise UnsupportedModel(
             f"{path} is a speculators checkpoint of type {kind!r}, and only 'eagle3' and 'peagle' can be run",
             hint="use an EAGLE-3 or P-EAGLE head, or a draft model",
         )
-    settings = raw.get("speculators_config") or {}
-    for method in settings.get("proposal_methods") or ():
-        for field, exact in (("verifier_accept_k", 1), ("accept_tolerance", 0.0)):
-            value = method.get(field)
-            if value is not None and value > exact:
-                raise UnsupportedModel(
-                    f"{path} asks for lossy verification ({field}={value}), which would change the target's text",
-                    hint=f"set {field} to {exact} in its config.json; the head itself can be used as it is",
-                )
+    check_exact(path, raw)
     if (raw.get("eagle_config") or {}).get("use_aux_hidden_state") is False:
         raise UnsupportedModel(
             f"{path} is an EAGLE-3 head without states of inner layers (use_aux_hidden_state is false)",
@@ -140,44 +101,33 @@ def check_kind(path: Path, raw: Mapping[str, Any]) -> None:
 def head_config(name: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Any) -> HeadConfig:
     layer = {**raw, **(raw.get("transformer_layer_config") or {})}
     version = EAGLE3 if _is_third(raw, tensors) else EAGLE1
-    try:
-        width, heads = int(layer["hidden_size"]), int(layer["num_attention_heads"])
-        intermediate, vocab_size = int(layer["intermediate_size"]), int(layer["vocab_size"])
-        layers = int(layer.get("num_hidden_layers") or 1)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnsupportedModel(
-            f"{name}/config.json lacks a usable {error}", hint="copy the checkpoint with its config again"
-        ) from error
-    if layers < 1:
-        raise UnsupportedModel(f"{name} has {layers} layers", hint="copy the checkpoint with its config again")
-    if layer.get("hidden_act", "silu") != "silu":
-        raise UnsupportedModel(f"{name} has hidden_act={layer['hidden_act']!r}", hint="heads with 'silu' can be run")
+    sizes = layer_sizes(name, layer)
     third = version == EAGLE3
-    mask = _mask_token(name, raw, tensors, vocab_size) if third else None
+    mask = _mask_token(name, raw, tensors, sizes.vocab_size) if third else None
     rank, top = _selector(name, raw, parallel=mask is not None)
     return HeadConfig(
         name=name,
         version=version,
-        width=width,
-        target_width=int(raw.get("target_hidden_size") or width),
-        intermediate=intermediate,
-        heads=heads,
-        kv_heads=int(layer.get("num_key_value_heads") or heads),
-        dim=int(layer.get("head_dim") or width // heads),
-        eps=float(layer.get("rms_norm_eps") or 1e-6),
-        vocab_size=vocab_size,
-        draft_vocab_size=int(raw.get("draft_vocab_size") or vocab_size) if third else vocab_size,
+        width=sizes.width,
+        target_width=int(raw.get("target_hidden_size") or sizes.width),
+        intermediate=sizes.intermediate,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        dim=sizes.dim,
+        eps=sizes.eps,
+        vocab_size=sizes.vocab_size,
+        draft_vocab_size=int(raw.get("draft_vocab_size") or sizes.vocab_size) if third else sizes.vocab_size,
         max_length=int(layer.get("max_position_embeddings") or target.max_position_embeddings),
         layer_ids=_layer_ids(name, raw, int(target.num_hidden_layers)) if third else (int(target.num_hidden_layers),),
-        rope=_rope(name, layer),
-        window=_window(name, layer, layers),
+        rope=rope_of(name, layer),
+        window=_window(name, layer, sizes.layers),
         norm_before_residual=third and bool(raw.get("norm_before_residual")),
         norm_before_fc=third and bool(raw.get("norm_before_fc")),
         fc_norm=third and bool(raw.get("fc_norm")),
         norm_output=third and bool(raw.get("norm_output")),
-        layers=layers,
+        layers=sizes.layers,
         mask_token_id=mask,
-        depth=_depth(raw),
+        depth=trained_depth(raw),
         selector_rank=rank,
         selector_top=top,
     )
@@ -200,7 +150,7 @@ def _layer_ids(name: str, raw: Mapping[str, Any], layers: int) -> tuple[int, ...
         "eagle_aux_hidden_state_layer_ids": (raw.get("eagle_aux_hidden_state_layer_ids"), "inputs"),
         "eagle_config": (nested.get("eagle_aux_hidden_state_layer_ids"), "outputs"),
     }
-    read = {place: _as_inputs(name, ids, kind, layers) for place, (ids, kind) in declared.items() if ids}
+    read = {place: as_inputs(name, ids, kind, layers) for place, (ids, kind) in declared.items() if ids}
     if len(set(read.values())) > 1:
         places = "; ".join(f"{place} says {list(declared[place][0])} ({declared[place][1]})" for place in read)
         raise UnsupportedModel(
@@ -209,35 +159,6 @@ def _layer_ids(name: str, raw: Mapping[str, Any], layers: int) -> tuple[int, ...
             "inputs), or remove the places that are wrong",
         )
     return next(iter(read.values()), default_layer_ids(layers))
-
-
-def _as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int, ...]:
-    if kind not in ("inputs", "outputs") or not isinstance(found, list) or not all(type(i) is int for i in found):
-        raise UnsupportedModel(
-            f"{name}/config.json names the layers {found} as {kind!r}",
-            hint='layer ids are whole numbers, "inputs" or "outputs" of layers',
-        )
-    ids = tuple(i + 1 if kind == "outputs" else i for i in found)
-    if any(not 0 <= i <= layers for i in ids):
-        raise UnsupportedModel(
-            f"the head reads layers {list(found)} ({kind}), and this target has {layers} layers", hint=_OTHER_TARGET
-        )
-    return ids
-
-
-def _rope(name: str, layer: Mapping[str, Any]) -> Any:
-    fields = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
-    sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads")
-    try:
-        rope = LlamaConfig(**{field: layer[field] for field in (*fields, *sizes) if layer.get(field) is not None})
-        kind = rope.rope_parameters["rope_type"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnsupportedModel(f"{name}/config.json: {error}", hint="its rotation cannot be computed") from error
-    if kind not in FIXED_ROPE:
-        raise UnsupportedModel(
-            f"{name} has positions of the kind {kind!r}", hint=f"heads with {', '.join(sorted(FIXED_ROPE))} can be run"
-        )
-    return rope
 
 
 def _window(name: str, layer: Mapping[str, Any], layers: int) -> int | None:
@@ -284,20 +205,3 @@ def _selector(name: str, raw: Mapping[str, Any], *, parallel: bool) -> tuple[int
             f"{name} has a selector, and drafts step by step", hint="a selector goes with a head that has a mask token"
         )
     return rank, top
-
-
-def _depth(raw: Mapping[str, Any]) -> int | None:
-    """Tokens that the head was trained to draft, as the speculators form and headstart's own record it."""
-    methods = (raw.get("speculators_config") or {}).get("proposal_methods") or ()
-    depths = [method.get("speculative_tokens") for method in methods] + [(raw.get("headstart") or {}).get("guesses")]
-    return next((depth for depth in depths if type(depth) is int and depth > 0), None)
-
-
-def check_target(config: HeadConfig, target: Any) -> None:
-    """Refuse a head that was made for another target, naming what differs."""
-    ours = {"hidden_size": int(target.hidden_size), "vocab_size": int(target.vocab_size)}
-    theirs = {"hidden_size": config.target_width, "vocab_size": config.vocab_size}
-    differing = [field for field in ours if ours[field] != theirs[field]]
-    if differing:
-        both = "; ".join(f"{field} is {theirs[field]} there and {ours[field]} here" for field in differing)
-        raise UnsupportedModel(f"{config.name} was made for another target: {both}", hint=_OTHER_TARGET)

@@ -17,9 +17,10 @@ from headstart.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
 from headstart.model.decoders.grouped import GroupedLinear
+from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.llama import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
-from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead, linear_of
+from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
 from headstart.model.heads.eagle_checkpoint import EAGLE3
 from headstart.model.heads.eagle_tensors import layer_name
 from headstart.model.native import structs

@@ -8,7 +8,7 @@ a place, the score of c after the token p is
 with h the state from which the place's logits were made, and two codebooks of low rank, A of predecessors and B of
 successors. It needs no forward, and with B = 0 it changes nothing.
 
-Source: the candidate selector of DFlash2 (z-lab, 2026); DSpark (arXiv:2607.05147) corrects the whole vocabulary so.
+Source: the candidate selector of DFlash2 (z-lab, 2026). `markov` has DSpark's.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.model.heads.shortlists import Shortlists, candidates
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shortlists:
-    """The candidates of one forward's places, on the CPU. K places, S candidates of each, rank r.
+class PairLists(Shortlists):
+    """The candidates, and what makes their scores. Rank r.
 
-    places: [K, S] their indices in the logits, rising. logits: [K, S] theirs, float32. weights: [K, S, r]
-    B[c] * (W h). predecessors: [V, r], A.
+    weights: [K, S, r] B[c] * (W h). predecessors: [V, r], A.
     """
 
-    places: Tensor
-    logits: Tensor
     weights: Tensor
     predecessors: Tensor
 
-    def scores(self, place: int, tokens: Sequence[int]) -> Tensor:
-        """[R, S]: the candidates' logits at one place after each of these tokens, float32."""
-        before = self.predecessors[torch.tensor(tokens)].float()
+    def scores(self, place: int, paths: Sequence[tuple[int, ...]]) -> Tensor:
+        before = self.predecessors[torch.tensor([path[-1] for path in paths])].float()
         return self.logits[place] + before @ self.weights[place].T
 
 
@@ -53,12 +51,12 @@ class Selector:
         self._predecessors, self._successors, self._projection = predecessors.cpu(), successors, projection
         self.top = min(top, len(successors))
 
-    def shortlists(self, logits: Tensor, states: Tensor) -> Shortlists:
+    def shortlists(self, logits: Tensor, states: Tensor) -> PairLists:
         """The candidates of each place. logits: [K, draft V]; states: [K, d], those that the logits were made from."""
-        places = logits.topk(self.top).indices.sort(-1).values
+        places, likeliest = candidates(logits, self.top)
         hidden = (states.to(self._projection.dtype) @ self._projection.T).float()
-        weights = self._successors[places].float() * hidden[:, None]
-        return Shortlists(places.cpu(), logits.gather(-1, places).float().cpu(), weights.cpu(), self._predecessors)
+        weights = self._successors[places.to(self._successors.device)].float() * hidden[:, None]
+        return PairLists(places, likeliest, weights.cpu(), self._predecessors)
 
     def weights(self) -> tuple[Tensor, ...]:
         """Its tensors."""

@@ -1,0 +1,144 @@
+"""What the configs of heads of every kind have in common: how they are read, and what is refused in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import LlamaConfig
+
+from headstart.errors import ModelNotFound, UnsupportedModel
+from headstart.model.decoders.llama import FIXED_ROPE
+
+_OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """The shape of a head's decoder layers, and of its vocabulary."""
+
+    width: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    dim: int
+    eps: float
+    layers: int
+    vocab_size: int
+
+
+class Made(Protocol):
+    """A head that was made for a target of this width and vocabulary."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def target_width(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((path / "config.json").read_text())
+    except OSError as error:
+        raise ModelNotFound(f"{path} has no config.json", hint="give the directory of an EAGLE head") from error
+    except ValueError as error:
+        raise ModelNotFound(f"{path}/config.json is not valid JSON", hint="copy the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise ModelNotFound(f"{path}/config.json is not an object", hint="copy the checkpoint again")
+    return config
+
+
+def layer_sizes(name: str, layer: Mapping[str, Any]) -> LayerSizes:
+    """From the fields of a decoder's config.
+
+    Raises:
+        UnsupportedModel: one is missing or no number, or the MLP is no gate of SiLU.
+    """
+    try:
+        width, heads = int(layer["hidden_size"]), int(layer["num_attention_heads"])
+        intermediate, vocab_size = int(layer["intermediate_size"]), int(layer["vocab_size"])
+        layers = int(layer.get("num_hidden_layers") or 1)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"{name}/config.json lacks a usable {error}", hint="copy the checkpoint with its config again"
+        ) from error
+    if layers < 1:
+        raise UnsupportedModel(f"{name} has {layers} layers", hint="copy the checkpoint with its config again")
+    if layer.get("hidden_act", "silu") != "silu":
+        raise UnsupportedModel(f"{name} has hidden_act={layer['hidden_act']!r}", hint="heads with 'silu' can be run")
+    return LayerSizes(
+        width=width,
+        intermediate=intermediate,
+        heads=heads,
+        kv_heads=int(layer.get("num_key_value_heads") or heads),
+        dim=int(layer.get("head_dim") or width // heads),
+        eps=float(layer.get("rms_norm_eps") or 1e-6),
+        layers=layers,
+        vocab_size=vocab_size,
+    )
+
+
+def check_exact(path: Path, raw: Mapping[str, Any]) -> None:
+    """Refuse settings of the `speculators` library under which text would not be the target's."""
+    settings = raw.get("speculators_config") or {}
+    for method in settings.get("proposal_methods") or ():
+        for field, exact in (("verifier_accept_k", 1), ("accept_tolerance", 0.0)):
+            value = method.get(field)
+            if value is not None and value > exact:
+                raise UnsupportedModel(
+                    f"{path} asks for lossy verification ({field}={value}), which would change the target's text",
+                    hint=f"set {field} to {exact} in its config.json; the head itself can be used as it is",
+                )
+
+
+def as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int, ...]:
+    """Layer ids as those whose inputs are read. kind: "inputs", or "outputs", of which -1 is the embedding's."""
+    if kind not in ("inputs", "outputs") or not isinstance(found, list) or not all(type(i) is int for i in found):
+        raise UnsupportedModel(
+            f"{name}/config.json names the layers {found} as {kind!r}",
+            hint='layer ids are whole numbers, "inputs" or "outputs" of layers',
+        )
+    ids = tuple(i + 1 if kind == "outputs" else i for i in found)
+    if any(not 0 <= i <= layers for i in ids):
+        raise UnsupportedModel(
+            f"the head reads layers {list(found)} ({kind}), and this target has {layers} layers", hint=_OTHER_TARGET
+        )
+    return ids
+
+
+def rope_of(name: str, layer: Mapping[str, Any]) -> Any:
+    """A config from which transformers makes the rotation."""
+    fields = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
+    sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads")
+    try:
+        rope = LlamaConfig(**{field: layer[field] for field in (*fields, *sizes) if layer.get(field) is not None})
+        kind = rope.rope_parameters["rope_type"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnsupportedModel(f"{name}/config.json: {error}", hint="its rotation cannot be computed") from error
+    if kind not in FIXED_ROPE:
+        raise UnsupportedModel(
+            f"{name} has positions of the kind {kind!r}", hint=f"heads with {', '.join(sorted(FIXED_ROPE))} can be run"
+        )
+    return rope
+
+
+def trained_depth(raw: Mapping[str, Any]) -> int | None:
+    """Tokens that the head was trained to draft, as the speculators form and headstart's own record it."""
+    methods = (raw.get("speculators_config") or {}).get("proposal_methods") or ()
+    depths = [method.get("speculative_tokens") for method in methods] + [(raw.get("headstart") or {}).get("guesses")]
+    return next((depth for depth in depths if type(depth) is int and depth > 0), None)
+
+
+def check_target(config: Made, target: Any) -> None:
+    """Refuse a head that was made for another target, naming what differs."""
+    ours = {"hidden_size": int(target.hidden_size), "vocab_size": int(target.vocab_size)}
+    theirs = {"hidden_size": config.target_width, "vocab_size": config.vocab_size}
+    differing = [field for field in ours if ours[field] != theirs[field]]
+    if differing:
+        both = "; ".join(f"{field} is {theirs[field]} there and {ours[field]} here" for field in differing)
+        raise UnsupportedModel(f"{config.name} was made for another target: {both}", hint=_OTHER_TARGET)
