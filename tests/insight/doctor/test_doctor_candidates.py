@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import dflash_heads
 from support.eagle_heads import target as eagle_target
 from support.eagle_heads import write
 from support.tiny import byte_tokenizer
@@ -17,6 +18,7 @@ from headstart.insight.doctor import setup
 from headstart.insight.doctor.candidates import Candidate, absolute, candidates, compare, scan
 from headstart.insight.doctor.setup import may_copy
 from headstart.loading.checkpoint import Checkpoint
+from headstart.loading.choice import choose
 from headstart.loading.load import Target
 from headstart.model import int4
 
@@ -108,8 +110,20 @@ def test_a_directory_is_searched(tmp_path: Path) -> None:
 
 def test_heads_are_found_too(tmp_path: Path) -> None:
     ours = eagle_target(tmp_path)
-    head = write(tmp_path / "head", "eagle3")
-    assert str(Path(head).resolve()) in scan(tmp_path, Target(ours, **OPTIONS))[0]
+    heads = write(tmp_path / "head", "eagle3"), dflash_heads.write(tmp_path / "block", "dspark", kind="vanilla")
+    assert {str(head.resolve()) for head in heads} <= set(scan(tmp_path, Target(ours, **OPTIONS))[0])
+
+
+def test_the_memory_of_a_head_counts_its_layers_caches(tmp_path: Path) -> None:
+    ours = eagle_target(tmp_path)
+    target = Target(ours, **OPTIONS)
+    layer = target.checkpoint.need(2, None).cache // 4
+    for count in (1, 3):
+        for form, folder in (("eagle3", write), ("dspark", dflash_heads.write)):
+            head = folder(tmp_path / f"{form}-{count}", form, layers=count)  # type: ignore[operator]
+            need = setup._head(target, 2, choose(ours, head).drafters[0])
+            assert need.cache == count * layer
+            assert need.weights == (head / "model.safetensors").stat().st_size
 
 
 def test_there_must_be_a_directory(tmp_path: Path, tiny: Callable[..., str]) -> None:

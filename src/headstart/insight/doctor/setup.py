@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from headstart.options import values_of
 from headstart.pacing import Pacing
 
 _COPIES = Compatibility("none", "it copies the target's own tokens")
+_ATTENDING = ("eagle", "dflash")
+"""Kinds of heads that keep keys and values."""
 _HEAD = Compatibility("own", "a head drafts the target's tokens")
 SLOTS = 4
 """Requests at once for which costs are measured; profiles of costs are the same for more."""
@@ -126,8 +129,12 @@ def described(engine: Engine, memory: Memory) -> dict[str, Any]:
 
 
 def _head(target: Target, slots: int, wanted: DrafterSpec) -> MemoryNeed:
-    """Its file; an EAGLE head also has the cache of one layer of the target's shape."""
-    size = sum(file.stat().st_size for file in loading.fetch(str(wanted.source)).glob("*.safetensors"))
-    layers = max(1, target.runner.layers)
-    cache = target.checkpoint.need(slots, None).cache // layers if wanted.kind == "eagle" else 0
+    """Its files; a head with attention also has a cache, about that of as many layers of the target's."""
+    folder = loading.fetch(str(wanted.source))
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    cache = 0
+    if wanted.kind in _ATTENDING:
+        raw = json.loads((folder / "config.json").read_text())
+        layers = int({**raw, **(raw.get("transformer_layer_config") or {})}.get("num_hidden_layers") or 1)
+        cache = layers * target.checkpoint.need(slots, None).cache // max(1, target.runner.layers)
     return MemoryNeed(wanted.name, size, cache)
