@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import dflash_heads
 from support.parallel_drafts import masked_checkpoint
 from support.parity import PAIR
 from typer.testing import CliRunner, Result
@@ -124,6 +125,16 @@ def test_what_is_refused_leaves_nothing(words: tuple[str, ...], error: str, tmp_
     assert result.exit_code == 2
     assert error in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_head_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    head = dflash_heads.write(tmp_path / "head", "dflash")
+    result = run("bundled", str(head), "-o", tmp_path / "out", "--no-measure")
+    assert result.exit_code == 2
+    message = " ".join(result.stderr.split())
+    assert "is a DFlash or DSpark head" in message
+    assert "vLLM reads its directory" in message
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_gguf_file_is_refused(tmp_path: Path) -> None:
