@@ -23,14 +23,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import drafter_samples
 from drafter_samples import Sample
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 
@@ -245,8 +244,7 @@ def main(argv: list[str] | None = None) -> None:
     described = bench.engines[PLAIN].describe()
     kind = args.quantize or described["dtype"]
     label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name
-    path = args.results / f"drafters-{label}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    args.results.mkdir(parents=True, exist_ok=True)
+    path = results_file(args.results, f"drafters-{label}-{kind}")
     tables: dict[str, dict[str, Any]] = {}
     for temperature in args.temperature:
         samples = run(bench, prompts, temperature, args, console)

@@ -14,7 +14,6 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import drift_changes
 import drift_engine
 import numpy as np
 from drift_simulation import QUIET, Tag, Watch, World, delays, false_alarms
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -131,8 +130,7 @@ def main() -> None:
         console.print(_table(part, found[part]))
     console.print("\n".join(provenance.lines()), highlight=False)
     if args.output:
-        args.output.mkdir(parents=True, exist_ok=True)
-        path = args.output / f"drift-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+        path = results_file(args.output, "drift")
         path.write_text(json.dumps({"provenance": provenance.record(), **found}, indent=1) + "\n", encoding="utf-8")
         console.print(f"written: {path}")
 

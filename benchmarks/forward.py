@@ -14,14 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from contenders import directory
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.table import Table
 
@@ -163,9 +162,8 @@ def main(argv: list[str] | None = None) -> None:
         "parts": parts,
         "provenance": asdict(provenance),
     }
-    args.results.mkdir(parents=True, exist_ok=True)
     kind = args.quantize or engine.describe()["dtype"]
-    path = args.results / f"forward-{Path(args.target).name}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"forward-{Path(args.target).name}-{kind}")
     path.write_text(json.dumps(facts, indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
 

@@ -23,13 +23,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -199,8 +198,7 @@ def main(argv: list[str] | None = None) -> None:
         "absent": absent,
         "provenance": asdict(provenance),
     }
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"gguf-kl-{Path(args.target).stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"gguf-kl-{Path(args.target).stem}")
     path.write_text(json.dumps(record, indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
 

@@ -18,14 +18,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from configurations import WORKERS, Absent
 from forward import read_bandwidth
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -286,8 +285,7 @@ def main(argv: list[str] | None = None) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     provenance = Provenance.now("headstart", "torch", "transformers")
     start, found = time.perf_counter(), {}
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"gguf-peers-{args.files[0].stem}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"gguf-peers-{args.files[0].stem}")
     for target in args.files:
         found[target.name] = measured(target, tokens_of(target, args), args)
         console.print(table(f"{target.name}, {target.stat().st_size / 1e6:.0f} MB", found[target.name]))

@@ -16,7 +16,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,7 +35,7 @@ from pacing_life import (
     random_draft,
 )
 from pacing_stepwise import StepwisePacing
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -260,8 +259,7 @@ def main(argv: list[str] | None = None) -> None:
         label = f"{name}-{described['dtype']}"
     for line in provenance.lines():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"pacing-{label}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"pacing-{label}")
     path.write_text(json.dumps({**facts, "provenance": asdict(provenance)}, indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
 

@@ -18,7 +18,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import torch
 from configurations import DEPTHS, ENGINES, Configuration, Places, all_configurations
 from peer_report import Entry, absences, as_json, entries_of, found_ratios, markdown, report
 from peer_rounds import Course, Rounds, Start, Trial, Work, select, trial
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from transformers import AutoConfig, AutoTokenizer
@@ -230,8 +229,7 @@ def main(argv: list[str] | None = None) -> None:
         **as_json(entries, trials, selected),
         "provenance": asdict(provenance),
     }
-    args.results.mkdir(parents=True, exist_ok=True)
-    path = args.results / f"peers-{label}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"peers-{label}")
     path.write_text(json.dumps(facts, indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
 

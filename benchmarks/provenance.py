@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from headstart.insight import provenance
@@ -20,6 +21,14 @@ class Provenance(provenance.Provenance):
     def lines(self) -> list[str]:
         """For a reader, to print under a table."""
         return [f"{name}: {value}" for name, value in self.rows().items()]
+
+
+def results_file(folder: Path, name: str) -> Path:
+    """Where the figures of a run that begins now go; runs that begin together in a loop have files of their own. The
+    folder is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC)
+    return folder / f"{name}-{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}.json"
 
 
 def _command(argv: list[str]) -> str:

@@ -29,13 +29,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from drafter_samples import Sample, counts
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -269,7 +268,6 @@ def main(argv: list[str] | None = None) -> None:
     target = hs.Target(args.target, dtype=args.dtype, quantize=args.quantize, max_length=args.max_length)
     items = read(args.prompts, target.tokenizer, args.max_length - args.max_tokens, args.per_kind)
     label = Path(args.target).resolve().name
-    args.results.mkdir(parents=True, exist_ok=True)
     engines = {
         batch: {PLAIN: target.engine(None, max_batch_size=batch)}
         | {each.label: each.engine(target, batch) for each in args.drafter}
@@ -277,7 +275,7 @@ def main(argv: list[str] | None = None) -> None:
     }
     described = engines[args.batch[0]][PLAIN].describe()
     kind = args.quantize or described["dtype"]
-    path = args.results / f"real-text-{label}-{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    path = results_file(args.results, f"real-text-{label}-{kind}")
     lengths, speed_ = answer_lengths(engines[args.batch[0]][PLAIN], items, args.max_tokens)
     cells = [Cell(batch, t, items, engines[batch]) for batch in args.batch for t in args.temperature]
     pass_ = sum(lengths.values()) / speed_ * len(cells) * (1 + len(args.drafter)) / 60

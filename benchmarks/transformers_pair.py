@@ -15,14 +15,13 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from contenders import ASSISTED, BOTH, DRAFTED, NGRAM, OURS, PLAIN, Contender, Sample, contenders_for, directory
-from provenance import Provenance
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -196,9 +195,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     used = f"{len(prompts)} prompts of {args.prompts.name} ({dropped} too long), {args.max_tokens} new tokens each, "
     report(console, results, dtype, title, [used + f"{args.rounds} rounds", *provenance.lines()])
-    args.results.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    path = args.results / f"transformers_pair-{label.replace(' ', '_')}-{dtype}-{stamp}.json"
+    path = results_file(args.results, f"transformers_pair-{label.replace(' ', '_')}-{dtype}")
     path.write_text(json.dumps(as_json(results, facts, provenance), indent=1) + "\n")
     console.print(f"written: {path.name}", highlight=False)
 
