@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.matrix_cells import (
     ALARM,
     ENTRIES,
@@ -50,6 +51,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "exactness-matrix.md"
 @pytest.fixture(scope="session")
 def shop(root: Path) -> Workshop:
     return Workshop(root / "matrix")
+
+
+@pytest.fixture(scope="session")
+def gpu_shop(root: Path) -> Workshop:
+    return Workshop(root / "matrix-gpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,16 @@ def test_settings_where_texts_are_kept(
     )
     check_cells(entry, rule, shop, [each for each in SETTINGS if each.name in WHERE_KEPT], blocks=False)
     assert sum(warm) > len(warm) / 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_every_setting_on_a_gpu(entry: Entry, rule: Rule, gpu_shop: Workshop) -> None:
+    """The same table, with target and drafters on a GPU; `test_every_setting` is its CPU twin. Laws and greedy texts
+    are transformers' on the CPU. Batch 1 and batches need not give the same tokens there."""
+    check_cells(entry, rule, gpu_shop)
 
 
 def check_cells(

@@ -130,14 +130,17 @@ class Workshop:
     """The tiny target and what drafters for it are made of, in a directory.
 
     target: its runner, shared by all engines. path: its checkpoint. keeps_texts: whether engines have a prefix cache.
+    device: where all of it runs; what is expected is computed on the CPU.
     """
 
     keeps_texts = False
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, device: str = "cpu") -> None:
         self._root = root
+        self.device = device
+        root.mkdir(exist_ok=True)
         self.path = self.checkpoint()
-        plain = hs.load(self.path, "none", dtype="float32", max_length=CONTEXT, max_batch_size=1)
+        plain = hs.load(self.path, "none", dtype="float32", max_length=CONTEXT, max_batch_size=1, device=device)
         self.target, self.tokenizer, self.eos = plain.target, plain.tokenizer, plain.eos_token_ids
         assert self.eos == {EOS}, "the target's config names its EOS"
         self.slots = 1
@@ -181,7 +184,7 @@ class Workshop:
 
     @cache  # noqa: B019 -- a workshop lives as long as the tests
     def runner(self, path: str) -> ModelRunner:
-        made = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        made = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).to(self.device)
         return ModelRunner(adopt(made), max_length=CONTEXT)
 
     def draft(self, **options: Any) -> DraftModel:
@@ -195,8 +198,8 @@ class Workshop:
 
     @cache  # noqa: B019
     def _rounded(self) -> ModelRunner:
-        made = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32)
-        quantize = "int4" if int4.can_run(torch.device("cpu")) else None
+        made = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).to(self.device)
+        quantize = "int4" if int4.can_run(torch.device(self.device)) else None
         return ModelRunner(adopt(made), max_length=CONTEXT, quantize=quantize)
 
     def parallel(self, **options: Any) -> ParallelDraft:
@@ -230,7 +233,7 @@ class Workshop:
         off = torch.eye(WIDTH) + 0.1 * torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(4))
         made = Exit(1, torch.ones(WIDTH), off, torch.tensor([0, 1, 2, 3, 4, 5, 7]))
         head = AutoModelForCausalLM.from_pretrained(self.path, dtype=torch.float32).get_output_embeddings()
-        return TrainedExitDrafter(made, head.weight.detach(), **options)
+        return TrainedExitDrafter(made, head.weight.detach().to(self.device), **options)
 
     def medusa(self) -> MedusaDrafter:
         folder = self._root / "medusa"
