@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-COVERAGE = 0.995  # of the text's tokens, by the draft vocabulary: what is left out is rejected
+COVERAGE = 0.95  # of the answers' tokens: what is left out is rejected, and what is in costs every step (docs/log.md)
 SMALLEST_VOCABULARY, LARGEST_VOCABULARY, STEP = 8_192, 32_768, 1_024
 
 

@@ -30,6 +30,9 @@ class Eagle3Training(DepthTraining):
     """
 
     tv_weight: float = 0.5
+    batch_size: int = 4
+    matrix_rate: float = 0.005
+    row_share: float = 0.6
     layer_ids: Sequence[int] | None = _head(
         None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
         "--layer-id", low=0,
@@ -68,7 +71,7 @@ class Eagle3Training(DepthTraining):
     freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
     step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
     draft_vocab_size: int | None = _head(
-        None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 99.5% of "
+        None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 95% of "
         "the text, from 8,192 to 32,768.", low=1,
     )  # fmt: skip
     norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
