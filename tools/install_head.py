@@ -3,7 +3,7 @@
     python tools/install_head.py HEAD --target MODEL --name smollm2-135m-instruct
 
 HEAD is what `headstart train eagle3` wrote, MODEL the directory of its target. The head is stored at half its size
-(`eagle_tensors.rounded`) and is refused above 12 MB. `headstart.load` offers it to every target whose config has the
+(`stored_tensors.rounded`) and is refused above 12 MB. `headstart.load` offers it to every target whose config has the
 fields that are recorded here.
 """
 
