@@ -31,7 +31,6 @@ class Eagle3Training(DepthTraining):
 
     tv_weight: float = 0.5
     batch_size: int = 4
-    matrix_rate: float = 0.005
     row_share: float = 0.6
     layer_ids: Sequence[int] | None = _head(
         None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
