@@ -10,7 +10,7 @@ Sources: DFlash (arXiv:2602.06036), DSpark (2607.05147), trees on a lattice (DDT
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from headstart.drafters import BuildContext, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.from_states import FromStates
 from headstart.drafters.growing.lattice import Lattice, grow_on
-from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, policy_of, usual_tree
+from headstart.drafters.growing.policy import ChainPolicy, policy_of, usual_tree
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.model.cache import Slots
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.dflash import Block, DFlashHead
 from headstart.model.heads.dflash_checkpoint import is_dflash as recognises
@@ -45,7 +45,7 @@ NODES = 60
 """Of the largest tree."""
 
 
-class DFlashDrafter(GrowingDrafter):
+class DFlashDrafter(FromStates["_Text"]):
     """Drafts of one head. It holds a cache of its own.
 
     Args:
@@ -72,17 +72,13 @@ class DFlashDrafter(GrowingDrafter):
     ) -> None:
         depth = head.config.guesses
         policy = policy_of(tree, chain=(min(depth, CHAIN), depth), trees=(TREE, NODES), width=10, depth=depth)
-        super().__init__(policy, budget)
+        super().__init__(policy, budget, cache=head.new_cache(slots), max_length=max_length)
         self.name = name
         check_number("budget", self.default_budget, low=0, integer=True)
         self.taps = tuple(dict.fromkeys(head.config.layer_ids))
         self.head = head
-        self.cache = head.new_cache(slots)
         self._vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
-        self._targets_cache: Slots | None = None
-        self._max_length = max_length
         self._chunk = chunk
-        self._texts: dict[int, _Text] = {}
 
     @classmethod
     def load(
@@ -124,9 +120,6 @@ class DFlashDrafter(GrowingDrafter):
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
-    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- the head was made for it
-        self._targets_cache = cache
-
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         rooms = {row.request: room for row in rows if (room := self._room(row)) > 0}
         live = [self._growing(row, rooms[row.request]) for row in rows if row.request in rooms]
@@ -136,39 +129,15 @@ class DFlashDrafter(GrowingDrafter):
         }
         return [drafts.get(row.request, NO_DRAFT) for row in rows]
 
-    def observe(self, observation: Observation) -> None:
-        request, tokens = observation.step.request, observation.tokens
-        super().observe(observation)
-        if not tokens or any(layer not in observation.hidden for layer in self.taps):
-            return
-        text = self._texts.get(request)
-        if text is None:
-            text = self._texts[request] = self._first_seen(observation)
-        if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
-            text.close()  # states are missing, or the text is longer than its context
-            return
-        text.learn(tokens, torch.cat([observation.hidden[layer] for layer in self.head.config.layer_ids], -1))
+    def _learn(self, text: _Text, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
+        text.learn(tokens, torch.cat([hidden[layer] for layer in self.head.config.layer_ids], -1))
         if text.waiting >= self._chunk:  # a long prompt's states do not wait until somebody asks
             self._read([text])
 
-    def release(self, request: int) -> None:
-        super().release(request)
-        text = self._texts.pop(request, None)
-        if text is None or text.slot is None:
-            return
-        try:
-            if self._keeps_texts:  # so that what is kept reaches to the end
-                self._read([text])
-        finally:
-            self.cache.release(text.slot, text.kept if self._keeps_texts else (), text.salt)
-
-    @property
-    def _keeps_texts(self) -> bool:
-        return self._targets_cache is not None and self._targets_cache.keeps_texts
+    def _read_all(self, text: _Text) -> None:
+        self._read([text])
 
     def _first_seen(self, observation: Observation) -> _Text:
-        """What is known of a request at its first step: nothing, or what was kept of its text, by the target and here,
-        up to where this step begins."""
         row, start = observation.row, observation.start
         if row is None or not self._keeps_texts:
             return _Text(start)
@@ -176,13 +145,6 @@ class DFlashDrafter(GrowingDrafter):
         held = row.tokens[:start] if self.cache.lengths[slot] >= start else ()
         self.cache.rewind(slot, len(held))
         return _Text(start, held, slot, row.sampling.cache_salt)
-
-    def _room(self, row: Row) -> int:
-        """How many nodes the draft may have: none where the latest states of the text are not known."""
-        text = self._texts.get(row.request)
-        if text is None or text.start + text.known != len(row.tokens) - 1:
-            return 0
-        return max(0, min(row.budget.nodes, self.limit, self._max_length - text.known - 1))
 
     def _growing(self, row: Row, room: int) -> GrowingChain | GrowingTree:
         """A draft that is still to grow, of at most so many nodes."""

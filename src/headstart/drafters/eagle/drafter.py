@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +12,8 @@ from headstart.drafters import BuildContext, Observation, Row
 from headstart.drafters.eagle.at_once import AtOnce
 from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
 from headstart.drafters.eagle.texts import HeadText, Reader
-from headstart.drafters.growing.policy import GrowingDrafter, policy_of, usual_tree
-from headstart.model.cache import Slots
+from headstart.drafters.growing.from_states import FromStates
+from headstart.drafters.growing.policy import policy_of, usual_tree
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.eagle import Head, complete
 from headstart.model.heads.eagle_checkpoint import read
@@ -39,7 +39,7 @@ WIDTH = 10
 """Nodes that a dynamic tree expands in a level, and children of each."""
 
 
-class EagleDrafter(GrowingDrafter):
+class EagleDrafter(FromStates[HeadText]):
     """Drafts of one head. It holds a cache of its own.
 
     Args:
@@ -67,18 +67,15 @@ class EagleDrafter(GrowingDrafter):
         at_once, depth = head.config.parallel, head.config.depth or AT_ONCE
         chain = (min(depth, LONGEST), LONGEST) if at_once else (CHAIN, LONGEST)
         policy = policy_of(tree, chain=chain, trees=(TREE, NODES), width=WIDTH, depth=depth if at_once else None)
-        super().__init__(policy, budget)
+        reader = Reader(head, slots, chunk)
+        super().__init__(policy, budget, cache=reader.cache, max_length=max_length)
         self.name = name
         check_number("budget", self.default_budget, low=0, integer=True)
         self.taps = head.config.layer_ids
         self.head = head
-        self._reader = Reader(head, slots, chunk)
-        self.cache = self._reader.cache
+        self._reader = reader
         vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
         self._way = (AtOnce if at_once else Stepwise)(self._reader, policy, vocabulary)
-        self._targets_cache: Slots | None = None
-        self._max_length = max_length
-        self._texts: dict[int, HeadText] = {}
 
     @classmethod
     def load(
@@ -122,42 +119,17 @@ class EagleDrafter(GrowingDrafter):
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
-    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- the head was made for it
-        self._targets_cache = cache
-
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         ready = [row for row in rows if self._room(row) > 0]
         drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))
         return [drafts.get(row.request, NO_DRAFT) for row in rows]
 
-    def observe(self, observation: Observation) -> None:
-        request, tokens = observation.step.request, observation.tokens
-        super().observe(observation)
-        if not tokens or any(layer not in observation.hidden for layer in self.taps):
-            return
-        text = self._texts.get(request)
-        if text is None:
-            text = self._texts[request] = self._first_seen(observation)
-        if observation.start != text.start + text.known or text.known + len(tokens) > self._max_length:
-            text.close()  # states are missing, or the text is longer than its context
-            return
-        text.learn(tokens, [observation.hidden[layer] for layer in self.taps])
+    def _learn(self, text: HeadText, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
+        text.learn(tokens, [hidden[layer] for layer in self.taps])
         self._reader.catch_up(text, self._reader.chunk - 1)  # a long prompt's states do not wait until somebody asks
 
-    def release(self, request: int) -> None:
-        super().release(request)
-        text = self._texts.pop(request, None)
-        if text is None or text.slot is None:
-            return
-        try:
-            if self._keeps_texts:  # so that what is kept reaches to the end
-                self._reader.catch_up(text, 0)
-        finally:
-            self.cache.release(text.slot, text.kept if self._keeps_texts else (), text.salt)
-
-    @property
-    def _keeps_texts(self) -> bool:
-        return self._targets_cache is not None and self._targets_cache.keeps_texts
+    def _read_all(self, text: HeadText) -> None:
+        self._reader.catch_up(text, 0)
 
     def _first_seen(self, observation: Observation) -> HeadText:
         """What is known of a request at its first step: nothing, or the rows of a text that was kept, by the target and
@@ -175,13 +147,6 @@ class EagleDrafter(GrowingDrafter):
         text.slot = slot
         self.cache.rewind(slot, text.read)
         return text
-
-    def _room(self, row: Row) -> int:
-        """How many nodes the draft may have: none where the latest states of the text are not known."""
-        text = self._texts.get(row.request)
-        if text is None or text.start + text.known != len(row.tokens) - 1:
-            return 0
-        return max(0, min(row.budget.nodes, self.limit, self._max_length - text.known - 1))
 
     def _drafts(self, rows: Sequence[Row]) -> list[Draft]:
         texts = [self._texts[row.request] for row in rows]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from headstart.model.cache import KVCache, LayerShape
+from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.linears import PreparedLinear, float_layer, joined, linear_of
 from headstart.model.decoders.llama import rms, rotate, rotation, signed
@@ -54,7 +54,7 @@ class Blocks(Packed):
         self,
         blocks: Sequence[Block],
         config: DFlashConfig,
-        cache: KVCache,
+        cache: Slots,
         dtype: torch.dtype,
         device: torch.device,
         *,
@@ -149,9 +149,10 @@ class DFlashHead:
             yield from self.markov.weights()
 
     @torch.inference_mode()
-    def read(self, cache: KVCache, texts: Sequence[tuple[int, Tensor]]) -> None:
+    def read(self, cache: Slots, texts: Sequence[tuple[int, Tensor]]) -> None:
         """Read on in some texts: keys and values from the target's states [n, layers read * target d] of the tokens
         that follow in each slot, and keep them."""
+        assert isinstance(cache, KVCache), "made by `new_cache`"
         given = torch.cat([states for _, states in texts])
         context = rms(self._fuse(given.to(self.dtype)), self._state_gain, self.config.eps)
         spans, begin = [], 0
@@ -167,7 +168,7 @@ class DFlashHead:
             cache.keep(slot, len(states))
 
     @torch.inference_mode()
-    def guess(self, cache: KVCache, blocks: Sequence[Block]) -> Guesses:
+    def guess(self, cache: Slots, blocks: Sequence[Block]) -> Guesses:
         """One forward over these blocks, behind the texts of their slots."""
         ways = {
             causal: Blocks(blocks, self.config, cache, self.dtype, self.device, causal=causal)

@@ -140,8 +140,8 @@ def head_config(name: str, raw: Mapping[str, Any], target: Any) -> DFlashConfig:
 def _from_anchor(raw: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """As the config says; where it does not, as the writers of its form do: those of DSpark from x0 on, and those of
     DFlash behind it."""
-    said = fields.get("sample_from_anchor")
-    return any("dspark" in name for name in names_of(raw)) if said is None else bool(said)
+    stated = fields.get("sample_from_anchor")
+    return any("dspark" in name for name in names_of(raw)) if stated is None else bool(stated)
 
 
 def _layer_ids(
