@@ -64,7 +64,7 @@ def test_the_table_for_documents(target: str, prompts: str) -> None:
     result = small(target, prompts, "--check", "--markdown")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("| drafter | drafts of | predicted | measured | error |")
+    assert lines[0].startswith("| drafter | tokens/forward predicted | measured |")
     assert any(line.startswith("| ngram |") for line in lines)
 
 
@@ -89,7 +89,8 @@ def test_what_is_scanned(target: str, prompts: str, tmp_path: Path) -> None:
         (["--seconds", "0"], "--seconds=0"),
         (["--max-tokens", "1"], "--max-tokens=1"),
         (["--json", "/proc/none/a.json"], "cannot write"),
-        (["--markdown"], "--markdown needs --check"),
+        (["--markdown", "--no-measure"], "--markdown and --no-measure exclude each other"),
+        (["--check", "--no-measure"], "--check and --no-measure exclude each other"),
         (["--temperature", "-1"], "temperature=-1"),
     ],
 )

@@ -15,7 +15,7 @@ from headstart.loading import advice
 from headstart.loading.advice import Advice
 from headstart.loading.checkpoint import Checkpoint
 
-ADVICE = Advice(("ngram",), 3, "auto", 1.83, True, (0.9,), "2026-11-21")
+ADVICE = Advice(("ngram",), 3, "auto", 1.83, (0.9,), "2026-11-21")
 Load = Callable[..., hs.Engine]
 
 
@@ -34,7 +34,7 @@ def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
     keep(tiny("llama"), ADVICE)
     engine = load(tiny("llama"), "auto")
     assert engine.drafter_name == "ngram"
-    assert engine.reason == "doctor measured 1.8x with ngram on 21 November 2026"
+    assert engine.reason == "doctor measured 1.83x with ngram on 21 November 2026"
     assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 3
     assert load(tiny("llama"), "suffix").reason == "asked for"
     assert load(tiny("llama"), ["prediction", "auto"]).drafter_name == "prediction + ngram"

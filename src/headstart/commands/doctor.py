@@ -55,24 +55,36 @@ def doctor(
     ),
     split: bool = cli.SPLIT,
     scan: Path | None = option(None, "Look for drafters in the models below DIR.", metavar="DIR", panel=_WHAT),
-    seconds: float = option(60.0, "About how long the examination may take.", panel=_WHAT),
+    seconds: float = option(
+        60.0, "About how long the examination may take; the best three are measured in as much again.", panel=_WHAT
+    ),
+    measure: bool = option(
+        True,
+        "Measure the best three by prediction, end to end, in turn with the target alone. What was not measured is not "
+        "kept.",
+        "--measure/--no-measure",
+        panel=_WHAT,
+    ),
     check: bool = option(
-        False, "Also measure every predicted speedup, on other prompts, in as much time again.", panel=_WHAT
+        False, "Measure every candidate end to end, not only the best three, in so much more time.", panel=_WHAT
     ),
     keep: bool = option(
-        True, "Remember the answer: '--drafter auto' then follows it for this target.", "--keep/--no-keep", panel=_WHAT
+        True,
+        "Remember what was measured: '--drafter auto' then follows it for this target.",
+        "--keep/--no-keep",
+        panel=_WHAT,
     ),
     sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
     as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
     markdown: bool = option(
-        False, "With --check: print predicted against measured as a Markdown table instead of the summary.", panel=_OUT
+        False, "Print predicted against measured as a Markdown table instead of the summary.", panel=_OUT
     ),
 ) -> None:
     """Will speculation help here, with which drafter, and how long should drafts be?
 
     Measures the target, every candidate drafter, and how many of its tokens are accepted on your prompts; predicts the
-    speedup of each; names the one to take, or none, and says why.
+    speedup of each; measures the best three end to end; names the one to take, or none, and says why.
 
     **Examples**
 
@@ -81,8 +93,9 @@ def doctor(
         headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
     """
     check_number("--seconds", seconds, above=0)
-    if markdown and not check:
-        raise InvalidOption("--markdown needs --check", hint="it prints predicted speedups against measured ones")
+    for flag, wanted in (("--markdown", markdown), ("--check", check)):
+        if wanted and not measure:
+            raise InvalidOption(f"{flag} and --no-measure exclude each other", hint="leave out --no-measure")
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
     cli.check_outputs(as_json, html)
@@ -97,7 +110,7 @@ def doctor(
         logging.disable_progress_bar()
         setup = Setup(target, loading, options)
         given = tuple(drafter or ())
-        question = Question(setup, tuple(items), sampling, given, scan, seconds, check=check, keep=keep)
+        question = Question(setup, tuple(items), sampling, given, scan, seconds, measure, check, keep)
         examination = examine(
             question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
         )
@@ -121,7 +134,7 @@ def doctor(
 
 
 def _show(examination: Examination, console: Console, *, own_prompts: bool) -> None:
-    from headstart.insight.doctor.facts import adaptive_words, flags, load_line, not_measured, target_facts, warning
+    from headstart.insight.doctor.facts import flags, load_line, not_measured, target_facts, warning
 
     verdict, setup = examination.verdict, examination.question.setup
     console.print(facts_table(target_facts(examination).items()))
@@ -133,9 +146,8 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
         console.print(Text(f"- {harmless(name)}: not measured: {harmless(why)}", style="yellow"))
     style = {"good": "bold green", "unsure": "bold yellow", "bad": "bold red"}[verdict.kind]
     console.print(Text(f"\n{harmless(verdict.headline)}", style=style))
-    for line in (verdict.batch, f"{adaptive_words(examination.ranked)}." if verdict.best is not None else ""):
-        if line:
-            console.print(Text(harmless(line)))
+    if verdict.batch:
+        console.print(Text(harmless(verdict.batch)))
     if doubts := warning(examination):
         console.print(Text(doubts, style="yellow"))
     if not own_prompts:
@@ -147,23 +159,23 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
 
 
 def _table(ranked: list[Ranked]) -> Table:
-    checked = any(one.checked is not None for one in ranked)
+    measured = any(one.measured is not None for one in ranked)
     columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("drafter")
-    for name in (*columns, *(("measured", "error") if checked else ())):
+    for name in (*columns, *(("measured", "error") if measured else ())):
         table.add_column(name, justify="right", no_wrap=name == "by position")
     for one in ranked:
-        best = one.best
-        member = max(best.members.values(), key=lambda each: each.share, default=None)
-        cells = [harmless(one.candidate.name), str(best.k), percent(best.drafting)]
+        expected = one.expected
+        member = max(one.best.members.values(), key=lambda each: each.share, default=None)
+        cells = [harmless(one.candidate.name), str(expected.k), percent(expected.drafting)]
         cells += ["-", "-", "-"] if member is None else [
             f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
         ]  # fmt: skip
-        cells += [f"{best.tokens_per_forward:.2f}", f"{best.speedup.value:.2f}x"]
-        if checked:
-            cells += ["-", "-"] if one.checked is None or one.error is None else [
-                f"{one.checked.speedup.value:.2f}x", f"{one.error:+.0%}",
+        cells += [f"{expected.tokens_per_forward:.2f}", f"{expected.speedup.value:.2f}x"]
+        if measured:
+            cells += ["-", "-"] if one.measured is None or one.error is None else [
+                f"{one.measured.speedup.value:.2f}x", f"{one.error:+.0%}",
             ]  # fmt: skip
         table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -52,6 +52,19 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """What an engine made of a prompt, in one run or in several."""
+
+    reading: float = 0.0
+    """Seconds up to the first token: the prompt is read by the target, and by a drafter that has weights."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds after the first token."""
+
+    def __add__(self, other: Text) -> Text:
+        return Text(self.reading + other.reading, self.rounds + other.rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One request alone on an engine. seconds: wall clock, everything in it: prompt, text, events.
 
@@ -70,8 +83,16 @@ class Run:
     @property
     def rounds(self) -> tuple[Round, ...]:
         """The rounds after the first one, in which the prompt is read too."""
-        emitting = [(at, step) for at, step in self.arrivals if step.tokens]
-        return tuple(Round.of(step, at - before) for (before, _), (at, step) in pairwise(emitting))
+        return tuple(Round.of(step, at - before) for (before, _), (at, step) in pairwise(self._emitting))
+
+    @property
+    def reading(self) -> float:
+        """Seconds from the submission to the first token; 0 where there is none."""
+        return self._emitting[0][0] if self._emitting else 0.0
+
+    @property
+    def _emitting(self) -> list[tuple[float, Step]]:
+        return [(at, step) for at, step in self.arrivals if step.tokens]
 
 
 def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:

@@ -23,7 +23,7 @@ from headstart.drafters.ahead import PREFIX
 from headstart.files import cache_directory, cache_file, replacing
 from headstart.pacing import profile
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Advice:
     drafters: as `load` takes them, local ones as absolute paths; none if none helped.
     k: their best fixed length, or nodes of a tree.
     tree: `draft_tree` of the measurement.
-    speedup: over plain decoding.
-    measured: whether the speedup was measured; else it was predicted.
+    speedup: of whole answers over decoding without a drafter, as measured.
     acceptance: conditional, by position.
     date: ISO.
     """
@@ -43,7 +42,6 @@ class Advice:
     k: NonNegativeInt
     tree: str
     speedup: FiniteFloat
-    measured: bool
     acceptance: tuple[float, ...]
     date: str
 
@@ -56,12 +54,11 @@ class Advice:
     @property
     def reason(self) -> str:
         """Why `load` took these, for `engine.reason`."""
-        how = "measured" if self.measured else "predicted"
         if not self.drafters:
-            return f"doctor found no drafter that helps on {self.day} (the best was {how} at {self.speedup:.2f}x)"
+            return f"doctor found no drafter that helps on {self.day} (the best was measured at {self.speedup:.2f}x)"
         if self.missing:
             return f"doctor recommended {self.missing[0]} on {self.day}, which is no longer there"
-        return f"doctor {how} {self.speedup:.1f}x with {' + '.join(self.drafters)} on {self.day}"
+        return f"doctor measured {self.speedup:.2f}x with {' + '.join(self.drafters)} on {self.day}"
 
     @property
     def day(self) -> str:

@@ -72,6 +72,11 @@ class Target:
         """How the model's makers would sample; {} where they do not say."""
         return loading.generation_config(self.checkpoint.source)
 
+    @property
+    def usual_drafters(self) -> tuple[str, ...]:
+        """What drafter "auto" takes where `headstart doctor` has left no answer."""
+        return tuple(each.name for each in choose(self.source, "auto").drafters)
+
     @cached_property
     def runner(self) -> ModelRunner:
         """The weights, ready to run; read at first use.

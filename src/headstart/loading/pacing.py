@@ -16,6 +16,7 @@ from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.measuring import a_few_forwards, measure, measured_batch
 from headstart.pacing.profile import profiled
 from headstart.pacing.source import Source
+from headstart.theory import StepCosts
 
 
 def make_pacing(
@@ -39,10 +40,9 @@ def make_pacing(
         return pacing
     if not drafter.parts or pacing == "fixed" or k == 0:
         return FixedPacing(drafter.default_budget if k is None else k)
-    sources = [source for part in drafter.parts if (source := _source(part, k)).limit > 0]
     batch = measured_batch(len(cache.lengths))
     if facts is None:
-        return AdaptivePacing(sources, measure(target, cache, drafter.parts, batch=batch).costs)
+        return adaptive(drafter, measure(target, cache, drafter.parts, batch=batch).costs, k)
     known = {
         "dtype": str(target.dtype),
         "device": _name(target.device),
@@ -55,7 +55,12 @@ def make_pacing(
     costs = profiled(
         known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: a_few_forwards(target, cache)
     )
-    return AdaptivePacing(sources, costs)
+    return adaptive(drafter, costs, k)
+
+
+def adaptive(drafter: Drafter, costs: StepCosts, k: int | None = None) -> AdaptivePacing:
+    """Adaptive pacing for a drafter from costs that are known. k: the most nodes of a draft, or None."""
+    return AdaptivePacing([source for part in drafter.parts if (source := _source(part, k)).limit > 0], costs)
 
 
 def _source(part: Drafter, k: int | None) -> Source:

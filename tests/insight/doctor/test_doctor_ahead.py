@@ -18,7 +18,7 @@ from headstart.insight.doctor.facts import ahead_words, record
 from headstart.insight.doctor.prediction import BATCHES, Prediction, fit
 from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, decide
+from headstart.insight.doctor.verdict import Ranked, decide
 from headstart.insight.measure import Round
 from headstart.insight.statistics import Interval
 from headstart.loading.advice import Advice
@@ -98,12 +98,11 @@ def test_few_rounds_say_nothing() -> None:
 
 def test_where_it_pays_it_is_recommended_by_name() -> None:
     prediction = Prediction(3, 3, Interval(1.2, 1.1, 1.4), 2.0, {}, dict.fromkeys(BATCHES, 1.2))
-    checked = Checked(Interval(1.3), 1.25, None, 4, False)
-    base = Ranked(Candidate(("ngram", "d"), "list"), False, (prediction,), checked)
+    base = Ranked(Candidate(("ngram", "d"), "list"), False, prediction)
     found = replace(outlook(NAME, 3, Interval(1.5), TURN, rounds(9, 1)), candidate=put_ahead(base.candidate, "d"))
     better = ranked_ahead(base, found)
     assert better.candidate.drafters == ("ngram", "ahead:d")
-    assert better.gain == pytest.approx(1.95)
+    assert better.gain == pytest.approx(1.8)
     assert better.best.speedup.low == pytest.approx(1.65)
     verdict = decide([base, better])
     assert verdict.best is better
@@ -116,7 +115,7 @@ def test_names_with_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     name = absolute("ahead:draft")
     assert name == f"ahead:{tmp_path / 'draft'}"
     assert Candidate((name,), "given").name == "ahead:draft"
-    advice = Advice((name,), 3, "auto", 1.5, True, (), "2026-11-22")
+    advice = Advice((name,), 3, "auto", 1.5, (), "2026-11-22")
     assert advice.missing == ()
     (tmp_path / "draft").rmdir()
     assert advice.missing == (str(tmp_path / "draft"),)

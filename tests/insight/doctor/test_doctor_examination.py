@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.examination import examine
 from headstart.insight.doctor.facts import markdown, not_measured, record, target_facts, warning
-from headstart.insight.doctor.measuring import Sample, affordable, measure_candidate, spread
+from headstart.insight.doctor.measuring import Sample, affordable, by_prompt, measure_candidate, spread
 from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup, inspect
 from headstart.insight.doctor.verdict import decide
@@ -68,10 +69,7 @@ def test_an_examination(tiny: Callable[..., str]) -> None:
     member = one.best.members[draft]
     assert 0 < member.alpha <= 1
     assert member.share > 0.9
-    checked = [each.checked for each in found.ranked if each.checked is not None]
-    assert checked, "in twice the time something was checked"
-    assert all(each.prompts <= 2 and not each.same for each in checked), "on the other half of the prompts"
-    assert sum(each.adaptive is not None for each in checked) == 1
+    assert all(each.measured is not None and each.measured.prompts for each in found.ranked), "all, with check"
     written = json.loads(json.dumps(record(found), allow_nan=False))
     assert written["headstart_doctor"] == 1
     assert written["candidates"][1]["error"]["type"] == "ModelNotFound"
@@ -98,7 +96,7 @@ def test_the_targets_own_copy_is_examined_and_recommended_to_auto(
     (ranked,) = (one for one in found.ranked if one.candidate.name == "self-int4")
     assert ranked.best.members["self-int4"].acceptance[0] > 0.3, "of a tiny random model, whose weights are few"
     target = hs.Target(tiny("llama"), dtype="float32", max_length=96)
-    told = advice.Advice(("self-int4",), 3, "none", 2.0, True, (0.9,), "2026-11-22")
+    told = advice.Advice(("self-int4",), 3, "none", 2.0, (0.9,), "2026-11-22")
     assert advice.write(*target.advised_by, told) is not None
     assert target.engine("auto").drafter_name == "self-int4"
 
@@ -110,9 +108,11 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # on a busy machine no costs would be kept
     monkeypatch.setattr(
         "headstart.insight.doctor.examination.decide",
-        lambda judged: replace(decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))),
+        lambda judged, usual: replace(
+            decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))
+        ),
     )
-    found = examine(question(target, given=(target,)), quiet)
+    found = examine(question(target, given=(target,), check=True), quiet)
     assert found.advice is not None
     opened, _ = found.question.setup.open()
     mine = opened.checkpoint
@@ -120,7 +120,7 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     assert read is not None
     assert read.drafters == (target,)
     assert read.acceptance
-    assert "doctor predicted" in read.reason
+    assert "doctor measured" in read.reason
 
     def measured_again(*_: object, **__: object) -> None:
         raise AssertionError("the costs should have been known")
@@ -132,6 +132,9 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
 
 def test_nothing_is_kept_where_nothing_is_to_be(tiny: Callable[..., str], tmp_path: Path) -> None:
     assert examine(question(tiny("llama"), keep=False, seconds=0.5), quiet).advice is None
+    predicted = examine(question(tiny("llama"), measure=False, seconds=0.5), quiet)
+    assert predicted.advice is None, "what was only predicted is no advice"
+    assert all(one.measured is None for one in predicted.ranked)
     assert not (tmp_path / "headstart" / "advice").exists()
 
 
@@ -192,9 +195,54 @@ def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
     sample = measure_candidate(
         candidate, how.engine(target, candidate), how.engine(target), ITEMS, SAMPLING, seconds=2.0
     )
-    assert [setting.k for setting in sample.settings][:1] == [6]
-    assert all(setting.tree and len(setting.rounds) >= 1 for setting in sample.settings)
-    assert max(one.nodes for prompt in sample.settings[-1].rounds for one in prompt) <= sample.settings[-1].k
+    assert [setting.k for setting in sample.settings][:2] == [None, 6], "the default pacing first"
+    assert all(setting.tree and len(setting.texts) == len(setting.plain) >= 1 for setting in sample.settings)
+    last = sample.settings[-1]
+    assert max(one.nodes for text in last.texts for one in text.rounds) <= (last.k or 0)
+
+
+def test_no_run_finds_what_another_has_read(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the target alone would read prompts once, and every candidate's drafter again."""
+    how = question(tiny("llama")).setup
+    target, _ = how.open()
+    plain, cached = how.engine(target), []
+    generate = plain.generate
+
+    def watched(*args: Any) -> Any:
+        cached.append((made := generate(*args)).stats.cached_tokens)
+        return made
+
+    monkeypatch.setattr(plain, "generate", watched)
+    for _ in range(2):
+        by_prompt({"plain": plain}, [PromptItem([5, 6, 7, 8] * 16)], SAMPLING, until=0.0)
+    assert cached == [0, 0]
+
+
+def test_a_drafter_that_gives_up_does_not_stop_the_others(
+    tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: NgramDrafter, contexts: object) -> None:
+        raise RuntimeError("out of ideas")
+
+    monkeypatch.setattr(NgramDrafter, "propose", broken)
+    how = question(tiny("llama")).setup
+    target, _ = how.open()
+    names = ("ngram", "suffix")
+    engines = {"": how.engine(target), **{name: how.engine(target, Candidate((name,), "always")) for name in names}}
+    texts, failed = by_prompt(engines, ITEMS, SAMPLING, until=0.0)
+    assert failed.keys() == {"ngram"}
+    assert len(texts[""]) == len(texts["suffix"]) == 1
+
+
+def test_an_answer_that_was_cut_short_counts_its_reading_by_what_was_written(tiny: Callable[..., str]) -> None:
+    how = question(tiny("llama")).setup
+    target, _ = how.open()
+    engines = {"": how.engine(target)}
+    (whole,), (cut,) = (
+        by_prompt(engines, ITEMS, SAMPLING, until=0.0, asked=asked)[0][""] for asked in (24, 24_000_000)
+    )
+    assert whole.reading > 0
+    assert cut.reading < whole.reading / 100, "a millionth of the answer was written"
 
 
 def test_prompts_of_all_kinds_come_first() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from headstart import theory
 from headstart.insight.doctor.acceptance import conditional, recut, shares
-from headstart.insight.doctor.prediction import Timing, alike, fit, predict
-from headstart.insight.measure import Round
+from headstart.insight.doctor.prediction import Prediction, Timing, alike, fit
+from headstart.insight.doctor.prediction import predict as predict_texts
+from headstart.insight.measure import Round, Text
 from headstart.theory import DraftCost, StepCosts
 from headstart.types import Seconds
 
@@ -29,6 +30,29 @@ def drafted(
     draft = 0.2 * k if draft is None else draft
     verify = 1 + 0.1 * k if verify is None else verify
     return Round("d", k, k, accepted, accepted + 1, draft + verify + rest, Seconds(draft, verify))
+
+
+def predict(timing: Timing, rounds: list[list[Round]], k: int | None, *, tree: bool = False) -> Prediction:
+    """Without the seconds in which prompts are read."""
+    texts = [Text(rounds=tuple(prompt)) for prompt in rounds]
+    return predict_texts(timing, texts, [Text()] * len(texts), k, tree=tree)
+
+
+def test_the_prompt_is_read_by_a_drafter_too() -> None:
+    rounds = (drafted(2, 1),) * 3
+    timing = fit(COSTS, [plain()], list(rounds))
+    found = predict_texts(timing, [Text(6.0, rounds)], [Text(4.0)], 2)
+    # six tokens in three rounds of 1.6 s, after 6 s of reading instead of 4
+    assert found.speedup.value == pytest.approx((4 + 6) / (6 + 3 * 1.6))
+    assert found.tokens_per_forward == 2, "reading is no round"
+
+
+def test_a_pacing_that_chooses_is_predicted_as_it_chose() -> None:
+    rounds = [drafted(4, 3), drafted(2, 0), plain()]
+    found = predict(fit(COSTS, [plain()], rounds), [rounds], None)
+    assert found.speedup.value == pytest.approx(6 / ((0.8 + 1.4) + (0.4 + 1.2) + 1))
+    assert found.k == 3
+    assert found.drafting == pytest.approx(2 / 3)
 
 
 def test_one_round_by_hand() -> None:

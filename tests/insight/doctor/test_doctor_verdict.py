@@ -11,7 +11,16 @@ from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.facts import flags, load_line
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked, decide, preferred, promising, sentence, stops_paying
+from headstart.insight.doctor.verdict import (
+    Measured,
+    Ranked,
+    decide,
+    finalists,
+    preferred,
+    promising,
+    sentence,
+    stops_paying,
+)
 from headstart.insight.statistics import Interval
 from headstart.loading.options import TargetOptions
 
@@ -25,8 +34,14 @@ def prediction(
     return Prediction(k, k, Interval(speedup), 2.0, {"d": member} if share else {}, by_batch)
 
 
-def judged(*names: str, predictions: tuple[Prediction, ...], checked: Checked | None = None) -> Ranked:
-    return Ranked(Candidate(names, "given"), False, predictions, checked)
+def judged(*names: str, predictions: tuple[Prediction, ...], measured: Measured | None = None) -> Ranked:
+    """The default pacing is as good as the best length."""
+    best = max(predictions, key=lambda one: one.speedup.value)
+    return Ranked(Candidate(names, "given"), False, best, predictions, measured)
+
+
+def end_to_end(speedup: float, *, first_token: float = 0.1) -> Measured:
+    return Measured(Interval(speedup), first_token, 0.1, 2.0, 6)
 
 
 POOR = judged("poor", predictions=(prediction(2, 0.8, alpha=0.48, c=0.2, break_even=0.55), prediction(4, 0.6)))
@@ -45,7 +60,7 @@ def test_the_best_length_is_the_shortest_of_the_best() -> None:
     verdict = decide([POOR, SUFFIX])
     assert verdict.kind == "good"
     assert verdict.best is SUFFIX
-    assert verdict.headline == "Yes: suffix with K = 8, predicted 1.40x on your prompts."
+    assert verdict.headline == "Yes: suffix, predicted 1.40x on your prompts."
     assert [reason.split(":")[0] for reason in verdict.reasons] == ["suffix", "poor"]
     assert "alpha 0.70 against a break-even of 0.40 for c = 0.10; drafting in every step" in verdict.reasons[0]
 
@@ -69,7 +84,7 @@ def test_other_reasons() -> None:
     seldom = judged("ngram", predictions=(prediction(4, 1.2, share=0.25),))
     assert "drafting in 25% of the steps" in sentence(seldom)
     odd = judged("odd", predictions=(prediction(4, 0.9, alpha=0.6, break_even=0.5),))
-    assert "yet 0.90x in all" in sentence(odd)
+    assert "yet 0.90x (predicted) in all" in sentence(odd)
 
 
 def test_a_list_must_be_clearly_better_than_its_members() -> None:
@@ -80,13 +95,43 @@ def test_a_list_must_be_clearly_better_than_its_members() -> None:
 
 
 def test_what_was_measured_counts_more_than_what_was_predicted() -> None:
-    checked = Checked(Interval(0.9, 0.8, 1.0), 1.35, None, 6, False)
-    tested = replace(SUFFIX, checked=checked)
+    tested = replace(SUFFIX, measured=end_to_end(0.9))
     assert tested.gain == 0.9
     assert tested.error == pytest.approx(1.4 / 0.9 - 1)
     verdict = decide([tested])
     assert verdict.kind == "bad"
     assert "measured at 0.90x" in verdict.headline
+
+
+def test_a_copy_that_looked_best_is_not_taken_once_others_were_measured_to_be_better() -> None:
+    """What predictions left out: the copy on 4 bits reads every prompt a second time."""
+    copy = judged("self-int4", predictions=(prediction(3, 1.59),), measured=end_to_end(1.17, first_token=0.243))
+    head = judged("eagle3", predictions=(prediction(3, 1.06),), measured=end_to_end(1.27))
+    pair = judged("ngram", "eagle3", predictions=(prediction(3, 1.14),), measured=end_to_end(1.34))
+    unmeasured = judged("/d", predictions=(prediction(3, 3.0),))
+    assert preferred([copy, head, pair, unmeasured]) is pair
+    assert "the first token comes after 243 ms instead of 100" in sentence(copy, pair)
+    assert "1.17x (measured; 1.59x was predicted)" in sentence(copy, pair)
+
+
+def test_what_auto_takes_anyway_stays_unless_another_is_clearly_better() -> None:
+    usual = judged("ngram", "eagle3", predictions=(prediction(3, 1.3),), measured=end_to_end(1.30))
+    close = judged("eagle3", predictions=(prediction(3, 1.3),), measured=end_to_end(1.32))
+    better = judged("/d", predictions=(prediction(3, 1.3),), measured=end_to_end(1.36))
+    names = ("ngram", "eagle3")
+    assert preferred([usual, close], names) is usual
+    assert preferred([usual, close]) is close
+    assert preferred([usual, close, better], names) is better
+    hardly = replace(usual, measured=end_to_end(1.01))
+    assert decide([hardly], names).best is hardly, "nobody loses by having asked"
+    assert decide([hardly]).best is None
+    assert decide([replace(usual, measured=end_to_end(0.96))], names).best is None
+
+
+def test_the_best_three_are_measured_and_the_usual_one() -> None:
+    ranked = [judged(f"/{n}", predictions=(prediction(3, 1 + n / 10),)) for n in range(6)]
+    assert [one.candidate.drafters[0] for one in finalists(ranked)] == ["/5", "/4", "/3"]
+    assert [one.candidate.drafters[0] for one in finalists(ranked, ["/1"])] == ["/5", "/4", "/3", "/1"]
 
 
 def test_where_it_stops_paying() -> None:
@@ -118,7 +163,7 @@ def test_lists_worth_a_try() -> None:
     head = replace(judged("/h", predictions=(prediction(16, 1.3),)), tree=True)
     slow = judged("/s", predictions=(prediction(4, 0.5),))
     found = promising([ngram, SUFFIX, draft, head, slow])
-    assert [(each.drafters, k) for each, k in found] == [(("ngram", "/h"), 16), (("ngram", "/d"), 8)]
+    assert [each.drafters for each in found] == [("ngram", "/h"), ("ngram", "/d")]
     assert promising([draft]) == []
 
 

@@ -121,16 +121,12 @@ def outlook(candidate: Candidate, k: int, gain: Interval, turn: Sequence[Step], 
 
 
 def ranked_ahead(base: Ranked, found: Outlook) -> Ranked:
-    """What was predicted and measured for drafting in turn, so many times as fast."""
+    """What was predicted for drafting in turn, so many times as fast."""
     assert found.gain is not None, "of a measured outlook"
     gain = found.gain.value
     predictions = tuple(replace(each, speedup=_times(each.speedup, gain)) for each in base.predictions)
-    checked = None
-    if base.checked is not None:
-        checked = replace(
-            base.checked, speedup=_times(base.checked.speedup, gain), given=base.checked.given * gain, adaptive=None
-        )
-    return replace(base, candidate=found.candidate, predictions=predictions, checked=checked)
+    expected = replace(base.expected, speedup=_times(base.expected.speedup, gain))
+    return replace(base, candidate=found.candidate, expected=expected, predictions=predictions)
 
 
 def _times(interval: Interval, factor: float) -> Interval:

@@ -23,7 +23,7 @@ def try_ahead(trials: Trials) -> Outlook | None:
         return None
     base = max(able, key=lambda one: one.gain)
     place, source = trials.models[base.candidate]
-    candidate, k = put_ahead(base.candidate, base.candidate.drafters[place]), base.best.k
+    candidate, k = put_ahead(base.candidate, base.candidate.drafters[place]), max(1, base.best.k)
     timing = trials.timings[base.candidate].of(source)
     found = hopeless(candidate, k, timing.draft(source, base.best.depth) / timing.forward(1 + k))
     if found is not None:

@@ -22,7 +22,7 @@ ALWAYS = ("ngram", "suffix", "early-exit")
 FEWER = 0.5
 """A draft model found in a directory has at most this share of the target's weights."""
 _DEEP = 6
-Origin = Literal["always", "bundled", "given", "found", "list", "ahead"]
+Origin = Literal["always", "bundled", "given", "found", "usual", "list", "ahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,11 @@ class Candidate:
 
 
 def candidates(
-    target: str, given: Sequence[str], found: Sequence[str] = (), *, own_copy: bool = False
+    target: str, given: Sequence[str], found: Sequence[str] = (), *, own_copy: bool = False, usual: Sequence[str] = ()
 ) -> list[Candidate]:
     """Each once: what the user named (with commas: a list), what was found, what came with the target, what is always
-    looked at; and last, because it takes longest to be made, the target's own copy on 4 bits, where that may pay.
+    looked at; what "auto" takes without an answer (usual); and last, because it takes longest to be made, the target's
+    own copy on 4 bits, where that may pay.
 
     Raises:
         InvalidOption: "auto" or "none" among what was named: neither is a drafter.
@@ -63,7 +64,9 @@ def candidates(
         wanted += [Candidate((name,), "bundled") for name in (loading.BUNDLED, *BUNDLED_HEADS)]
     elif head_for(target) is not None:
         wanted.append(Candidate((KNOWN,), "bundled"))
-    wanted += [Candidate((name,), "always") for name in (*ALWAYS, *([SELF_INT4] if own_copy else []))]
+    wanted += [Candidate((name,), "always") for name in ALWAYS]
+    wanted += [Candidate(tuple(usual), "usual")] if usual else []
+    wanted += [Candidate((SELF_INT4,), "always")] if own_copy else []
     once: dict[tuple[str, ...], Candidate] = {}
     for candidate in wanted:
         once.setdefault(candidate.drafters, candidate)

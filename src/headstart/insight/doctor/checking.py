@@ -1,4 +1,4 @@
-"""What a drafter brought, from rounds of a run and rounds of plain decoding between them."""
+"""What a drafter brought, from texts of its engine and of the target alone, written in turn."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 import numpy as np
 
 from headstart.insight.doctor.prediction import over_prompts
-from headstart.insight.measure import Round
+from headstart.insight.measure import Text
 from headstart.insight.statistics import Interval
 
 PAUSE = 5.0
 """Times the median of a drafter's steps from which a step's seconds are cut: none takes so long by itself."""
 
 
-def ratio(plain: Sequence[Sequence[Round]], drafted: Sequence[Sequence[Round]]) -> Interval:
-    """Tokens per second over plain decoding's, after the first token; by prompt, so that pairs stay pairs."""
+def ratio(plain: Sequence[Text], drafted: Sequence[Text]) -> Interval:
+    """Tokens per second over those of the target alone; by prompt, so that pairs stay pairs."""
     units = np.array([(*_total(one), *_total(other)) for one, other in zip(plain, drafted, strict=True)], dtype=float)
     return over_prompts(units, _speedup)
 
 
-def _total(rounds: Sequence[Round]) -> tuple[int, float]:
-    """Tokens and seconds; a step that another process held up counts as a slow one, not as all of the pause."""
-    seconds = 0.0
-    for source in {one.source for one in rounds}:
-        mine = [one.seconds for one in rounds if one.source == source]
+def _total(text: Text) -> tuple[int, float]:
+    """Tokens after the first, and seconds with the reading; a step that another process held up counts as a slow one,
+    not as all of the pause."""
+    seconds = text.reading
+    for source in {one.source for one in text.rounds}:
+        mine = [one.seconds for one in text.rounds if one.source == source]
         most = PAUSE * median(mine)
         seconds += sum(min(each, most) for each in mine)
-    return sum(one.tokens for one in rounds), seconds
+    return sum(one.tokens for one in text.rounds), seconds
 
 
 def _speedup(units: Any) -> float:

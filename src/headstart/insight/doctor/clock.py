@@ -8,14 +8,13 @@ from headstart.insight.doctor.question import Progress, Question
 
 
 class Clock:
-    """It starts when it is made. With a check of the predictions there is twice as much time."""
+    """It starts when it is made. What is measured end to end after the examination has time of its own."""
 
     def __init__(self, question: Question, progress: Progress) -> None:
         self._begin = time.monotonic()
         self._progress = progress
-        self.passes = 2 if question.check else 1
-        """How many times the time that was asked for may be taken."""
-        self._all = self.passes * question.seconds
+        self._all = question.seconds
+        self._further = question.seconds if question.measure else 0.0
 
     @property
     def spent(self) -> float:
@@ -24,9 +23,13 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds; negative once the time is over."""
+        """Seconds of the examination, or of what extended it; negative once the time is over."""
         return self._all - self.spent
+
+    def extend(self, seconds: float) -> None:
+        """So much from now on, for what is measured end to end."""
+        self._all, self._further = self.spent + seconds, 0.0
 
     def report(self, what: str) -> None:
         """What is done from now on."""
-        self._progress(what, 1 - max(0.0, self.left) / self._all)
+        self._progress(what, 1 - (max(0.0, self.left) + self._further) / (self._all + self._further))

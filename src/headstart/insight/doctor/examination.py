@@ -26,7 +26,7 @@ from headstart.insight.doctor.prediction import Timing
 from headstart.insight.doctor.question import Examination, Progress, Question
 from headstart.insight.doctor.setup import described, may_copy
 from headstart.insight.doctor.trials import LISTS, Trials
-from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, preferred
+from headstart.insight.doctor.verdict import Ranked, Recommendation, decide, finalists, preferred
 from headstart.insight.provenance import Provenance
 from headstart.loading import advice
 from headstart.loading.choice import NOTE
@@ -44,7 +44,7 @@ _TURNS = 0.1
 
 
 def examine(question: Question, progress: Progress) -> Examination:
-    """Answer the question, in about its time.
+    """Answer the question, in about its time; the best candidates are measured in about as much again.
 
     Raises:
         HeadstartError: the target cannot be loaded, or a prompt cannot be run.
@@ -54,7 +54,8 @@ def examine(question: Question, progress: Progress) -> Examination:
     clock.report(f"loading {question.setup.target}")
     target, memory = question.setup.open()
     found, passed_over = ((), {}) if question.scan is None else scan(question.scan, target)
-    wanted = candidates(question.setup.target, question.given, found, own_copy=may_copy(target))
+    usual = target.usual_drafters
+    wanted = candidates(question.setup.target, question.given, found, own_copy=may_copy(target), usual=usual)
     plain = question.setup.engine(target)
     items = [templated(target.tokenizer, item) for item in spread(question.items)]
     _refuse_bad_prompts(plain, items)
@@ -64,14 +65,12 @@ def examine(question: Question, progress: Progress) -> Examination:
     trials = Trials(question, clock, target, memory, plain, items, sampling)
     trials.measure_all(wanted)
     ahead = try_ahead(trials)
-    if question.check:
-        trials.check_default_pacing()
-    verdict, ours = decide(trials.ranked), target.checkpoint
+    if question.measure and trials.ranked:
+        trials.measure(trials.ranked if question.check else finalists(trials.ranked, usual))
+    verdict, ours = decide(trials.ranked, usual), target.checkpoint
     quantize = question.setup.target_options.quantize
     if ahead is not None:
         verdict = replace(verdict, reasons=(*verdict.reasons, ahead.sentence))
-    if verdict.best is not None:
-        trials.engine(verdict.best.candidate, "adaptive")  # its costs are then known to the next load
     return Examination(
         question=question,
         provenance=provenance,
@@ -112,7 +111,7 @@ def _sampling(question: Question, clock: Clock, plain: Engine, item: PromptItem)
     """As it was asked for, with as many new tokens as each candidate's share of the time allows."""
     asked = question.sampling
     token = seconds_of_token(plain, item, asked)
-    share = clock.left / clock.passes / (len(question.given) + LISTS + 3)
+    share = clock.left / (len(question.given) + LISTS + 3)
     tokens = affordable(share, token, asked.max_tokens)
     return replace(asked, max_tokens=tokens, min_tokens=min(asked.min_tokens, tokens))
 
@@ -141,18 +140,17 @@ def _with_overhead(costs: StepCosts, timings: Sequence[Timing]) -> StepCosts:
 
 
 def _keep(question: Question, target: Target, verdict: Recommendation, ranked: Sequence[Ranked]) -> Path | None:
-    """Write down what was found, for `load`; None where there is nothing to keep or nobody would read it."""
+    """Write down what was measured, for `load`; None where nothing was, or nobody would read it."""
     best = verdict.best
-    shown = best if best is not None else preferred(ranked)
-    if shown is None:
+    shown = best if best is not None else preferred(ranked, target.usual_drafters)
+    if shown is None or shown.measured is None:
         return None
     members = sorted(shown.best.members.values(), key=lambda member: -member.share)
     found = advice.Advice(
         drafters=() if best is None else best.candidate.drafters,
-        k=shown.best.k,
+        k=max(1, shown.best.k),
         tree=question.setup.engine_options.draft_tree,
         speedup=shown.gain,
-        measured=shown.checked is not None,
         acceptance=members[0].acceptance if members else (),
         date=date.today().isoformat(),
     )

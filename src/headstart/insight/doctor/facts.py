@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
 from headstart.errors import HeadstartError
@@ -15,7 +14,7 @@ from headstart.insight.doctor.measuring import Inspected
 from headstart.insight.doctor.memory import in_gib
 from headstart.insight.doctor.question import Examination
 from headstart.insight.doctor.setup import Setup
-from headstart.insight.doctor.verdict import Checked, Ranked
+from headstart.insight.doctor.verdict import Measured, Ranked
 from headstart.options import values_of
 
 _OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
@@ -111,34 +110,21 @@ def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
 
 
 def markdown(examination: Examination) -> str:
-    """Predicted against measured, a row per candidate that was checked; with what made it."""
+    """Predicted against measured, a row per candidate that was measured; with what made it."""
     columns = (
-        "drafter", "drafts of", "predicted", "measured", "error", "predicted from what these prompts accepted", "error",
+        "drafter", "tokens/forward predicted", "measured", "first token, ms", "without drafter", "speedup predicted",
+        "measured", "error",
     )  # fmt: skip
     rows = [
-        f"| {one.candidate.name} | {one.best.k} | {one.best.speedup.value:.2f} | "
-        f"{one.checked.speedup.times.replace('x', '')} | {_signed(one.best.speedup.value, one.checked)} | "
-        f"{one.checked.given:.2f} | {_signed(one.checked.given, one.checked)} |"
+        f"| {one.candidate.name} | {one.expected.tokens_per_forward:.2f} | {found.tokens_per_forward:.2f} | "
+        f"{found.first_token * 1e3:.0f} | {found.first_token_alone * 1e3:.0f} | {one.expected.speedup.value:.2f} | "
+        f"{found.speedup.times.replace('x', '')} | {one.error:+.0%} |"
         for one in sorted(examination.ranked, key=lambda one: -one.gain)
-        if one.checked is not None
+        if (found := one.measured) is not None
     ]
     head = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     facts = "; ".join(f"{name}: {value}" for name, value in examination.provenance.rows().items())
     return "\n".join([*head, *rows, "", f"{facts}."])
-
-
-def adaptive_words(ranked: Sequence[Ranked]) -> str:
-    """What adaptive pacing made of the recommended drafter, where it was measured."""
-    for one in ranked:
-        if one.checked is not None and one.checked.adaptive is not None:
-            name, fixed = one.candidate.name, one.checked.speedup.value
-            measured = one.checked.adaptive.times
-            return f"{name} with adaptive pacing, the default: {measured}, against {fixed:.2f}x with {one.setting}"
-    return "Adaptive pacing, the default, changes K from step to step; --check measures what it makes of this"
-
-
-def _signed(predicted: float, checked: Checked) -> str:
-    return f"{predicted / checked.speedup.value - 1:+.0%}"
 
 
 def _changed(setup: Setup) -> dict[str, object]:
@@ -221,6 +207,12 @@ def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
         return found
     best = ranked.best
     found["tree"] = ranked.tree
+    found["expected"] = {
+        "speedup": ranked.expected.speedup,
+        "tokens_per_forward": ranked.expected.tokens_per_forward,
+        "drafting": ranked.expected.drafting,
+        "by_batch": ranked.expected.batches,
+    }
     found["best"] = {
         "k": best.k,
         "depth": best.depth,
@@ -231,17 +223,17 @@ def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
         "sources": best.members,
     }
     found["by_k"] = [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions]
-    if ranked.checked is not None:
-        found["checked"] = _checked(ranked.checked, ranked.error)
+    if ranked.measured is not None:
+        found["measured"] = _measured(ranked.measured, ranked.error)
     return found
 
 
-def _checked(checked: Checked, error: float | None) -> dict[str, Any]:
+def _measured(measured: Measured, error: float | None) -> dict[str, Any]:
     return {
-        "speedup": checked.speedup,
+        "speedup": measured.speedup,
         "error": error,
-        "predicted_from_its_acceptance": checked.given,
-        "adaptive": checked.adaptive,
-        "prompts": checked.prompts,
-        "same_prompts": checked.same,
+        "first_token": measured.first_token,
+        "first_token_alone": measured.first_token_alone,
+        "tokens_per_forward": measured.tokens_per_forward,
+        "prompts": measured.prompts,
     }

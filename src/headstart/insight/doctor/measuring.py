@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
+from secrets import token_hex
 from statistics import median
 
 from headstart.drafters import Drafter
@@ -13,7 +14,8 @@ from headstart.engine.engine import Engine
 from headstart.errors import HeadstartError
 from headstart.insight.doctor.candidates import Candidate, Compatibility
 from headstart.insight.doctor.memory import Memory
-from headstart.insight.measure import Round, Run, in_turn, run_once
+from headstart.insight.measure import Round, Run, Text, in_turn, run_once
+from headstart.loading.pacing import adaptive
 from headstart.pacing import FixedPacing
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.prompt_sets import PromptItem, by_category
@@ -34,25 +36,41 @@ _COSTS = 0.3, 0.8  # of a candidate's time, and seconds at most
 _PROMPTS = 4
 _PASSES = 4
 _APART = "doctor's warm-up"
+_DEFAULT = 0.6
+"""The share of a candidate's time that goes to the default pacing, by which it is judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What was drafted at a time: k nodes; rounds by prompt. tree: shorter drafts do not follow from it."""
+    """What was drafted at a time, and what that made of each prompt, beside the target alone.
 
-    k: int
+    k: nodes of every draft; None for the default pacing, which chooses for each step. tree: shorter drafts do not
+    follow from these. plain: by prompt, in the same order.
+    """
+
+    k: int | None
     tree: bool
-    rounds: tuple[tuple[Round, ...], ...]
+    texts: tuple[Text, ...]
+    plain: tuple[Text, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured of a candidate. plain: rounds of plain decoding between its own, by prompt."""
+    """What was measured of a candidate. settings: the default pacing first; there is always that."""
 
     candidate: Candidate
     costs: StepCosts
-    plain: tuple[tuple[Round, ...], ...]
     settings: tuple[Setting, ...]
+
+    @property
+    def plain(self) -> Iterator[Round]:
+        """The rounds of plain decoding between its own."""
+        return (one for setting in self.settings for text in setting.plain for one in text.rounds)
+
+    @property
+    def drafted(self) -> Iterator[Round]:
+        """The rounds of all settings."""
+        return (one for setting in self.settings for text in setting.texts for one in text.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +110,11 @@ def measure_candidate(
     sampling: Sampling,
     seconds: float,
     *,
-    budget: int | None = None,
+    asked: int | None = None,
 ) -> Sample:
     """Costs and rounds of a candidate, in about this time; at least one prompt for each setting.
 
-    engine: with its drafters. plain: the target alone. budget: of each member of a list.
+    engine: with its drafters. plain: the target alone. asked: see `by_prompt`.
 
     Raises:
         HeadstartError: it gave up.
@@ -107,78 +125,106 @@ def measure_candidate(
     batch = measured_batch(len(engine.cache.lengths))
     costs = measure(engine.target, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds)).costs
     warm_up(engine, items[0], sampling)
-    wanted = _settings(drafter, budget)
+    fixed = _settings(drafter)
     settings: list[Setting] = []
-    between: list[tuple[Round, ...]] = []
-    for number, (k, tree) in enumerate(wanted, start=1):
+    for number, (k, tree) in enumerate([(None, True), *fixed]):
         if settings and time.monotonic() > begin + seconds:
             break
-        engines = {"plain": plain, "drafted": engine}
-        with engine.paced(FixedPacing(k)):
-            found = by_prompt(engines, items, sampling, begin + seconds * number / len(wanted))
-        between += found["plain"]
-        settings.append(Setting(k, tree, tuple(found["drafted"])))
-    return Sample(candidate, costs, tuple(between), tuple(settings))
+        until = seconds if not fixed else _DEFAULT * seconds + (1 - _DEFAULT) * seconds * number / len(fixed)
+        with engine.paced(adaptive(drafter, costs) if k is None else FixedPacing(k)):
+            found, failed = by_prompt({"plain": plain, "drafted": engine}, items, sampling, begin + until, asked=asked)
+        for error in failed.values():
+            raise error
+        settings.append(Setting(k, tree, tuple(found["drafted"]), tuple(found["plain"])))
+    return Sample(candidate, costs, tuple(settings))
 
 
 def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
-    """A few tokens nobody counts, and that no later request may copy from."""
-    run_once("warm-up", engine, item.prompt, replace(sampling, max_tokens=_WARM, min_tokens=0, cache_salt=_APART))
+    """A few tokens nobody counts, and that no later request may copy from.
+
+    Raises:
+        HeadstartError: the drafter gave up.
+    """
+    short = replace(sampling, max_tokens=_WARM, min_tokens=0, cache_salt=_APART)
+    if (error := failure(run_once("warm-up", engine, item.prompt, short))) is not None:
+        raise error
 
 
-def raise_failure(run: Run) -> None:
-    """Raise the drafter's failure, if it had one: what ran on without it is no measurement of it."""
+def failure(run: Run) -> HeadstartError | None:
+    """The drafter's failure, if it had one: what ran on without it is no measurement of it."""
     state = run.output.stats.speculation
-    if not state.on and state.error is not None:
-        raise state.error
+    return None if state.on else state.error
 
 
 def by_prompt(
-    engines: Mapping[str, Engine], items: Sequence[PromptItem], sampling: Sampling, until: float
-) -> dict[str, list[tuple[Round, ...]]]:
-    """Rounds of each engine by prompt, every prompt on all of them in turn; again and again while there is time, where
-    no pass can copy from the one before. At least one prompt is run. until: of `time.monotonic`.
+    engines: Mapping[str, Engine],
+    items: Sequence[PromptItem],
+    sampling: Sampling,
+    until: float,
+    *,
+    asked: int | None = None,
+) -> tuple[dict[str, list[Text]], dict[str, HeadstartError]]:
+    """What each engine makes of each prompt, every prompt on all of them in turn; again and again while there is time.
+    No run finds anything in a cache that an earlier one has read or written. At least one prompt is run.
 
-    Raises:
-        HeadstartError: a drafter gave up.
+    until: of `time.monotonic`. asked: new tokens of an answer, where `sampling` has fewer to save time. The seconds to
+    the first token of an answer that was cut short then count by the share that was written, as they would beside the
+    whole answer.
+
+    Returns: texts by engine; and the failures of those whose drafter gave up, which ran no further.
     """
-    found: dict[str, list[tuple[Round, ...]]] = {name: [] for name in engines}
+    running = dict(engines)
+    found: dict[str, list[Text]] = {name: [] for name in engines}
+    failed: dict[str, HeadstartError] = {}
     for number in range(_PASSES):
-        apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {number}")
+        apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {token_hex(8)}")
         for index, item in enumerate(items):
-            for run in in_turn(engines, item.prompt, apart, turn=number + index):
-                raise_failure(run)
+            for run in in_turn(running, item.prompt, apart, turn=number + index):
+                if (error := failure(run)) is not None:
+                    failed[run.name] = error
+                    continue
                 mine = found[run.name]
-                mine[index : index + 1] = [(*(mine[index] if index < len(mine) else ()), *run.rounds)]
+                text = Text(run.reading * _written(run, sampling, asked), run.rounds)
+                mine[index : index + 1] = [mine[index] + text if index < len(mine) else text]
+            running = {name: engine for name, engine in running.items() if name not in failed}
             if time.monotonic() > until:
-                return found
-    return found
+                return found, failed
+    return found, failed
+
+
+def _written(run: Run, sampling: Sampling, asked: int | None) -> float:
+    """The share of an answer that a run wrote: less than all where the limit on tokens was there to save time."""
+    cut = asked is not None and asked > sampling.max_tokens and run.output.finish_reason == "length"
+    return len(run.output.tokens) / asked if cut and asked else 1.0
 
 
 def both_ways(
     engines: Mapping[str, Engine], items: Sequence[PromptItem], sampling: Sampling, until: float
-) -> tuple[dict[str, list[tuple[Round, ...]]], dict[str, list[Step]]]:
-    """As `by_prompt`, one pass at most; and the steps with a draft, by engine.
+) -> tuple[dict[str, list[Text]], dict[str, list[Step]]]:
+    """The rounds by engine and prompt, one pass at most and without the time to the first token; and the steps with a
+    draft, by engine.
 
     Raises:
         HeadstartError: a drafter gave up.
     """
-    rounds: dict[str, list[tuple[Round, ...]]] = {name: [] for name in engines}
+    texts: dict[str, list[Text]] = {name: [] for name in engines}
     steps: dict[str, list[Step]] = {name: [] for name in engines}
     for index, item in enumerate(items):
         for run in in_turn(engines, item.prompt, sampling, turn=index):
-            raise_failure(run)
-            rounds[run.name].append(run.rounds)
+            if (error := failure(run)) is not None:
+                raise error
+            texts[run.name].append(Text(rounds=run.rounds))
             steps[run.name] += [step for _, step in run.arrivals[1:] if len(step.draft)]
         if time.monotonic() > until:
             break
-    return rounds, steps
+    return texts, steps
 
 
-def _settings(drafter: Drafter, budget: int | None) -> list[tuple[int, bool]]:
-    """(nodes, whether they are trees) to be measured. Of chains the longest that may pay: shorter ones follow."""
-    if budget is not None:
-        return [(budget, any(part.sizes for part in drafter.parts))]
+def _settings(drafter: Drafter) -> list[tuple[int, bool]]:
+    """(nodes, whether they are trees) that are measured beside the default pacing: none for a list, in which each
+    drafter has lengths of its own. Of chains the longest that may pay, since shorter ones follow."""
+    if len(drafter.parts) > 1:
+        return []
     if drafter.sizes:
         sizes = [nodes for nodes, _ in drafter.sizes]
         return [(k, True) for k in sorted({min(sizes, key=lambda nodes: abs(nodes - near)) for near in TREES})]

@@ -1,10 +1,10 @@
 """What a candidate should bring, from measured costs and measured rounds. No clock and no model here.
 
-The speedup is a sum over rounds, those without a draft included:
+The speedup is that of whole answers, with the reading of the prompt and the rounds without a draft:
 
-    tokens * seconds of a plain step / sum over rounds of the step's seconds
+    (reading + tokens * seconds of a step without a draft) / (reading with the drafter + sum of the rounds' seconds)
 
-which, for a drafter that always drafts k tokens, is `theory.speedup_by_position`.
+Without the reading, and for a drafter that always drafts k tokens, it is `theory.speedup_by_position`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headstart import theory
 from headstart.insight.doctor.acceptance import conditional, recut, shares, whole_goes_on
-from headstart.insight.measure import Round
+from headstart.insight.measure import Round, Text
 from headstart.insight.statistics import Interval, bisect, bootstrap
 from headstart.theory import DraftCost, StepCosts
 
@@ -28,9 +28,6 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _RESAMPLES = 400
 ENOUGH = 4
 """Prompts from which on an interval is given."""
-
-Rounds = Sequence[Sequence[Round]]
-"""By prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +136,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """With drafts of k tokens (nodes of a tree): the speedup over plain decoding at batch 1, its interval over prompts;
-    tokens per target forward; the speedup by batch size."""
+    """With drafts of k tokens (nodes of a tree; the usual number where pacing chooses): the speedup of whole answers
+    over decoding without a drafter at batch 1, its interval over prompts; tokens per target forward; the speedup by
+    batch size, after the first token."""
 
     k: int
     depth: int
@@ -155,24 +153,33 @@ class Prediction:
         return sum(member.share for member in self.members.values())
 
 
-def predict(timing: Timing, rounds: Rounds, k: int, *, tree: bool = False) -> Prediction:
-    """What the measured rounds say about drafts of k. Rounds of trees are taken as they are: k must be theirs."""
+def predict(
+    timing: Timing, texts: Sequence[Text], plain: Sequence[Text], k: int | None, *, tree: bool = False
+) -> Prediction:
+    """What the measured texts say about drafts of k. Rounds of trees, and of a pacing that chooses (k None), are taken
+    as they are. plain: the texts of the target alone, by prompt; only their reading counts."""
+    rounds = [text.rounds for text in texts]
     flat = [one for prompt in rounds for one in prompt]
-    weight = 0.0 if tree else whole_goes_on(flat)
-    cuts = [(1.0, rounds)] if tree else [(1 - weight, [recut(prompt, k, joined=False) for prompt in rounds])]
-    if weight > 0:
-        cuts.append((weight, [recut(prompt, k, joined=True) for prompt in rounds]))
-    totals = np.array([_prompt_totals(timing, [(w, cut[i]) for w, cut in cuts]) for i in range(len(rounds))])
-    totals = totals.reshape(-1, 3)
-    speedup = over_prompts(totals, lambda units: _ratio(timing, units))
-    tokens, _, count = totals.sum(0)
+    if tree or k is None:
+        cuts = [(1.0, rounds)]
+    else:
+        joined = whole_goes_on(flat)
+        cuts = [(1 - joined, [_cut(prompt, k) for prompt in rounds])]
+        cuts += [(joined, [_cut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
+    totals = np.zeros((len(texts), 4))
+    for i, (text, alone) in enumerate(zip(texts, plain, strict=True)):
+        totals[i] = _prompt_totals(timing, [(w, cut[i]) for w, cut in cuts], text.reading, alone.reading)
+    speedup = over_prompts(totals, _ratio)
+    _, _, tokens, count = totals.sum(0)
     weighted = [(w, one) for w, cut in cuts for prompt in cut for one in prompt]
     whole = sum(w for w, _ in weighted)
     members = {}
     for source in dict.fromkeys(one.source for _, one in weighted if one.nodes):
         mine = [(w, one) for w, one in weighted if one.source == source]
         members[source] = _member(timing, source, mine, whole)
-    depth = max((one.depth for one in flat), default=0) if tree else k
+    depth = max((one.depth for one in flat), default=0) if tree or k is None else k
+    if k is None:
+        k = round(median([one.nodes for one in flat if one.nodes] or [0]))
     batches = {batch: _at_batch(timing, weighted, batch) for batch in BATCHES}
     return Prediction(k, depth, speedup, float(tokens / count) if count else 1.0, members, batches)
 
@@ -184,16 +191,24 @@ def over_prompts(units: Sequence[Any] | NDArray[Any], statistic: Callable[[Any],
     return bootstrap(units, statistic, resamples=_RESAMPLES, scale="log")
 
 
-def _prompt_totals(timing: Timing, cuts: Sequence[tuple[float, Sequence[Round]]]) -> tuple[float, float, float]:
-    """Tokens, predicted seconds and rounds of one prompt, whose rounds are cut in several ways, each with a weight."""
+def _cut(rounds: Sequence[Round], k: int, *, joined: bool = False) -> tuple[Round, ...]:
+    return tuple(recut(rounds, k, joined=joined))
+
+
+def _prompt_totals(
+    timing: Timing, cuts: Sequence[tuple[float, Sequence[Round]]], reading: float, alone: float
+) -> tuple[float, float, float, float]:
+    """Of one prompt, whose rounds are cut in several ways, each with a weight: predicted seconds without a drafter and
+    with it, tokens after the first, rounds."""
     tokens = sum(w * one.tokens for w, rounds in cuts for one in rounds)
     seconds = sum(w * timing.step(one.source, 1 + one.nodes, one.depth) for w, rounds in cuts for one in rounds)
-    return tokens, seconds, sum(w * len(rounds) for w, rounds in cuts)
+    rounds = sum(w * len(rounds) for w, rounds in cuts)
+    return alone + tokens * timing.plain.plain, reading + seconds, tokens, rounds
 
 
-def _ratio(timing: Timing, units: Any) -> float:
-    tokens, seconds, _ = np.asarray(units).sum(0)
-    return float(tokens * timing.plain.plain / seconds) if seconds > 0 else math.nan
+def _ratio(units: Any) -> float:
+    without, seconds = np.asarray(units)[:, :2].sum(0)
+    return float(without / seconds) if seconds > 0 else math.nan
 
 
 def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], whole: float) -> Member:

@@ -33,10 +33,13 @@ class Question:
     scan: Path | None = None
     """A directory with more of them."""
     seconds: float = 60.0
-    """The time for everything; with `check` as much again."""
+    """The time of the examination; the best candidates are measured in about as much again."""
+    measure: bool = True
+    """Whether the best candidates by prediction are measured end to end."""
     check: bool = False
+    """Whether all of them are, in so much more time."""
     keep: bool = True
-    """Whether the answer is kept for `load`."""
+    """Whether the answer is kept for `load`; one that was not measured never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +70,5 @@ class Examination:
     def unsteady(self) -> float | None:
         """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
         samples = [one.result for one in self.inspected if isinstance(one.result, Sample)]
-        seconds = [one.seconds for sample in samples for prompt in sample.plain for one in prompt]
+        seconds = [one.seconds for sample in samples for one in sample.plain]
         return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None

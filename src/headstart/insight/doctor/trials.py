@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean, median
 
 import torch
 
@@ -13,14 +14,15 @@ from headstart.errors import HeadstartError, NotEnoughMemory
 from headstart.insight.doctor.candidates import Candidate
 from headstart.insight.doctor.checking import ratio
 from headstart.insight.doctor.clock import Clock
-from headstart.insight.doctor.measuring import LONGEST, Inspected, Sample, by_prompt, measure_candidate, warm_up
+from headstart.insight.doctor.measuring import Inspected, Sample, affordable, by_prompt, measure_candidate, warm_up
 from headstart.insight.doctor.memory import Memory
 from headstart.insight.doctor.prediction import Timing, fit, predict
 from headstart.insight.doctor.question import Question
 from headstart.insight.doctor.setup import inspect
-from headstart.insight.doctor.verdict import Checked, Ranked, preferred, promising
+from headstart.insight.doctor.verdict import FINALISTS, Measured, Ranked, promising
+from headstart.insight.measure import Text
 from headstart.loading.load import Target
-from headstart.pacing import FixedPacing, Pacing
+from headstart.pacing import Pacing
 from headstart.prompt_sets import PromptItem
 from headstart.types import Sampling
 
@@ -76,10 +78,10 @@ class Trials:
         usable = sum(one.result is None for one in looks)
         for one in looks:
             usable -= one.result is None
-            self.inspected.append(self._measured(one, later=usable + LISTS))
-        for left, (candidate, budget) in zip((1, 0), promising(self.ranked)[:LISTS], strict=False):
+            self.inspected.append(self._tried(one, later=usable + LISTS))
+        for left, candidate in zip((1, 0), promising(self.ranked)[:LISTS], strict=False):
             if all(candidate.drafters != one.candidate.drafters for one in self.inspected):
-                self.inspected.append(self._measured(self._look(candidate), later=left, budget=budget))
+                self.inspected.append(self._tried(self._look(candidate), later=left))
 
     def _look(self, candidate: Candidate) -> Inspected:
         try:
@@ -87,20 +89,18 @@ class Trials:
         except HeadstartError as error:
             return Inspected(candidate, None, None, error)
 
-    def _measured(self, one: Inspected, *, later: int, budget: int | None = None) -> Inspected:
-        """With what its share of the time showed; as it is, if time ran out before and another was measured.
+    def _tried(self, one: Inspected, *, later: int) -> Inspected:
+        """With what its share of the time showed; as it is, if time ran out before and another was tried.
 
-        later: candidates that are still to be measured.
+        later: candidates that are still to be tried.
         """
         left = self.clock.left - AHEAD * self.question.seconds
         # An answer about one is better than none about all
         if one.result is not None or (left <= 0 and self.ranked):
             return one
         self.clock.report(f"trying {one.candidate.name}")
-        # With a check, each candidate's follows at once, as long as the machine is what it was; and one at the end
-        share = max(LEAST, left / (later + self.clock.passes)) / self.clock.passes
         try:
-            sample = self._sample(one.candidate, share, budget)
+            sample = self._sample(one.candidate, max(LEAST, left / (later + 1)))
         except HeadstartError as error:
             return replace(one, result=error)
         except torch.OutOfMemoryError as error:
@@ -108,74 +108,75 @@ class Trials:
             return replace(one, result=NotEnoughMemory(str(error).splitlines()[0], hint=hint))
         return replace(one, result=sample)
 
-    def _sample(self, candidate: Candidate, share: float, budget: int | None) -> Sample:
-        """The measurement of a candidate in so many seconds; it is ranked, and checked where that was asked for."""
+    def _sample(self, candidate: Candidate, share: float) -> Sample:
+        """The measurement of a candidate in so many seconds; it is ranked."""
         begin = time.monotonic()
-        if budget is None and len(candidate.drafters) > 1:
-            budget = LONGEST  # a list that the user named has no measured members to take a length from
-        engine = self.engine(candidate, budget=budget)
+        engine = self.engine(candidate)
         rest = max(LEAST, share - (time.monotonic() - begin))
-        items = self.items[0::2] if self._splits else self.items
-        sample = measure_candidate(candidate, engine, self.plain, items, self.sampling, rest, budget=budget)
+        asked = self.question.sampling.max_tokens
+        sample = measure_candidate(candidate, engine, self.plain, self.items, self.sampling, rest, asked=asked)
         ranked = self._rank(sample)
         models = [(place, part.name) for place, part in enumerate(engine.drafter.parts) if part.can_foresee]
         if models:
             self.models[candidate] = models[0]
         if ranked is not None:
-            self.ranked.append(self._checked(ranked, share) if self.question.check else ranked)
+            self.ranked.append(ranked)
         return sample
 
     def _rank(self, sample: Sample) -> Ranked | None:
         """What is predicted for a candidate; None where it never drafted."""
-        flat = [one for setting in sample.settings for prompt in setting.rounds for one in prompt]
-        plain = [one for prompt in sample.plain for one in prompt]
-        if not flat or not plain:
+        plain, drafted = list(sample.plain), list(sample.drafted)
+        if not plain or not drafted:
             return None
-        timing = self.timings[sample.candidate] = fit(sample.costs, plain, flat)
+        timing = self.timings[sample.candidate] = fit(sample.costs, plain, drafted)
+        default, *fixed = sample.settings
         predictions = [
-            predict(timing, setting.rounds, k, tree=setting.tree)
-            for setting in sample.settings
+            predict(timing, setting.texts, setting.plain, k, tree=setting.tree)
+            for setting in fixed
+            if setting.k is not None
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
-        return Ranked(sample.candidate, sample.settings[0].tree, tuple(predictions))
+        expected = predict(timing, default.texts, default.plain, None)
+        return Ranked(sample.candidate, any(setting.tree for setting in fixed), expected, tuple(predictions))
 
-    # -- checking -----------------------------------------------------------------------------------------------------
+    # -- measuring end to end -----------------------------------------------------------------------------------------
 
-    @property
-    def _splits(self) -> bool:
-        """Whether the check has prompts of its own: every other one."""
-        return self.question.check and len(self.items) > 1
-
-    def check_default_pacing(self) -> None:
-        """What the recommended drafter brings as `load` runs it. Its check with fixed drafts stands."""
-        first = preferred(self.ranked)
-        if first is None or first.checked is None:
+    def measure(self, chosen: Sequence[Ranked]) -> None:
+        """Whole answers of these candidates as `load` runs them, in turn with each other and the target alone, on as
+        many of the prompts as there is time for; what they make of them is written to `ranked`. One that fails stays as
+        it was predicted."""
+        seconds = self.question.seconds * max(1.0, len(chosen) / FINALISTS)
+        self.clock.extend(seconds)
+        names = ", ".join(one.candidate.name for one in chosen)
+        self.clock.report(f"measuring {names} end to end (about {seconds:.0f} s more)")
+        engines, mine = {"": self.plain}, {}
+        for one in chosen:
+            try:
+                engine = self.engine(one.candidate, "adaptive")
+                warm_up(engine, self.items[0], self.sampling)
+            except (HeadstartError, torch.OutOfMemoryError):
+                continue
+            engines[one.candidate.name], mine[one.candidate.name] = engine, one
+        if not mine:
             return
-        again = self._checked(first, max(LEAST, self.clock.left), adaptive=True).checked
-        if again is not None:
-            found = replace(first, checked=replace(first.checked, adaptive=again.adaptive))
-            self.ranked[self.ranked.index(first)] = found
+        step = min(timing.plain.plain for timing in self.timings.values())
+        asked = self.question.sampling.max_tokens
+        tokens = affordable(2 * self.clock.left / len(engines), step, asked)
+        sampling = replace(self.sampling, max_tokens=tokens, min_tokens=min(self.sampling.min_tokens, tokens))
+        until = time.monotonic() + self.clock.left
+        found, failed = by_prompt(engines, self.items, sampling, until, asked=asked)
+        for name, one in mine.items():
+            if name not in failed:
+                measured = replace(one, measured=_measured(found[""], found[name]))
+                self.ranked[self.ranked.index(one)] = measured
 
-    def _checked(self, one: Ranked, seconds: float, *, adaptive: bool = False) -> Ranked:
-        """With its speedup over plain decoding as measured, at the predicted length; all engines but the plain one are
-        fresh. adaptive: measure it with the default pacing too."""
-        self.clock.report(f"checking {one.candidate.name}")
-        items = self.items[1::2] if self._splits else self.items
-        k = one.best.k
-        budget = k if len(one.candidate.drafters) > 1 else None
-        engines = {"plain": self.plain, "fixed": self.engine(one.candidate, FixedPacing(k), budget=budget)}
-        if adaptive:
-            engines["adaptive"] = self.engine(one.candidate, "adaptive")
-        until = time.monotonic() + seconds
-        for name, engine in engines.items():
-            if name != "plain":
-                warm_up(engine, items[0], self.sampling)
-        rounds = by_prompt(engines, items, self.sampling, until)
-        checked = Checked(
-            speedup=ratio(rounds["plain"], rounds["fixed"]),
-            given=predict(self.timings[one.candidate], rounds["fixed"], k, tree=one.tree).speedup.value,
-            adaptive=ratio(rounds["plain"], rounds["adaptive"]) if adaptive else None,
-            prompts=len(rounds["plain"]),
-            same=not self._splits,
-        )
-        return replace(one, checked=checked)
+
+def _measured(plain: Sequence[Text], drafted: Sequence[Text]) -> Measured:
+    rounds = [one for text in drafted for one in text.rounds]
+    return Measured(
+        speedup=ratio(plain, drafted),
+        first_token=median(text.reading for text in drafted),
+        first_token_alone=median(text.reading for text in plain),
+        tokens_per_forward=fmean(one.tokens for one in rounds) if rounds else 1.0,
+        prompts=len(drafted),
+    )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headstart.insight.doctor.candidates import Candidate
-from headstart.insight.doctor.measuring import LONGEST
 from headstart.insight.doctor.prediction import BATCHES, Member, Prediction
 from headstart.insight.statistics import Interval
 from headstart.loading.choice import WEIGHTLESS
@@ -20,53 +19,57 @@ PAYS = 1.05
 EVEN = 0.97
 """Down to here a drafter changes next to nothing."""
 COPIERS = ("ngram", "suffix")
+_LATER = 1.2
+"""Times the seconds to the first token from which on it is said that it comes later."""
 HOPELESS = 0.8
 """A drafter that is slower than this alone is not made good by a copier before it."""
 LONGER = 1.03
-"""How much better a list must be than its best member to be preferred to it."""
+"""How much better a list must be than its best member to be preferred to it, and a candidate than the usual one."""
+FINALISTS = 3
+"""Candidates that are measured end to end, the best by prediction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A prediction put to the test."""
+class Measured:
+    """A prediction put to the test: whole answers, as `load` runs the drafter, in turn with the target alone."""
 
     speedup: Interval
-    """As it was measured."""
-    given: float
-    """The speedup predicted from what was accepted in these very runs, so that its error is that of the costs alone."""
-    adaptive: Interval | None
-    """The speedup measured with the default pacing."""
+    first_token: float
+    """Seconds to the first token, of the median prompt."""
+    first_token_alone: float
+    """The same without a drafter."""
+    tokens_per_forward: float
     prompts: int
-    same: bool
-    """Whether the prompts were those of the prediction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate and what was predicted for it, by K (chains: all up to the longest; trees: the measured sizes)."""
+    """A candidate and what was predicted for it."""
 
     candidate: Candidate
     tree: bool
-    predictions: tuple[Prediction, ...]
-    checked: Checked | None = None
+    expected: Prediction
+    """With the default pacing, which chooses a length for each step: what the candidate is judged by."""
+    predictions: tuple[Prediction, ...] = ()
+    """With the same length in every step (chains: all up to the longest; trees: the measured sizes); none for a list,
+    in which each drafter has a length of its own."""
+    measured: Measured | None = None
 
     @property
     def best(self) -> Prediction:
-        return max(self.predictions, key=lambda prediction: (prediction.speedup.value, -prediction.k))
+        """With its best fixed length, which acceptance by position and break-even belong to."""
+        fixed = (one for one in self.predictions)
+        return max(fixed, key=lambda prediction: (prediction.speedup.value, -prediction.k), default=self.expected)
 
     @property
     def gain(self) -> float:
         """The speedup to go by: measured if it was."""
-        return self.best.speedup.value if self.checked is None else self.checked.speedup.value
+        return self.expected.speedup.value if self.measured is None else self.measured.speedup.value
 
     @property
     def error(self) -> float | None:
         """Of the prediction, as a share of what was measured."""
-        return None if self.checked is None else self.best.speedup.value / self.checked.speedup.value - 1
-
-    @property
-    def setting(self) -> str:
-        return f"a tree of {self.best.k} nodes" if self.tree else f"K = {self.best.k}"
+        return None if self.measured is None else self.expected.speedup.value / self.measured.speedup.value - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,17 @@ class Recommendation:
     """The batch size at which speculation stops paying."""
 
 
-def decide(ranked: Sequence[Ranked]) -> Recommendation:
-    """Of candidates that could be measured."""
-    first = preferred(ranked)
+def decide(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> Recommendation:
+    """Of candidates that could be tried; where some were measured end to end, of these. usual: see `preferred`."""
+    first = preferred(ranked, usual)
     if first is None:
         return Recommendation("bad", "Nothing could be measured: decode plainly.", None, (), "")
     kind: Kind = "good" if first.gain >= PAYS else "unsure" if first.gain >= EVEN else "bad"
-    best = first if first.gain >= PAYS else None
-    how = "predicted" if first.checked is None else "measured"
+    stays = first.candidate.drafters == tuple(usual) and first.gain >= 1
+    best = first if first.gain >= PAYS or stays else None
+    how = "predicted" if first.measured is None else "measured"
     headline = {
-        "good": f"Yes: {first.candidate.name} with {first.setting}, {how} {first.gain:.2f}x on your prompts.",
+        "good": f"Yes: {first.candidate.name}, {how} {first.gain:.2f}x on your prompts.",
         "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts.",
         "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts. Decode plainly.",
     }[kind]
@@ -100,8 +104,26 @@ def decide(ranked: Sequence[Ranked]) -> Recommendation:
     return Recommendation(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
 
 
-def preferred(ranked: Sequence[Ranked]) -> Ranked | None:
-    """The fastest; a list only if it is clearly better than each of its members alone."""
+def preferred(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> Ranked | None:
+    """The fastest of those that were measured end to end, or of all where none was; a list only if it is clearly better
+    than each of its members alone.
+
+    usual: the drafters that "auto" takes without this answer. They stay unless another candidate is clearly better, so
+    that nobody loses by having asked.
+    """
+    ranked = [one for one in ranked if one.measured is not None] or ranked
+    best = _fastest(ranked)
+    kept = next((one for one in ranked if one.candidate.drafters == tuple(usual)), None)
+    return kept if kept is not None and best is not None and best.gain < LONGER * kept.gain else best
+
+
+def finalists(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> list[Ranked]:
+    """Those to be measured end to end: the best by prediction, and what "auto" takes without an answer."""
+    ordered = sorted(ranked, key=lambda one: -one.gain)
+    return [one for place, one in enumerate(ordered) if place < FINALISTS or one.candidate.drafters == tuple(usual)]
+
+
+def _fastest(ranked: Sequence[Ranked]) -> Ranked | None:
     singles = [one for one in ranked if len(one.candidate.drafters) == 1]
     lists = [one for one in ranked if len(one.candidate.drafters) > 1]
     best = max(singles, key=lambda one: one.gain, default=None)
@@ -112,8 +134,8 @@ def preferred(ranked: Sequence[Ranked]) -> Ranked | None:
     return best
 
 
-def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
-    """(list, nodes of a draft): copier, then each promising other drafter, the fastest first."""
+def promising(ranked: Sequence[Ranked]) -> list[Candidate]:
+    """Lists of the best copier and each promising other drafter, the fastest first."""
     singles = [one for one in ranked if len(one.candidate.drafters) == 1]
     copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
     others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
@@ -121,10 +143,8 @@ def promising(ranked: Sequence[Ranked]) -> list[tuple[Candidate, int]]:
     if not copiers:
         return []
     first = max(copiers, key=lambda one: one.gain).candidate.drafters[0]
-    return [
-        (Candidate((first, *one.candidate.drafters), "list"), one.best.k if one.tree else LONGEST)
-        for one in sorted(others, key=lambda one: -one.gain)
-    ]
+    ordered = sorted(others, key=lambda one: -one.gain)
+    return [Candidate((first, *one.candidate.drafters), "list") for one in ordered]
 
 
 def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
@@ -138,9 +158,9 @@ def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
     member = max(prediction.members.values(), key=lambda one: one.share)
     gain = ranked.gain
     if gain >= PAYS:
-        return f"{name}: {_alpha(member)}; {_in(ranked)}, {ranked.setting} brings {_speed(ranked)}."
+        return f"{name}: {_alpha(member)}; {_in(ranked)}, it gives {_speed(ranked)}{_first_token(ranked)}."
     if gain >= EVEN:
-        return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({gain:.2f}x){instead}."
+        return f"{name}: {_alpha(member)}; {_in(ranked)}, it changes next to nothing ({_speed(ranked)}){instead}."
     if math.isnan(member.break_even_alpha):
         return (
             f"{name}: c = {member.c:.2f}, so not even guesses that are always right would pay: do not use it{instead}."
@@ -150,13 +170,13 @@ def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
             f"{name}: alpha {member.alpha:.2f} is below the break-even of {member.break_even_alpha:.2f} for "
             f"c = {member.c:.2f}: do not use this draft{instead}."
         )
-    return f"{name}: {_alpha(member)}, yet {gain:.2f}x in all: do not use it{instead}."
+    return f"{name}: {_alpha(member)}, yet {_speed(ranked)} in all{_first_token(ranked)}: do not use it{instead}."
 
 
 def stops_paying(ranked: Ranked) -> str:
     """The batch size from which on no measured setting of this candidate gains anything."""
     name = ranked.candidate.name
-    gains = {batch: max(p.batches[batch] for p in ranked.predictions) for batch in BATCHES}
+    gains = {batch: max(p.batches[batch] for p in (ranked.expected, *ranked.predictions)) for batch in BATCHES}
     paying = [batch for batch, gain in gains.items() if gain > 1]
     if not paying:
         return f"{name} pays at no batch size."
@@ -178,11 +198,20 @@ def _alpha(member: Member) -> str:
 
 
 def _in(ranked: Ranked) -> str:
-    share = ranked.best.drafting
+    share = ranked.expected.drafting
     return "drafting in every step" if share > 0.995 else f"drafting in {share:.0%} of the steps"
 
 
 def _speed(ranked: Ranked) -> str:
-    if ranked.checked is None:
-        return f"{ranked.best.speedup.times} (predicted)"
-    return f"{ranked.checked.speedup.times} (measured; {ranked.best.speedup.value:.2f}x was predicted)"
+    if ranked.measured is None:
+        return f"{ranked.expected.speedup.times} (predicted)"
+    return f"{ranked.measured.speedup.times} (measured; {ranked.expected.speedup.value:.2f}x was predicted)"
+
+
+def _first_token(ranked: Ranked) -> str:
+    """Where it comes noticeably later, because a drafter with weights reads the prompt too."""
+    found = ranked.measured
+    if found is None or found.first_token < _LATER * found.first_token_alone:
+        return ""
+    late, usual = found.first_token * 1e3, found.first_token_alone * 1e3
+    return f"; the first token comes after {late:.0f} ms instead of {usual:.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.insight.doctor.facts import adaptive_words, flags, load_line, not_measured, target_facts, warning
+from headstart.insight.doctor.facts import flags, load_line, not_measured, target_facts, warning
 from headstart.insight.doctor.prediction import BATCHES
 from headstart.insight.doctor.question import Examination
 from headstart.insight.doctor.verdict import Ranked
@@ -46,47 +46,50 @@ def doctor_page(examination: Examination) -> Page:
 def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
     page.heading("Candidates")
     columns = ["drafter", "drafts of", "drafts in", "alpha", "c", "tokens/forward", "predicted"]
-    checked = any(one.checked is not None for one in ranked)
-    if checked:
-        columns += ["measured", "error", "predicted from its acceptance"]
+    measured = any(one.measured is not None for one in ranked)
+    if measured:
+        columns += ["measured", "error", "first token, ms", "without drafter"]
     rows = []
     for one in ranked:
         member = max(one.best.members.values(), key=lambda m: m.share, default=None)
         alpha, c = (None, None) if member is None else (member.alpha, member.c)
         row: list[str | float | int | None] = [
-            one.candidate.name, one.best.k, one.best.drafting, alpha, c, one.best.tokens_per_forward,
-            one.best.speedup.value,
+            one.candidate.name, one.expected.k, one.expected.drafting, alpha, c, one.expected.tokens_per_forward,
+            one.expected.speedup.value,
         ]  # fmt: skip
-        if checked:
-            found = one.checked
-            row += [None, None, None] if found is None else [found.speedup.value, one.error, found.given]
+        if measured:
+            found = one.measured
+            row += [None] * 4 if found is None else [
+                found.speedup.value, one.error, found.first_token * 1e3, found.first_token_alone * 1e3,
+            ]  # fmt: skip
         rows.append(row)
     formats = {
         "drafts in": ".0%", "alpha": ".2f", "c": ".3f", "tokens/forward": ".2f", "predicted": ".2f", "measured": ".2f",
-        "error": "+.0%", "predicted from its acceptance": ".2f",
+        "error": "+.0%", "first token, ms": ".0f", "without drafter": ".0f",
     }  # fmt: skip
-    caption = "Speedups over plain decoding at batch 1, after the first token."
+    caption = "Speedups of whole answers over decoding without a drafter, one request at a time, default pacing."
     page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
     page.figure(
         charts.bars(
             [one.candidate.name for one in ranked],
-            {"predicted speedup": [one.best.speedup.value for one in ranked]},
-            y="speedup over plain decoding",
-            low_high={"predicted speedup": charts.ends(one.best.speedup for one in ranked)},
+            {"predicted speedup": [one.expected.speedup.value for one in ranked]},
+            y="speedup over decoding without a drafter",
+            low_high={"predicted speedup": charts.ends(one.expected.speedup for one in ranked)},
             reference=1.0,
         ),
-        caption="Predicted speedup, each at its best setting, with its interval over prompts.",
-        alt="A bar per candidate; the dashed line is plain decoding.",
+        caption="Predicted speedup with the default pacing, with its interval over prompts.",
+        alt="A bar per candidate; the dashed line is decoding without a drafter.",
     )
-    if checked:
-        page.text(adaptive_words(ranked) + ".")
 
 
 def _by_k(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
         one.candidate.name: ([p.k for p in one.predictions], [p.speedup.value for p in one.predictions])
         for one in ranked[:_SOME]
+        if one.predictions
     }
+    if not series:
+        return
     page.figure(
         charts.lines(series, x="tokens drafted (nodes of a tree)", y="speedup", reference=1.0),
         caption="Predicted speedup by the length of drafts.",
@@ -110,9 +113,11 @@ def _by_position(page: Page, ranked: Sequence[Ranked]) -> None:
 
 def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
     series = {
-        one.candidate.name: (BATCHES, [max(p.batches[batch] for p in one.predictions) for batch in BATCHES])
+        one.candidate.name: (
+            BATCHES, [max(p.batches[batch] for p in (one.expected, *one.predictions)) for batch in BATCHES]
+        )
         for one in ranked[:_SOME]
-    }
+    }  # fmt: skip
     page.figure(
         charts.lines(series, x="requests at once", y="speedup", reference=1.0),
         caption="Predicted speedup by batch size, each time with the best length.",
