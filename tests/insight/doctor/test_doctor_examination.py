@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,11 +22,12 @@ from headstart.insight.doctor.facts import markdown, not_measured, record, targe
 from headstart.insight.doctor.measuring import Sample, affordable, by_prompt, measure_candidate, spread
 from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup, inspect
-from headstart.insight.doctor.verdict import decide
+from headstart.insight.doctor.verdict import Ranked, Recommendation, decide
 from headstart.loading import advice
 from headstart.loading import pacing as making
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.model import int4
+from headstart.pacing import FixedPacing
 from headstart.prompt_sets import Chat, PromptItem
 from headstart.types import Sampling
 
@@ -201,21 +201,13 @@ def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
     assert max(one.nodes for text in last.texts for one in text.rounds) <= (last.k or 0)
 
 
-def test_no_run_finds_what_another_has_read(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the target alone would read prompts once, and every candidate's drafter again."""
+def test_no_run_copies_from_what_another_has_written(tiny: Callable[..., str]) -> None:
+    """Else "suffix" would find every answer in its store from the second setting on."""
     how = question(tiny("llama")).setup
     target, _ = how.open()
-    plain, cached = how.engine(target), []
-    generate = plain.generate
-
-    def watched(*args: Any) -> Any:
-        cached.append((made := generate(*args)).stats.cached_tokens)
-        return made
-
-    monkeypatch.setattr(plain, "generate", watched)
-    for _ in range(2):
-        by_prompt({"plain": plain}, [PromptItem([5, 6, 7, 8] * 16)], SAMPLING, until=0.0)
-    assert cached == [0, 0]
+    engine = how.engine(target, Candidate(("suffix",), "always"), FixedPacing(8))
+    first, again = (by_prompt({"": engine}, ITEMS[:1], SAMPLING, until=0.0)[0][""][0].rounds for _ in range(2))
+    assert [(one.nodes, one.accepted) for one in again] == [(one.nodes, one.accepted) for one in first]
 
 
 def test_a_drafter_that_gives_up_does_not_stop_the_others(
