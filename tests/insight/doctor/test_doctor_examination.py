@@ -106,12 +106,12 @@ def test_the_answer_is_kept_for_load(tiny: Callable[..., str], monkeypatch: pyte
     to the next load."""
     target = tiny("llama")
     monkeypatch.setattr("headstart.pacing.timer._STEADY", math.inf)  # on a busy machine no costs would be kept
-    monkeypatch.setattr(
-        "headstart.insight.doctor.examination.decide",
-        lambda judged, usual: replace(
-            decide(judged), best=next(one for one in judged if one.candidate.drafters == (target,))
-        ),
-    )
+
+    def as_if_it_paid(ranked: Sequence[Ranked], usual: Sequence[str]) -> Recommendation:
+        own = next(one for one in ranked if one.candidate.drafters == (target,))
+        return replace(decide(ranked), best=own)
+
+    monkeypatch.setattr("headstart.insight.doctor.examination.decide", as_if_it_paid)
     found = examine(question(target, given=(target,), check=True), quiet)
     assert found.advice is not None
     opened, _ = found.question.setup.open()

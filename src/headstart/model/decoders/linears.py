@@ -7,6 +7,7 @@ batches. int8 weights are half the bytes again. The plain layer is the twin both
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -119,12 +120,17 @@ def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether this build and processor have the packed bf16 kernel."""
-    return (
-        device.type == "cpu"
-        and dtype == torch.bfloat16
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.cpu._is_avx512_bf16_supported()
-    )
+    return device.type == "cpu" and dtype == torch.bfloat16 and torch.cpu._is_avx512_bf16_supported() and _packs()
+
+
+@cache
+def _packs() -> bool:
+    """Found out by packing a weight: oneDNN may be held below what the processor has (ONEDNN_MAX_CPU_ISA)."""
+    try:
+        PackedLinear(linear_of(torch.zeros(16, 16, dtype=torch.bfloat16)))(torch.zeros(1, 16, dtype=torch.bfloat16))
+    except (RuntimeError, AttributeError):  # no such kernel for this processor, or not in this build
+        return False
+    return True
 
 
 def float_layer(dtype: torch.dtype, device: torch.device) -> type[PackedLinear] | type[PlainLinear]:
@@ -134,11 +140,19 @@ def float_layer(dtype: torch.dtype, device: torch.device) -> type[PackedLinear] 
 
 def can_quantize(device: torch.device) -> bool:
     """Whether this build and processor have int8 products whose sums cannot overflow (VNNI)."""
-    return (
-        device.type == "cpu"
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.cpu._is_vnni_supported()
-    )
+    return device.type == "cpu" and torch.cpu._is_vnni_supported() and _sums_are_exact()
+
+
+@cache
+def _sums_are_exact() -> bool:
+    """Found out with the largest numbers there are: without VNNI, below which oneDNN may be held (ONEDNN_MAX_CPU_ISA),
+    sums of two products overflow 16 bits and stop at their end."""
+    inputs = 64
+    try:
+        found = Int8Linear(linear_of(torch.ones(16, inputs)))(torch.ones(1, inputs))
+    except (RuntimeError, AttributeError):
+        return False
+    return bool((found - inputs).abs().max() < 0.01)
 
 
 def prepare(model: nn.Module, quantize: str | None) -> None:
