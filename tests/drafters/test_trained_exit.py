@@ -72,7 +72,9 @@ def test_the_targets_own_way_out_is_plain_early_exit(
         one, other = drafted(mine, target, **sampling), drafted(plain, target, **sampling)
         assert (one.tokens, one.parents) == (other.tokens, other.parents)
         assert (one.q is None) == (other.q is None)
-        assert one.q is None or other.q is None or torch.equal(one.q, other.q)
+        if one.q is not None and other.q is not None:
+            # Only the row kernels promise the same bits; torch's sums depend on the shapes and on the processor
+            torch.testing.assert_close(one.q, other.q, **({"rtol": 0.0, "atol": 0.0} if decoder == "fused" else {}))
 
 
 @pytest.mark.parametrize("decoder", ["fused", "lean"])
