@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test slow setup lint docs bench clean
+.PHONY: demo test slow lesser setup lint docs bench clean
 
 demo: setup
 	$(BIN)/headstart demo
 
 # Bytecode is kept even where the environment says otherwise: tests start many processes, and each would compile it all.
-test slow: export PYTHONDONTWRITEBYTECODE :=
+test slow lesser: export PYTHONDONTWRITEBYTECODE :=
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -18,6 +18,15 @@ test: setup
 WHICH ?= tests
 slow: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(WHICH)
+
+# What runs a model, as on a processor that has AVX2 and nothing newer: PyTorch, oneDNN and MKL are held to it, and the
+# kernels are compiled for it.
+lesser: export ATEN_CPU_CAPABILITY := avx2
+lesser: export ONEDNN_MAX_CPU_ISA := AVX2
+lesser: export MKL_ENABLE_INSTRUCTIONS := AVX2
+lesser: export CXX := $(CURDIR)/tools/compile_for_avx2
+lesser: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" tests/model tests/drafters tests/engine tests/loading
 
 lint: setup
 	$(BIN)/ruff check src tests tools benchmarks
