@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.browser import until
 from support.chapters import Chapter, by_hand, lessons
+from support.processor import INT8
 
 from headstart import theory
 from headstart.learn.page import kinds
@@ -332,9 +333,10 @@ def test_recorded_kinds_are_what_the_tool_records() -> None:
     spec.loader.exec_module(tool)
     recorded = kinds()
     assert [each["title"] for each in recorded["kinds"]] == list(tool.KINDS)
-    first = recorded["kinds"][0]
-    again = tool.texts(tool.engine(), first["prompt"], [tool.SEEDS.start])[0]
-    assert again["tokens"] == first["tokens"]
+    if INT8:  # the draft model ran on int8; drafts in floats are other ones, and so are the texts that are drawn
+        first = recorded["kinds"][0]
+        again = tool.texts(tool.engine(), first["prompt"], [tool.SEEDS.start])[0]
+        assert again["tokens"] == first["tokens"]
     for kind in recorded["kinds"]:
         assert {origin for _, origin in kind["tokens"]} <= {"accepted", "correction", "bonus", "plain"}
         assert len(kind["tokens"]) == recorded["sampling"]["max_tokens"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support import quantised as made
+from support.processor import needs_int8
 from support.quantised import AWQ, FP8, GPTQ, W8A8, Matrices, w4a16, write
 from support.tiny import random_model
 from torch import nn
@@ -55,7 +56,7 @@ def logits(runner: ModelRunner) -> torch.Tensor:
     return runner.forward([Segment(cache.acquire(), PROMPT, judged=len(PROMPT))], cache).logits
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=[pytest.param(name, marks=needs_int8 if name.startswith("w8a8") else ()) for name in CASES])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any, str]:
     """A checkpoint, its twin in floats, and the name of the case."""
     make, settings = CASES[request.param]
@@ -88,7 +89,7 @@ def test_weights_are_the_files_and_products_run_on_their_codes(case: tuple[Path,
 
 
 @needs_codes
-@pytest.mark.parametrize("name", ["gptq-desc-act", "w8a8"])
+@pytest.mark.parametrize("name", ["gptq-desc-act", pytest.param("w8a8", marks=needs_int8)])
 def test_greedy_text_is_the_plain_text_bit_for_bit(name: str, tmp_path: Path) -> None:
     make, settings = CASES[name]
     write(tmp_path, random_model("llama"), make, settings)
