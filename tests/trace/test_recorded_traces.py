@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from support.processor import INT8
+from support.processor import INT8, needs_int8
 
 import headstart as hs
 from headstart.trace.format import schema
@@ -68,6 +68,7 @@ def test_all_are_there_and_small(tool: ModuleType) -> None:
     assert len(sources - {""}) == 2, "both members of the list draft"
 
 
+@needs_int8
 def test_they_are_what_the_models_do(tool: ModuleType, target: hs.Target) -> None:
     """Run again, every line is the same but for times, versions and the last digits of probabilities."""
     for recording in tool.RECORDINGS:
