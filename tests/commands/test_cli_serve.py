@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from headstart.cli import app
 from headstart.commands.serve import drafters_of, example
 from headstart.errors import InvalidOption
+from headstart.extras import how_to_install
 from headstart.serve.api.settings import ServerOptions
 
 COMMAND = [sys.executable, "-m", "headstart", "serve", "--port", "0"]
@@ -148,7 +149,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     output = refused()
     assert "uvicorn" in output
-    assert 'pip install "headstart[serve]"' in output
+    assert how_to_install("serve") in output
 
 
 def test_the_command_line_needs_no_server() -> None:

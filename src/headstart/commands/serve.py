@@ -18,6 +18,7 @@ from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages
 from headstart.errors import InvalidFile, InvalidOption
+from headstart.extras import how_to_install
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.options import option, values_of
 from headstart.serve.api.settings import ServerOptions
@@ -241,7 +242,7 @@ def _require_extra() -> None:
         except ImportError as error:
             raise InvalidOption(
                 f"a server needs fastapi, uvicorn and prometheus-client, and {error.name or module} cannot be imported",
-                hint='pip install "headstart[serve]"',
+                hint=how_to_install("serve"),
             ) from error
 
 

@@ -17,6 +17,7 @@ import pytest
 from support.charts import EVIL, every_chart
 
 from headstart.errors import InvalidOption
+from headstart.extras import how_to_install
 from headstart.insight.report import charts
 from headstart.insight.report.page import Page
 from headstart.insight.report.style import BACK, DASHES, GRID, INK, PALETTE, SYMBOLS, TABLE, colour, log_ticks, symbol
@@ -163,7 +164,7 @@ def test_without_the_extra_the_error_says_what_to_install(missing: str, monkeypa
     monkeypatch.setattr(builtins, "__import__", refused)
     with pytest.raises(InvalidOption, match="needs plotly and jinja2") as caught:
         Page("title")
-    assert caught.value.hint == 'pip install "headstart[report]"'
+    assert caught.value.hint == how_to_install("report")
     if missing == "plotly":
         with pytest.raises(InvalidOption, match="plotly"):
             charts.lines({"a": ([1], [1])}, x="x", y="y")

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from headstart.errors import EndpointFailed, InvalidOption
+from headstart.extras import how_to_install
 from headstart.insight.watch.counters import Counters, read, total
 
 VLLM = """
@@ -137,4 +138,4 @@ def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
     with pytest.raises(InvalidOption, match="prometheus-client") as caught:
         read(VLLM)
-    assert 'pip install "headstart[serve]"' in caught.value.hint
+    assert caught.value.hint == how_to_install("serve")

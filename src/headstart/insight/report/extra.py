@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from headstart.errors import InvalidOption
+from headstart.extras import how_to_install
 
 
 def extra(module: str) -> Any:
@@ -19,7 +20,7 @@ def extra(module: str) -> Any:
     except ImportError as error:
         raise InvalidOption(
             f"a report page needs plotly and jinja2, and {error.name or module} cannot be imported",
-            hint='pip install "headstart[report]"',
+            hint=how_to_install("report"),
         ) from error
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.errors import InvalidOption
+from headstart.extras import how_to_install
 from headstart.insight.watch.look import LEVELS, Look, Row
 
 PREFIX = "headstart_watch_"
@@ -33,9 +34,7 @@ class Exporter:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            raise InvalidOption(
-                "--prometheus needs prometheus-client", hint='pip install "headstart[serve]"'
-            ) from error
+            raise InvalidOption("--prometheus needs prometheus-client", hint=how_to_install("serve")) from error
         self._look: Look | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headstart.errors import EndpointFailed, InvalidOption
+from headstart.extras import how_to_install
 from headstart.insight.watch.dialects import DIALECTS, Dialect
 from headstart.insight.watch.histograms import Histogram
 
@@ -37,7 +38,7 @@ def _samples(text: str) -> list[_Sample]:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError as error:
         raise InvalidOption(
-            "reading a server's counters needs prometheus-client", hint='pip install "headstart[serve]"'
+            "reading a server's counters needs prometheus-client", hint=how_to_install("serve")
         ) from error
     try:
         families = list(text_string_to_metric_families(text))
