@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -142,7 +142,8 @@ class Race:
 
 
 def answers(race: Race, prompts: Sequence[Sequence[int]], args: argparse.Namespace) -> dict[str, Any]:
-    """Tokens per second of whole answers (prompt included) by round, and how many texts are those of OURS."""
+    """Tokens per second of whole answers (prompt included) by round, and how many texts are those of the same
+    engine without drafts."""
     speeds: dict[str, list[float]] = {}
     same: dict[str, int] = {}
     bandwidth = []
@@ -161,10 +162,16 @@ def answers(race: Race, prompts: Sequence[Sequence[int]], args: argparse.Namespa
                     seconds[name] = seconds.get(name, 0.0) + made[1]
         for name in race.workers:
             speeds.setdefault(name, []).append(len(prompts) * args.max_tokens / seconds[name])
-            engine = OURS if name.startswith("headstart") else THEIRS
-            pairs = zip(texts[name], texts.get(engine, texts[name]), strict=True)
+            pairs = zip(texts[name], texts[plain_of(name, texts)], strict=True)
             same[name] = sum(mine == plain for mine, plain in pairs)
     return {"bandwidth": bandwidth, "tokens_per_second": speeds, "same_texts": same, "texts": len(prompts)}
+
+
+def plain_of(name: str, names: Iterable[str]) -> str:
+    """Of these contenders the one that is the same engine without drafts; the contender itself where there is none.
+    llama.cpp's binding and its server are two engines: their texts differ without any draft."""
+    plain = [each for each in names if each.endswith(" plain") and name.startswith(each.removesuffix("plain"))]
+    return plain[0] if plain else name
 
 
 def reading(race: Race, lengths: Sequence[int], rounds: int) -> dict[str, dict[int, list[float]]]:

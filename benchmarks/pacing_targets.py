@@ -1,4 +1,4 @@
-"""What adaptive pacing promises: never slower than plain, near the best fixed K, a list near its best member.
+"""What adaptive pacing aims at: not slower than plain decoding, near the best fixed K, a list near its best member.
 
     python benchmarks/pacing_targets.py
     python benchmarks/pacing_targets.py --target DIRECTORY --prompts FILE --drafters ngram suffix HEAD ngram,HEAD
@@ -6,19 +6,24 @@
 In one process: all sides of a row share the target's weights and take turns prompt by prompt in a rotating order, and a
 ratio is the median over pairs of one prompt each. Speeds are tokens per second, prefill included. With --cpu-time the
 engine and this script read the process's CPU time in place of the wall clock, on one thread: what an idle machine would
-show is then told on a busy one, as far as caches and the other hardware thread allow.
+show is then told on a busy one, as far as caches and the other hardware thread allow. The tables are printed, and every
+pair behind them is written to results/ as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+from provenance import Provenance, results_file
 from rich.console import Console
 from rich.table import Table
 
@@ -89,9 +94,9 @@ def ratio(found: dict[str, list[float]], side: str, other: str) -> float:
     return median(x / y for x, y in zip(found[side], found[other], strict=True))
 
 
-def table(bench: Bench, console: Console, temperature: float, seeded: bool, batch: int) -> None:
-    seeds = ", with seeds" if seeded else ""
-    shown = Table(title=f"temperature {temperature:g}{seeds}, batch {batch}, {bench.args.pairs} pairs")
+def compare(bench: Bench, title: str, temperature: float, seeded: bool, batch: int) -> tuple[Table, dict[str, Any]]:
+    """For a reader, and by drafter all that stands behind it: the speed of every pair by side."""
+    shown, facts = Table(title=title), {}
     for heading in ("drafter", "/ plain", "best fixed K", "its speed / plain", "/ best fixed", "/ best member", "tau"):
         shown.add_column(heading, justify="left" if heading == "drafter" else "right")
     speeds: dict[str, list[float]] = {}
@@ -101,6 +106,7 @@ def table(bench: Bench, console: Console, temperature: float, seeded: bool, batc
         over_plain = [x / y for x, y in zip(found[ADAPTIVE], found[PLAIN], strict=True)]
         speeds[name] = over_plain
         members = [median(speeds[part]) for part in name.split(",") if part != name and part in speeds]
+        facts[name] = {"tokens_per_second": found, "tokens_per_forward": tau, "best_fixed": best}
         shown.add_row(
             name,
             f"{median(over_plain):.3f}",
@@ -110,7 +116,7 @@ def table(bench: Bench, console: Console, temperature: float, seeded: bool, batc
             f"{median(over_plain) / max(members):.3f}" if members else "",
             f"{tau[ADAPTIVE]:.2f}",
         )
-    console.print(shown)
+    return shown, facts
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -129,6 +135,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--quantize", choices=["int8"])
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the JSON goes")
     return parser.parse_args(argv)
 
 
@@ -137,11 +144,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.cpu_time:
         torch.set_num_threads(1)
         time.perf_counter = time.process_time
-    bench, console = Bench(args), Console(width=120)
+    console, provenance = Console(width=120), Provenance.now("headstart", "torch", "transformers")
+    bench = Bench(args)
+    label = "bundled_pair" if args.target == "bundled" else Path(args.target).resolve().name
+    path = results_file(args.results, f"pacing-targets-{label}")
+    tables: dict[str, Any] = {}
     for temperature in args.temperatures:
         for seeded in (False, True) if args.seeds and temperature > 0 else (False,):
             for batch in args.batches:
-                table(bench, console, temperature, seeded, batch)
+                seeds = ", with seeds" if seeded else ""
+                title = f"temperature {temperature:g}{seeds}, batch {batch}, {args.pairs} pairs"
+                shown, tables[title] = compare(bench, title, temperature, seeded, batch)
+                console.print(shown)
+                facts = {
+                    "prompts": args.prompts.name if args.prompts else "of the demo",
+                    "new_tokens": args.max_tokens,
+                    "clock": "CPU time of the process" if args.cpu_time else "wall",
+                    "engine": bench.plain.describe(),
+                    "tables": tables,
+                    "provenance": asdict(provenance),
+                }
+                path.write_text(json.dumps(facts, indent=1) + "\n")  # after each table: what is measured is kept
+    for line in provenance.lines():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"written: {path.name}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -78,3 +78,14 @@ def test_the_same_file_in_turns(
     assert "SIGABRT: a crash in the kernels" in found["absent"]["llama.cpp lookup, K=5"]
     assert found["memory"]["headstart plain"] > 0
     assert "2.00 (2.00 to 2.00)" in capsys.readouterr().out
+
+
+def test_texts_are_compared_with_those_of_the_same_engine_without_drafts(bench: ModuleType) -> None:
+    """The server's plain texts are not those of llama.cpp's Python binding: compared with these, its drafts would
+    seem to change a text that was another one without them."""
+    names = ["headstart plain", "headstart n-gram", "llama.cpp plain", "llama.cpp lookup, K=5", "llama-server plain"]
+    names += ["llama-server ngram-simple", "llama-server plain, no repack", "OpenVINO int4-32 lookup, K=2"]
+    assert [bench.plain_of(name, names) for name in names] == [
+        *("headstart plain", "headstart plain", "llama.cpp plain", "llama.cpp plain"),
+        *("llama-server plain", "llama-server plain", "llama-server plain", "OpenVINO int4-32 lookup, K=2"),
+    ]
