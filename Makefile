@@ -1,4 +1,5 @@
-# `make demo` and `make test` each set everything up first. Python 3.11 or newer, and nothing else, must be there.
+# `make demo` and `make test` each set everything up first. Python 3.11 to 3.13 must be there, and for full speed a C++
+# compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import headstart
+from headstart.loading.checkpoint import DEFAULT_LENGTH
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -117,6 +118,17 @@ def hooks() -> Any:
 def test_links_out_of_docs_lead_to_pages_of_the_site(hooks: Any, here: str, link: str, there: str) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri=here))
     assert hooks.on_page_markdown(f"[x]({link})", page=page) == f"[x]({there})"
+
+
+@pytest.mark.parametrize("guide", ["serve", "chat", "gguf"])
+def test_guides_say_how_long_the_context_is(guide: str) -> None:
+    page = (DOCS / "guides" / f"{guide}.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"[^.]*\b\d{4} tokens[^.]*--max-length", page)
+    assert f"{DEFAULT_LENGTH} tokens" in sentence
+
+
+def test_readme_fits_on_its_page() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_the_command_line_is_described_as_it_is() -> None:

@@ -1,4 +1,4 @@
-"""headstart: lossless speculative decoding for any Hugging Face causal LM.
+"""headstart: lossless speculative decoding for Hugging Face causal LMs.
 
 import headstart as hs
 engine = hs.load()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import headstart
 from headstart.cli import app
+from headstart.commands.loading import DRAFTER
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,19 @@ def test_every_command_explains_itself(command: list[str]) -> None:
 @pytest.mark.parametrize("command", ["demo", "generate", "simulate", "doctor", "bench", "audit", "train"])
 def test_the_overview_names_the_command(command: str) -> None:
     assert f" {command} " in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_help_names_every_drafter_that_readme_names() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| `drafter=` |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    quoted = re.findall(r'"([\w-]+)[":]', "".join(rows))
+    heads = next(row for row in rows if "EAGLE" in row)
+    families = [*re.findall(r"Medusa|EAGLE|P-EAGLE|DFlash|DSpark", heads), "PARD"]
+    assert {"auto", "self-int4", "prediction"} <= set(quoted)
+    assert {"Medusa", "DFlash"} <= set(families)
+    said = DRAFTER.metadata["option"].help
+    assert [name for name in quoted if f"'{name}" not in said] + [name for name in families if name not in said] == []
 
 
 def test_version_names_what_a_bug_report_needs() -> None:

@@ -278,6 +278,10 @@ def test_the_rule_of_exercise_three_is_the_simulators() -> None:
             assert k == int(SimpleK()(past)[0])
 
 
+def test_a_rule_that_adapts_is_told_what_it_did_not_know() -> None:
+    assert "and nobody told it which length that is." in said(judged(3, solutions.adaptive_k))
+
+
 def test_on_text_that_changes_no_length_beats_knowing_and_calls_fall_as_k_grows() -> None:
     runs = {run.name: run for run in compare({"adaptive": solutions.adaptive_k}, texts=60)}
     fixed = [run for name, run in runs.items() if name != "adaptive"]

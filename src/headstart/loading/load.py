@@ -91,14 +91,16 @@ class Target:
         """An engine on this target, with a cache of its own.
 
         Args:
-            drafter: "auto" (what is recommended for the target or what `headstart doctor` found out here, else "suffix"
-                and "ngram", and never a second model that nothing has measured; `describe()` gives the reason), "none"
+            drafter: "auto" (what is recommended for the target, else what `headstart doctor` found out here, else
+                "ngram" and the head that is bundled for SmolLM2-135M-Instruct, where that is the target, else "suffix"
+                and "ngram"; never a second model that nothing has measured; `describe()` gives the reason), "none"
                 or None, "ngram", "suffix", "early-exit" (the target's own first layers), "lookahead", "prediction" (the
                 request's `Drafting.prediction`), the directory, .gguf file or hub id of a causal LM, "self-int4" (the
-                target's own weights on 4 bits), the directory or hub id of Medusa or EAGLE heads, "ahead:" before the
-                name of a draft model or of early exit (it then drafts while the target verifies), a `Drafter` of your
-                own, or a list of these: per step, the first that has a draft drafts, unless a later one should do
-                better; its last may be "auto". With the bundled target also "medusa" and "eagle3".
+                target's own weights on 4 bits), the directory or hub id of a trained exit or of Medusa, EAGLE, P-EAGLE,
+                DFlash or DSpark heads, "ahead:" before the name of a draft model or of early exit (it then drafts while
+                the target verifies), a `Drafter` of your own, or a list of these: per step, the first that has a draft
+                drafts, unless a later one should do better; its last may be "auto". With the bundled target also
+                "medusa" and "eagle3", with SmolLM2-135M-Instruct "eagle3".
             options: see `EngineOptions`.
 
         Raises:
