@@ -56,7 +56,7 @@ def test_the_summary_and_the_files(target: str, prompts: str, tmp_path: Path) ->
     assert written["verdict"]["kind"] in ("good", "unsure", "bad")
     assert written["verdict"]["headline"] in result.stdout
     page = (tmp_path / "a.html").read_text()
-    assert "Will speculation help" in page
+    assert "Will speculation help? (" in page
     assert "ModelNotFound" in page
 
 

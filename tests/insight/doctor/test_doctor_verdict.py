@@ -51,8 +51,16 @@ SUFFIX = judged("suffix", predictions=(prediction(4, 1.3), prediction(8, 1.4), p
 def test_the_sentence_of_the_brief() -> None:
     assert sentence(POOR, SUFFIX) == (
         "poor: alpha 0.48 is below the break-even of 0.55 for c = 0.20: do not use this draft; "
-        "suffix gives 1.4x on your prompts."
+        "suffix gives 1.4x on these prompts."
     )
+
+
+@pytest.mark.parametrize("gain", [0.8, 1.02, 1.4])
+def test_no_sentence_says_whose_the_prompts_were(gain: float) -> None:
+    """They may be samples, and a line below says so where they are."""
+    verdict = decide([POOR, judged("other", predictions=(prediction(4, gain),))])
+    assert "your" not in " ".join([verdict.headline, *verdict.reasons])
+    assert "these prompts" in verdict.headline
 
 
 def test_the_best_length_is_the_shortest_of_the_best() -> None:
@@ -60,7 +68,7 @@ def test_the_best_length_is_the_shortest_of_the_best() -> None:
     verdict = decide([POOR, SUFFIX])
     assert verdict.kind == "good"
     assert verdict.best is SUFFIX
-    assert verdict.headline == "Yes: suffix, predicted 1.40x on your prompts."
+    assert verdict.headline == "Yes: suffix, predicted 1.40x on these prompts."
     assert [reason.split(":")[0] for reason in verdict.reasons] == ["suffix", "poor"]
     assert "alpha 0.70 against a break-even of 0.40 for c = 0.10; drafting in every step" in verdict.reasons[0]
 

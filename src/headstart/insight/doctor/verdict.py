@@ -96,9 +96,9 @@ def decide(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> Recommendatio
     best = first if first.gain >= PAYS or stays else None
     how = "predicted" if first.measured is None else "measured"
     headline = {
-        "good": f"Yes: {first.candidate.name}, {how} {first.gain:.2f}x on your prompts.",
-        "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts.",
-        "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on your prompts. Decode plainly.",
+        "good": f"Yes: {first.candidate.name}, {how} {first.gain:.2f}x on these prompts.",
+        "unsure": f"Hardly: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on these prompts.",
+        "bad": f"No: the best, {first.candidate.name}, is {how} at {first.gain:.2f}x on these prompts. Decode plainly.",
     }[kind]
     ordered = sorted(ranked, key=lambda one: -one.gain)
     return Recommendation(kind, headline, best, tuple(sentence(one, best) for one in ordered), stops_paying(first))
@@ -152,7 +152,7 @@ def sentence(ranked: Ranked, best: Ranked | None = None) -> str:
     name, prediction = ranked.candidate.name, ranked.best
     instead = ""
     if best is not None and best is not ranked:
-        instead = f"; {best.candidate.name} gives {best.gain:.1f}x on your prompts"
+        instead = f"; {best.candidate.name} gives {best.gain:.1f}x on these prompts"
     if not prediction.members:
         return f"{name}: it never drafted on these prompts{instead}."
     member = max(prediction.members.values(), key=lambda one: one.share)

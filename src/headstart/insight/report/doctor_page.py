@@ -21,7 +21,7 @@ def doctor_page(examination: Examination) -> Page:
     Raises:
         InvalidOption: plotly or jinja2 is missing.
     """
-    page = Page(f"Will speculation help {examination.described['target']}?", "headstart doctor")
+    page = Page(f"Will speculation help? ({examination.described['target']})", "headstart doctor")
     verdict = examination.verdict
     page.verdict(verdict.kind, verdict.headline, verdict.batch)
     setup = examination.question.setup
