@@ -151,6 +151,37 @@ def test_the_gallery_tells_recordings_from_illustrations(browser: Any, lessons: 
     assert not wrong
 
 
+def test_the_figures_of_a_run_are_shown_after_the_guess(browser: Any, lessons: Path) -> None:
+    tab, wrong = opened_at(browser, lessons, "12")
+    tiles = tab.locator(".tiles")
+    assert tiles.count() == 1
+    assert not tiles.is_visible(), "they would tell the answer to the first question"
+    tab.locator("form.predict").get_by_role("button", name="I do not know").click()
+    assert tiles.is_visible()
+    tab.reload()
+    ready(tab)
+    assert tab.locator(".tiles").is_visible(), "the guess was kept"
+    assert not wrong
+
+
+def test_12_1_asks_of_a_stretch_that_the_figures_of_the_run_do_not_tell(
+    browser: Any, lessons: Path, tmp_path: Path
+) -> None:
+    tab, _ = opened_at(browser, lessons, "12")
+    rounds = [traces.chain(i, i + 1, [1, 2], 1, 3) for i in range(3)]  # two tokens each
+    rounds += [traces.chain(i, i + 1, [1], 0, 3) for i in range(3, 9)]  # one each
+    own = tmp_path / "own.jsonl"
+    own.write_text(traces.text([traces.header(), traces.request(), *rounds, traces.end([1, 3] * 3 + [3] * 6)]))
+    tab.get_by_label("Open a trace of your own").set_input_files(own)
+    tab.locator(".tile-value", has_text="1.33").first.wait_for(state="attached")
+    form = tab.locator("[data-exercise='12.1']")
+    assert "in rounds 4 to 8" in form.inner_text()
+    for given, told in (("1.33", "That is the whole run"), ("1", "5 tokens over 5 forwards: 1.00")):
+        form.locator("input").fill(given)
+        form.get_by_role("button", name="Check").click()
+        assert told in feedback(tab, "12.1")
+
+
 def test_wrong_answers_are_told_what_they_mixed_up(browser: Any, lessons: Path) -> None:
     tab, _ = opened_at(browser, lessons, "12")
 
@@ -187,7 +218,7 @@ def test_ones_own_trace_brings_its_own_questions(browser: Any, lessons: Path, tm
     chooser.set_input_files(bad)
     tab.get_by_text("is not a trace").wait_for()
     chooser.set_input_files(own)
-    tab.locator(".tile-value", has_text="5.00").first.wait_for()
+    tab.locator(".tile-value", has_text="5.00").first.wait_for(state="attached")
     answers = tab.evaluate("headstartLessons.exercises().map(([, { answer }]) => answer)")
     assert json.loads(json.dumps(answers)) == [{"tokens": "5.00"}, {"share": "100.0"}, {"round": 0}]
     assert not wrong

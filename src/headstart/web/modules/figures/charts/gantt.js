@@ -8,6 +8,8 @@ const LANE = 36;
 const NAME = 20;
 let number = 0;
 
+/** Looks that are hatched, each in its own colour, as in the legend. */
+const HATCHED = ["draft", "prefill", "miss"];
 /** Kinds that have a look of their own; others take the look of "other". */
 export const KINDS = ["draft", "verify", "law", "commit", "plain", "prefill", "wait", "hit", "miss", "other"];
 
@@ -38,8 +40,8 @@ function draw({ lanes, unit, end }, width, id) {
   const x = (time) => (time / last) * (width - 2) + 1;
   const bottom = lanes.length * (LANE + NAME) + 8;
   return [
-    svg("defs", {}, svg("pattern", { id: `${id}-hatch`, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      svg("line.hatch-line", { x1: 0, x2: 0, y1: 0, y2: 7 }))),
+    svg("defs", {}, HATCHED.map((look) => svg("pattern", { id: `${id}-${look}`, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      svg(`line.hatch-line.${look}`, { x1: 0, x2: 0, y1: 0, y2: 7 })))),
     ...lanes.flatMap(({ name, blocks }, i) => {
       const y = i * (LANE + NAME);
       return [
@@ -60,7 +62,7 @@ function blockOf({ from, to, kind, label }, x, y, id) {
   const look = lookOf(kind);
   return [
     svg(`rect.block.${look}`, place),
-    ["draft", "prefill", "miss"].includes(look) && svg("rect", { ...place, fill: `url(#${id}-hatch)` }),
+    HATCHED.includes(look) && svg("rect", { ...place, fill: `url(#${id}-${look})` }),
     label && wide > 7.5 * label.length + 8 && svg("text.block-label", { x: x(from) + wide / 2, y: y + LANE / 2 + 5, "text-anchor": "middle" }, label),
   ];
 }

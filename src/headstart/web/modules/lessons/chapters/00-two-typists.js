@@ -97,7 +97,7 @@ export default {
       ),
       section(
         "An intern and a manager",
-        prose("A manager has a letter to write. Her intern drafts the next five words, and she reads all five at a glance. She keeps them up to the first word that is not hers, writes her own there, and the intern goes on behind it. She decides about every word, so the letter is hers. If three of four guesses are right, one look has brought four words: the three, and her own. It is done sooner, because reading five words takes her no longer than writing one."),
+        prose("A manager has a letter to write. Her intern drafts the next five words, and she reads all five at a glance. She keeps them up to the first word that is not hers, writes her own there, and the intern goes on behind it. She decides about every word, so the letter is hers. If the first three of the five are hers, one look has brought four words: the three, and one of her own. It is done sooner, because reading five words takes her no longer than writing one."),
         prose("The intern is the ", h("b", "draft model"), ", the manager the ", h("b", "target model"), ". Three questions are left open, and the next chapters answer them. Why does reading five words cost no more than writing one? How must she judge, so that the letter is exactly hers, even where there is chance in what she writes? And when is an intern worth having?"),
       ),
       recorded && section(

@@ -3,7 +3,7 @@
 import { computed, h, signal, watch } from "hs/base/dom";
 import { fixed, percent, probability } from "hs/base/format";
 import { WORDS, singleToken } from "hs/algorithm/toy";
-import { overrated } from "hs/lessons/chapters/03-a-round/overrated";
+import { overrated, precise } from "hs/lessons/chapters/03-a-round/overrated";
 import { replay } from "hs/lessons/chapters/03-a-round/replay";
 import { exercise } from "hs/lessons/exercise";
 import { handle } from "hs/lessons/handle";
@@ -153,7 +153,7 @@ export default {
       ),
       section(
         "Only the overrated are refused",
-        prose(`A published example: after “the cat” the draft said “${word}”. The target gives it p = ${probability(judged.p[guess.token])}, the draft had q = ${probability(judged.q[guess.token])}, so it is kept in only `
+        prose(`A published example: after “the cat” the draft said “${word}”. The target gives it p = ${precise(judged.p[guess.token])}, the draft had q = ${precise(judged.q[guess.token])}, so it is kept in only `
           + `${percent(judged.chance, 1)} of all cases. The die showed ${probability(judged.u)}: refused, and the residual gave “${WORDS[end.token]}”.`),
         overrated(),
         playground(),

@@ -11,7 +11,7 @@ import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { SMALL, short } from "hs/lessons/chapters/04-nothing-changes/two-laws";
 import { twoRules } from "hs/lessons/chapters/04b-the-rule-today/two-rules";
-import { DRAFTERS, PROMPT, textFigure, write } from "hs/lessons/chapters/04b-the-rule-today/texts";
+import { textFigure, write } from "hs/lessons/chapters/04b-the-rule-today/texts";
 import { treeFigure } from "hs/lessons/chapters/04b-the-rule-today/tree";
 import { exercise } from "hs/lessons/exercise";
 import { formula, note, prose, section, summary } from "hs/lessons/parts";
@@ -200,8 +200,8 @@ export default {
       }),
       summary(
         "Drawn chains: block verification. Drawn trees: traversal, from the leaves to the root.",
-        `Guesses that were not drawn (${DRAFTERS.likeliest.words}, n-grams): the walk, without any coin.`,
-        `Rule “coupled”: the same seed gives the same text after “${PROMPT}” with any drafter, or none.`,
+        "Guesses that were not drawn (a model’s likeliest words, n-grams): the walk, without any coin.",
+        "Rule “coupled”: the same seed gives the same text with any drafter, or none.",
       ),
     ];
   },

@@ -12,13 +12,15 @@ import { deepest, whatIf } from "hs/trace/what-if";
 import { summary as summaryOf } from "hs/trace/rounds";
 import { viewer } from "hs/viewer/app";
 
-const guess = (current) =>
+/** The question before the run is looked at; `place` shows its tiles, which tell the answer, only after a guess. */
+const guess = (current, place) =>
   predict({
     id: "12",
     question: "Before you look closer: how many tokens does one forward of the target bring in this trace?",
     kind: "number",
     unit: "tokens",
     reveal: () => {
+      place.classList.remove("unguessed");
       const request = asked(current.trace);
       if (!request) return h("p", "Nothing was drafted in it: 1.");
       const { tokensPerForward, forwards, tokens } = summaryOf(request);
@@ -42,7 +44,7 @@ export default {
   sources: [{ text: "The format of a trace: docs/guides/read-a-trace.md" }],
   build() {
     const current = { trace: null, view: null };
-    const [place, asking] = [h("div.wide"), h("div")];
+    const [place, asking] = [h("div.wide.unguessed"), h("div")];
     const choose = chooser((trace, name) => {
       current.trace = trace;
       if (current.view) current.view.show(trace);
@@ -59,9 +61,9 @@ export default {
         choose.element,
         prose("One of your own is made by one command, and stays on your machine:"),
         pseudocode(["headstart generate --trace mine.jsonl \"def add(a, b):\""], { label: "The command that records a trace" })),
-      current.trace && guess(current),
+      current.trace && guess(current, place),
       section("Read it",
-        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step."),
+        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step. The figures of the whole run stand above the text once you have made your guess."),
         place,
         note("The rule that is drawn is the one that ran. What the papers of 2023 would have done with the same coins is a switch, because it is another rule with the same law.")),
       section("Three questions about this run", asking),

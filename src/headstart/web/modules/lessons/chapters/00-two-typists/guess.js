@@ -6,23 +6,20 @@ import { legend } from "hs/figures/text";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 
-const MOST = 60; // tokens
-
 /** @param {{text: string, origin: string}[]} tokens */
 export function markGuessed(tokens) {
-  const shown = tokens.slice(0, MOST);
   const marked = new Set();
   let open = false;
   const verdict = h("p.step-words", { tabindex: "-1" });
   const key = h("div", { hidden: true }, legend(["accepted", "correction", "bonus"]));
-  const buttons = shown.map(({ text }, i) => h("span.tok.markable", {
+  const buttons = tokens.map(({ text }, i) => h("span.tok.markable", {
     role: "button", tabindex: i === 0 ? "0" : "-1", "aria-pressed": "false", data: { index: i }, "aria-label": text.trim() || "white space",
     on: { click: () => toggle(i) },
   }, text));
   const text = h("pre.race-text.mark-text", { role: "group", "aria-label": "The text, token by token. Arrow keys walk, the space bar marks.", on: { keydown } }, buttons);
   const show = button("Show the truth", () => {
     open = true;
-    buttons.forEach((each, i) => each.classList.add(shown[i].origin));
+    buttons.forEach((each, i) => each.classList.add(tokens[i].origin));
     key.hidden = false;
     show.hidden = true;
     fill(verdict, found());
@@ -54,10 +51,10 @@ export function markGuessed(tokens) {
   }
 
   function found() {
-    const guessed = shown.filter(({ origin }) => origin === "accepted").length;
-    const hits = [...marked].filter((i) => shown[i].origin === "accepted").length;
+    const guessed = tokens.filter(({ origin }) => origin === "accepted").length;
+    const hits = [...marked].filter((i) => tokens[i].origin === "accepted").length;
     const yours = marked.size ? `You marked ${counted(marked.size, "token")}, and ${hits === marked.size ? "all of them were" : `${hits} of them ${hits === 1 ? "was" : "were"}`} guessed. ` : "You marked none. ";
-    return `${yours}In truth ${guessed} of these ${shown.length} tokens came from the small model; look where the others stand.`;
+    return `${yours}In truth ${guessed} of these ${tokens.length} tokens came from the small model; look where the others stand.`;
   }
 
   return figure({
@@ -66,6 +63,6 @@ export function markGuessed(tokens) {
     body: [text, verdict, key],
     controls: show,
     caption: "Press the tokens that you think were guessed right by the small model.",
-    table: () => ({ columns: ["token", "where it came from"], rows: shown.map(({ text: words, origin }) => [h("code", words), open ? origin : "–"]) }),
+    table: () => ({ columns: ["token", "where it came from"], rows: tokens.map(({ text: words, origin }) => [h("code", words), open ? origin : "–"]) }),
   }).element;
 }

@@ -1,12 +1,15 @@
 // The two laws after "the cat", word by word: who is overrated, and how often each word would be kept.
 
 import { h } from "hs/base/dom";
-import { percent, probability } from "hs/base/format";
+import { percent } from "hs/base/format";
 import { WORDS, drafter, target, tokensOf } from "hs/algorithm/toy";
 import { figure } from "hs/figures/figure";
 import { lawBars } from "hs/figures/laws";
 
 const CONTEXT = tokensOf("the cat");
+
+/** A probability with so many digits that p/q, divided by hand, is the share that is told. */
+export const precise = (value) => value.toPrecision(4).replace(/^0/, "");
 
 export function overrated() {
   const [p, q] = [target(CONTEXT), drafter(CONTEXT)];
@@ -14,7 +17,7 @@ export function overrated() {
   const sentence = h("p.step-words");
   const words = (i) => {
     const [a, b] = [p[i], q[i]];
-    const facts = `“${WORDS[i]}”: p = ${probability(a)}, q = ${probability(b)}.`;
+    const facts = `“${WORDS[i]}”: p = ${precise(a)}, q = ${precise(b)}.`;
     return a >= b ? `${facts} The draft underrates it: always kept.` : `${facts} The draft overrates it: kept in ${percent(a / b, 1)} of all cases.`;
   };
   return figure({

@@ -80,6 +80,7 @@ export function race(words, laws) {
     const { p } = numeric();
     lanes.forEach((each, i) => each.draw(shareOf(i), p[i]));
     said.textContent = words_();
+    path.classList.toggle("wrong", after.value !== "residual");
     path.setAttribute("points", state.trail.map(([n, tv]) => `${place(n).toFixed(1)},${height(tv).toFixed(1)}`).join(" "));
     frame.update();
   }
@@ -104,19 +105,21 @@ function lane(word) {
 }
 
 const WIDTH = 320;
-const place = (n) => 44 + (Math.log10(n) / 4.35) * (WIDTH - 60);
-const height = (tv) => 96 - Math.min(tv, 0.4) * 200;
+const [MOST_DRAWS, LEAST_DISTANCE] = [100_000, 0.001];
+const place = (n) => 44 + (Math.log10(Math.min(n, MOST_DRAWS)) / Math.log10(MOST_DRAWS)) * (WIDTH - 60);
+/** From 1, the largest distance of two laws, down; 0 has no place on such a scale and lies on its foot. */
+export const height = (tv) => 8 + (Math.log10(Math.max(tv, LEAST_DISTANCE)) / Math.log10(LEAST_DISTANCE)) * 88;
 
-/** Distance to p by number of draws, the latter on a scale of powers of ten. */
+/** Distance to p by number of draws, both on scales of powers of ten: the right rule falls in a line, a wrong one stops. */
 function trailChart(path) {
   const chart = svg("svg", { viewBox: `0 0 ${WIDTH} 128`, "aria-hidden": "true", class: "race-trail" });
-  for (const tv of [0, 0.2, 0.4]) {
+  for (const tv of [1, 0.1, 0.01, 0.001]) {
     chart.append(svg("line", { x1: 44, x2: WIDTH - 8, y1: height(tv), y2: height(tv), class: "race-grid" }));
-    chart.append(svg("text", { x: 36, y: height(tv) + 4, "text-anchor": "end", class: "soft" }, fixed(tv, 1)));
+    chart.append(svg("text", { x: 36, y: height(tv) + 4, "text-anchor": "end", class: "soft" }, String(tv)));
   }
   for (const [n, text] of [[1, "1"], [10, "10"], [100, "100"], [1000, "1,000"], [10_000, "10,000"]]) {
-    chart.append(svg("text", { x: place(n), y: 116, "text-anchor": n === 10_000 ? "end" : "middle", class: "soft" }, text));
+    chart.append(svg("text", { x: place(n), y: 116, "text-anchor": "middle", class: "soft" }, text));
   }
   chart.append(path);
-  return fill(h("div.race-chart"), h("p.chart-name", "distance to p, by draws"), chart);
+  return fill(h("div.race-chart"), h("p.chart-name", "distance to p, by draws; a line of the grid is a tenth of the one above"), chart);
 }

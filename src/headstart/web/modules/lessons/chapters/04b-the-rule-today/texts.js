@@ -69,7 +69,7 @@ export function textFigure() {
       choice({ label: "Drafter", value: name, options: Object.entries(DRAFTERS).map(([key, { words }]) => [key, words]) }),
       slider({ label: "Seed", value: seed, min: 1, max: 40, step: 1 }),
     ],
-    caption: "The toy of ten words from the last chapter. Keep the seed and change the drafter: under rule “coupled” the lines under the words change, the words do not.",
+    caption: "The toy of ten words from chapter 3. Keep the seed and change the drafter: under rule “coupled” the lines under the words change, the words do not.",
     table: () => ({
       columns: ["drafter", "text", "tokens a round"],
       rows: Object.entries(DRAFTERS).map(([key, { words }]) => {

@@ -26,6 +26,25 @@ export function stopsPaying() {
   });
 }
 
+/** A short answer behind a long prompt. */
+export function shortAnswer() {
+  const [first, step, tokens, times] = [1.2, 0.04, 11, 2.5];
+  const right = (first + (tokens - 1) * step) / (first + ((tokens - 1) * step) / times);
+  return exercise({
+    id: "10.2",
+    title: "A short answer behind a long prompt",
+    ask: `The first token comes after ${first} s. Ten more tokens follow at 40 ms each. Speculation makes the decoding ${times} times as fast. How many times as fast does the whole answer come?`,
+    fields: [{ name: "times", label: "Times as fast", kind: "number", unit: "×" }],
+    check: ({ times: given }) =>
+      Math.abs(given - right) <= 0.012
+        ? { ok: true, say: `Yes: 1.60 s become ${(first + 0.4 / times).toFixed(2)} s. Speculation touches 0.4 s of them.` }
+        : { ok: false, say: Math.abs(given - times) < 0.01 ? "That is the decoding alone. The time to the first token stays what it was." : "Add up both parts before and after: 1.2 s stay, and 0.4 s are divided by 2.5." },
+    hints: ["Before: 1.2 + 10 × 0.04 = 1.6 s.", "After: 1.2 + 0.4 / 2.5 = 1.36 s."],
+    solution: () => `1.6 / 1.36 = ${right.toFixed(2)}.`,
+    answer: { times: right.toFixed(2) },
+  });
+}
+
 const REASONS = [
   ["free", "rows are free: the machine waits for memory"],
   ["busy", "no row is free: the machine computes all the time"],
@@ -42,7 +61,7 @@ const CARDS = [
 /** Four cards: on or off, and why. */
 export function onOrOff() {
   return exercise({
-    id: "10.2",
+    id: "10.3",
     title: "On or off, and why",
     ask: "Four services. Would you switch speculation on, and what decides it?",
     fields: CARDS.flatMap(([name, words], i) => [
@@ -61,24 +80,5 @@ export function onOrOff() {
     hints: ["Each of the four reasons belongs to one card.", "Ask for each card: does a forward wait for memory or for arithmetic? And is the time spent on decoding at all?"],
     solution: () => h("ol", {}, CARDS.map(([, , set, why]) => h("li", `${set}; ${REASONS.find(([name]) => name === why)[1]}`))),
     answer: Object.fromEntries(CARDS.flatMap(([name, , set, why]) => [[`${name}-set`, set], [`${name}-why`, why]])),
-  });
-}
-
-/** A short answer behind a long prompt. */
-export function shortAnswer() {
-  const [first, step, tokens, times] = [1.2, 0.04, 11, 2.5];
-  const right = (first + (tokens - 1) * step) / (first + ((tokens - 1) * step) / times);
-  return exercise({
-    id: "10.3",
-    title: "A short answer behind a long prompt",
-    ask: `The first token comes after ${first} s. Ten more tokens follow at 40 ms each. Speculation makes the decoding ${times} times as fast. How many times as fast does the whole answer come?`,
-    fields: [{ name: "times", label: "Times as fast", kind: "number", unit: "×" }],
-    check: ({ times: given }) =>
-      Math.abs(given - right) <= 0.012
-        ? { ok: true, say: `Yes: 1.60 s become ${(first + 0.4 / times).toFixed(2)} s. Speculation touches 0.4 s of them.` }
-        : { ok: false, say: Math.abs(given - times) < 0.01 ? "That is the decoding alone. The time to the first token stays what it was." : "Add up both parts before and after: 1.2 s stay, and 0.4 s are divided by 2.5." },
-    hints: ["Before: 1.2 + 10 × 0.04 = 1.6 s.", "After: 1.2 + 0.4 / 2.5 = 1.36 s."],
-    solution: () => `1.6 / 1.36 = ${right.toFixed(2)}.`,
-    answer: { times: right.toFixed(2) },
   });
 }

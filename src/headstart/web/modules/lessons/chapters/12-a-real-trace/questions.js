@@ -3,12 +3,13 @@
 import { h } from "hs/base/dom";
 import { counted, fixed, percent, visible } from "hs/base/format";
 import { deepest } from "hs/trace/what-if";
-import { summary } from "hs/trace/rounds";
+import { acceptedOf, judged, summary } from "hs/trace/rounds";
 import { exercise } from "hs/lessons/exercise";
 import { progress } from "hs/lessons/progress";
 
 export const IDS = ["12.1", "12.2", "12.3"];
 const KEY = "answers 12";
+const STRETCH = 5; // rounds
 
 /** What was answered rightly, by exercise: {words, trace}. */
 export const answered = () => progress.get(KEY) ?? {};
@@ -25,26 +26,48 @@ export function asked(trace) {
 /** Three exercises about a request. name: of the trace, for the certificate. */
 export function questions(request, name) {
   const found = summary(request);
-  return [tokensPerForward(found, name), conditional(found, name), lost(request, found, name)];
+  return [tokensPerForward(request, found, name), conditional(found, name), lost(request, found, name)];
 }
 
-function tokensPerForward(found, name) {
-  const right = found.tokensPerForward;
+/**
+ * A few rounds in a row whose average is not that of the whole run, which stands beside it in large figures.
+ *
+ * @returns {{first: number, last: number, tokens: number, forwards: number, accepted: number}} the rounds as they are
+ *   numbered in the strip
+ */
+export function stretchOf(request, found) {
+  const steps = judged(request).filter((step) => step.emitted.length);
+  const length = Math.min(STRETCH, steps.length);
+  const count = (some, pick) => some.reduce((total, step) => total + pick(step), 0);
+  const stretches = steps.slice(0, steps.length - length + 1).map((first, i) => {
+    const some = steps.slice(i, i + length);
+    const tokens = count(some, (step) => step.emitted.length);
+    return { first: request.steps.indexOf(first) + 1, last: request.steps.indexOf(some.at(-1)) + 1, tokens, forwards: length, accepted: count(some, acceptedOf) };
+  });
+  const far = ({ tokens, forwards }) => Math.abs(tokens / forwards - found.tokensPerForward);
+  return stretches.reduce((best, each) => (far(each) > far(best) ? each : best));
+}
+
+function tokensPerForward(request, found, name) {
+  const { first, last, tokens, forwards, accepted } = stretchOf(request, found);
+  const right = tokens / forwards;
+  const where = first === last ? `round ${first}` : `rounds ${first} to ${last}`;
   return exercise({
     id: IDS[0],
     title: "Tokens per forward",
-    ask: "How many tokens did one forward of the target bring, on average? To one decimal place. Count from the strip of rounds, or from its table; do not count forwards that only read the prompt.",
+    ask: `How many tokens did one forward of the target bring in ${where}, on average? To one decimal place. Count from the strip of rounds, or from its table.`,
     fields: [{ name: "tokens", label: "Tokens per forward", kind: "number" }],
-    check: ({ tokens }) => {
-      if (Math.abs(tokens - right) <= 0.051) {
-        keep(IDS[0], `${fixed(right)} tokens per forward`, name);
-        return { ok: true, say: `${found.tokens} tokens over ${found.forwards} forwards: ${fixed(right)}. Plain decoding has 1.` };
+    check: ({ tokens: given }) => {
+      if (Math.abs(given - right) <= 0.051) {
+        keep(IDS[0], `${fixed(right)} tokens per forward in ${where}`, name);
+        return { ok: true, say: `${tokens} tokens over ${forwards} forwards: ${fixed(right)}. Plain decoding has 1, and the whole run ${fixed(found.tokensPerForward)}.` };
       }
-      if (Math.abs(tokens - found.accepted / found.forwards) <= 0.051) return { ok: false, say: "That counts accepted guesses only. Each forward brings one token more: a correction or a bonus." };
-      return { ok: false, say: "Not that. Divide all tokens of the output by the number of forwards." };
+      if (Math.abs(given - accepted / forwards) <= 0.051) return { ok: false, say: "That counts accepted guesses only. Each forward brings one token more: a correction or a bonus." };
+      if (Math.abs(given - found.tokensPerForward) <= 0.051) return { ok: false, say: `That is the whole run. Look at ${where} alone.` };
+      return { ok: false, say: `Not that. Divide the tokens of ${where} by ${counted(forwards, "forward")}: each round is one.` };
     },
-    hints: [`There are ${counted(found.tokens, "token")} in the output.`, `There were ${counted(found.forwards, "forward")} that brought tokens.`],
-    solution: () => `${found.tokens} / ${found.forwards} = ${fixed(right)}.`,
+    hints: [`${counted(tokens, "token")} came in ${where}.`, `These are ${counted(forwards, "forward")}.`],
+    solution: () => `${tokens} / ${forwards} = ${fixed(right)}.`,
     answer: { tokens: fixed(right, 2) },
   });
 }
