@@ -152,6 +152,29 @@ class TestCliff:
             ["2", "1.46"], ["4", "1.98"], ["7", "2.85"], ["10", "3.43"], ["15", "4.48"],
         ]  # fmt: skip
 
+    def test_the_map_has_the_cliff_and_its_line_is_break_even(self, seven: Chapter) -> None:
+        alphas, ks = (0.05, 0.25, 0.5, 0.75, 0.95), range(1, 17)
+        rows = [[by_hand(a), *(by_hand(float(theory.speedup(a, k, 0.1))) for k in ks)] for a in alphas]
+        assert seven.numbers("The speedup by draft length") == rows
+        found = seven.page.evaluate(
+            "import('hs/lessons/chapters/07-the-cliff/map')"
+            ".then((m) => [m.ALPHAS, m.speeds(0.1, null), m.border(0.1, null)])"
+        )
+        cells = {(a, k): s for a, line in zip(reversed(found[0]), found[1], strict=True) for k, s in enumerate(line, 1)}
+        line = dict(found[2])
+        assert len(line) == 16
+        assert all((speed > 1) == (alpha > line[k]) for (alpha, k), speed in cells.items())
+        drawn = seven.figure("The speedup by draft length")
+        assert drawn.locator(".map-cell.slower").count() == sum(speed <= 1 for speed in cells.values())
+        words = drawn.locator(".map-words").inner_text()
+        assert re.findall(r"\d\.\d\d", words) == ["0.80", "2.46", "0.65", "1.76", "1.50"]
+        heights = drawn.locator(".map-cell").evaluate_all("all => all.map((each) => each.getBBox().height)")
+        assert sum(heights) == pytest.approx(16 * (320 + 20 * 0.5), rel=0.01), "no style of the page changes a cell"
+        said = seven.page.locator("main").inner_text()
+        for k, told in ((16, ("4.48", "1.88", "0.96")), (3, ("2.85", "2.27", "1.67"))):
+            assert tuple(by_hand(float(theory.speedup(a, k, 0.1))) for a in (0.95, 0.8, 0.6)) == told
+            assert all(f"{number}{TIMES}" in said for number in told)
+
     @pytest.mark.parametrize(("machine", "v"), [("free rows", None), ("1.0B", LARGE), ("15M", SMALL)])
     def test_the_bars_are_the_theory_on_every_machine(self, seven: Chapter, machine: str, v: Any) -> None:
         figure = seven.figure("Tokens a round and speedup")

@@ -7,6 +7,7 @@ import { bill } from "hs/lessons/chapters/07-the-cliff/bill";
 import { breakEven, forwards } from "hs/lessons/chapters/07-the-cliff/curves";
 import { chooseK, least, perfect, sameModel, wallClock } from "hs/lessons/chapters/07-the-cliff/exercises";
 import { costGrid, sweepGrid } from "hs/lessons/chapters/07-the-cliff/grids";
+import { map } from "hs/lessons/chapters/07-the-cliff/map";
 import { newState } from "hs/lessons/chapters/07-the-cliff/state";
 import { live } from "hs/lessons/chapters/live";
 import { display, fraction, row } from "hs/lessons/chapters/mathml";
@@ -80,6 +81,11 @@ function build() {
       ),
     ),
     chooseK(),
+    section(
+      "The cliff",
+      prose("A long draft is a bet on α. At c = 0.10 and α = 0.95 sixteen guesses bring 4.48×. Let α fall to 0.80, as it may from one paragraph to the next, and they bring 1.88×; at 0.60 they lose, with 0.96×. Three guesses fall from 2.85× to 2.27× and 1.67×. Far to the right the ground is highest and the way down is steepest: follow a column, and then the line at which nothing is left."),
+      map(state),
+    ),
     section(
       "Which draft?",
       prose(

@@ -1,0 +1,73 @@
+// The map of the chapter's title: the speedup for every acceptance and draft length, and the line where it is 1.
+
+import { breakEvenAlpha, speedup } from "hs/algorithm/theory";
+import { append, fill, h, svg, watch } from "hs/base/dom";
+import { figure } from "hs/figures/figure";
+import { sized } from "hs/figures/sized";
+import { MOST, controls } from "hs/lessons/chapters/07-the-cliff/state";
+import { rounded } from "hs/lessons/chapters/tables";
+
+const STEP = 0.05;
+/** The middles of the cells. */
+export const ALPHAS = Array.from({ length: 20 }, (_, i) => Number(((i + 0.5) * STEP).toFixed(3)));
+export const LENGTHS = Array.from({ length: MOST }, (_, i) => i + 1);
+const [LEFT, TOP, BOTTOM, TALL] = [44, 8, 40, 320];
+const TOLD = [0.05, 0.25, 0.5, 0.75, 0.95];
+
+/** How strong the colour of a cell is, from 0 to 1, on a scale of ratios: four times as fast and a quarter are full. */
+const strength = (value) => Math.min(1, Math.abs(Math.log(value)) / Math.log(4));
+
+/** Rows: acceptances, the highest first; columns: draft lengths. */
+export const speeds = (c, v, alphas = [...ALPHAS].reverse()) => alphas.map((a) => LENGTHS.map((k) => speedup(a, k, c, v)));
+
+/** The points [K, alpha] at which a draft begins to pay, for the lengths at which one can. */
+export const border = (c, v) => LENGTHS.map((k) => [k, breakEvenAlpha(k, c, v)]).filter(([, alpha]) => Number.isFinite(alpha));
+
+/** @returns {HTMLElement} the figure */
+export function map(state) {
+  const drawing = sized(TOP + TALL + BOTTOM, (width) => drawn(state, width));
+  const words = h("p.map-words");
+  const shown = figure({
+    label: "The speedup by draft length and acceptance",
+    title: true,
+    body: append(h("div"), drawing.element, words),
+    controls: controls(state, "alpha", "k", "c", "machine"),
+    caption: "Blue is faster than plain decoding, brown is slower, and the stronger the more. The line between is break-even; the ring is where you are.",
+    table: () => ({
+      columns: ["α", ...LENGTHS.map((k) => `K = ${k}`)],
+      rows: speeds(state.c.value, state.v(), TOLD).map((line, i) => [rounded(TOLD[i]), ...line.map((value) => rounded(value))]),
+      caption: `c = ${rounded(state.c.value)}`,
+    }),
+  });
+  watch(state.all, (alpha, k, c) => {
+    drawing.redraw();
+    const fallen = Math.max(0, alpha - 0.15);
+    fill(words, `K = ${k}, α = ${rounded(alpha)}: ${rounded(state.speedup())}×. If α falls to ${rounded(fallen)}: ${rounded(speedup(fallen, k, c, state.v()))}×; with K = 1 there: ${rounded(speedup(fallen, 1, c, state.v()))}×.`);
+    shown.update();
+  });
+  return shown.element;
+}
+
+function drawn(state, width) {
+  const [c, v] = [state.c.value, state.v()];
+  const wide = (width - LEFT - 8) / MOST;
+  const tall = TALL / ALPHAS.length;
+  const x = (k) => LEFT + (k - 0.5) * wide;
+  const y = (alpha) => TOP + (1 - alpha) * TALL;
+  const cells = speeds(c, v).flatMap((line, row) => line.map((value, column) => {
+    const place = { x: LEFT + column * wide, y: TOP + row * tall, width: wide + 0.5, height: tall + 0.5 };
+    return svg(`rect.map-cell.${value > 1 ? "faster" : "slower"}`, { ...place, "fill-opacity": strength(value).toFixed(3) });
+  }));
+  const line = border(c, v);
+  const side = (words, alpha, there) => there && svg("text.map-side", { x: x(12), y: y(alpha), "text-anchor": "middle" }, words);
+  return [
+    ...cells,
+    ...[0, 0.25, 0.5, 0.75, 1].map((tick) => svg("text.soft", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, tick)),
+    ...[1, 4, 8, 12, 16].map((tick) => svg("text.soft", { x: x(tick), y: TOP + TALL + 18, "text-anchor": "middle" }, tick)),
+    svg("text.soft", { x: LEFT, y: TOP + TALL + 36 }, "K, guesses a round; upwards α"),
+    line.length > 1 && svg("polyline.map-border", { points: line.map(([k, alpha]) => `${x(k).toFixed(1)},${y(alpha).toFixed(1)}`).join(" ") }),
+    side("faster", 0.7, speedup(0.7, 12, c, v) > 1),
+    side("slower", 0.05, speedup(0.05, 12, c, v) < 1),
+    svg("circle.ring", { cx: x(state.k.value), cy: y(state.alpha.value), r: 7 }),
+  ];
+}
