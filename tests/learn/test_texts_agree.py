@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from support.lessons import written
 
+from headstart.cli import app
 from headstart.learn import page as learn_page
 
 
@@ -108,3 +111,21 @@ def test_a_hatched_bar_has_the_colour_of_its_legend(at: Any) -> None:
     line = figure.locator(f"pattern{fill[4:-1]} line").evaluate("each => getComputedStyle(each).stroke")
     key = figure.locator(".gantt-key.prefill").evaluate("each => getComputedStyle(each).borderTopColor")
     assert line == key
+
+
+def test_the_commands_of_the_checklist_exist_and_drift_is_watched_where_it_is(at: Any) -> None:
+    """A fixed file of prompts cannot show that the traffic has changed."""
+    cards = at("11").locator(".checklist li")
+    lines = [cards.nth(i).locator("code.shell").all_text_contents() for i in range(cards.count())]
+    for line in (line for card in lines for line in card):
+        words = shlex.split(line)
+        group = typer.main.get_command(app)
+        options = {option for parameter in group.commands[words[1]].params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
+    assert [line.split()[1] for line in lines[-1]] == ["serve", "watch", "adapt"]
+
+
+def test_no_story_asks_for_a_drafter_whose_range_says_that_it_needs_what_the_story_lacks(at: Any) -> None:
+    page = at("09")
+    assert "the text repeats nothing" not in page.locator("[data-exercise='09.3']").inner_text()
+    assert "spiky" in page.get_by_role("region", name="The families side by side").inner_text()

@@ -76,8 +76,8 @@ const STORIES = [
   ["edit", "You edit long files of code; most of the answer stands in the prompt.", "ngram", "Copying brings long accepted stretches for nothing."],
   ["chat", "One 70B model serves chat for a year, and you may train something small.", "eagle", "A net on the target’s own hidden states guesses best, and a year pays for its training."],
   ["family", "A 7B model of the same family as your 70B target lies on the disk; nothing may be trained.", "draft", "A small model of the same family guesses well as it is."],
-  ["memory", "There is no memory for a second model, and nothing may be trained; the text repeats nothing.", "lookahead", "Lookahead needs only the target: it guesses from its own wider forwards."],
-  ["agent", "An agent calls the same tools with nearly the same arguments, request after request.", "suffix", "A suffix tree remembers earlier answers, not only this text."],
+  ["memory", "There is no memory for a second model, and nothing may be trained; copying from the prompt alone brings little.", "lookahead", "Lookahead needs only the target: it guesses from its own wider forwards."],
+  ["agent", "An agent calls the same tools with nearly the same arguments, request after request.", "suffix", "Suffix look-up remembers earlier answers, not only this text."],
 ];
 const OPTIONS = ["draft", "ngram", "suffix", "eagle", "lookahead"].map((kind) => [kind, FAMILIES.find((family) => family.kind === kind).name]);
 

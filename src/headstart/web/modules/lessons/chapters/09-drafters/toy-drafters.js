@@ -171,7 +171,7 @@ function lookahead(context, memory) {
 export const ILLUSTRATIONS = {
   draft: () => illustrate((context) => chainOf(stepwise(drafter, 4)(context), "The small model says word after word. It saw the whole text, but it knows less than the target.")),
   ngram: () => illustrate(copying("The look-up"), RETOLD),
-  suffix: () => illustrate(copying("The suffix tree"), RETOLD),
+  suffix: () => illustrate(copying("The suffix look-up"), RETOLD),
   medusa: () => illustrate(medusa),
   eagle: () => illustrate(eagle),
   lookahead: () => illustrate(lookahead, CIRCLING),

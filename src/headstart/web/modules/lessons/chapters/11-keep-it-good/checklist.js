@@ -30,9 +30,9 @@ const CARDS = [
   ],
   [
     "A fall of 5% from week to week is drift",
-    "Keep a result each week, compare the two, and refresh the draft when it holds.",
+    "Watch the acceptance of what is really served; a file of prompts that stays the same cannot show it. Refresh the draft on that text when the fall holds.",
     "Prompts change, models are updated, templates are edited: the draft stays what it was.",
-    ["headstart bench --prompts prompts.jsonl --json this-week.json", "headstart bench compare last-week.json this-week.json --fail-below 95", "headstart train draft prompts.jsonl --target my-model --output new-draft"],
+    ["headstart serve --target my-model --drafter my-head --traffic traffic.jsonl", "headstart watch http://localhost:8000", "headstart adapt traffic.jsonl --target my-model --drafter my-head --minutes 30 -o adapted"],
   ],
 ];
 
