@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headstart.pacing.beside import Beside
 from headstart.pacing.forward_table import ForwardTable
-from headstart.pacing.learning import LEARNING, clipped, step_for_shape
+from headstart.pacing.learning import LEARNING, Correction, Scatter, clipped
 from headstart.theory.costs import DraftCost, StepCosts, late_share
 
 
@@ -32,10 +32,11 @@ class CurrentCosts:
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
+        self._corrections = [Correction(LEARNING.doubt_of_drafts, Scatter()) for _ in self._drafts]
         self._factors = [1.0] * len(self._drafts)
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
-        self._steps = self._last_plain = self._plain = 0
+        self._steps = self._last_plain = 0
         self.thinking = 0.0
         """Seconds that a decision for one row takes, with what is learnt from its step. Not part of `step`."""
         self._thinking_per_row = {True: 0.0, False: 0.0}  # of a batch, in steps that draft and in steps that do not
@@ -143,8 +144,8 @@ class CurrentCosts:
         Drafts are weighed against it, and a draft that always pays would never let it be seen. As long as steps take
         the time that the profile says, it need not be.
         """
-        few = self._plain < LEARNING.first_steps
-        due = LEARNING.plain_every_steps_at_first if few else LEARNING.plain_every_steps
+        known = self._forwards.doubt_of_one_row < LEARNING.little_doubt
+        due = LEARNING.plain_every_steps if known else LEARNING.plain_every_steps_at_first
         return abs(self._log_level) > LEARNING.doubtful_log_level and self._steps - self._last_plain >= due
 
     # -- learning -----------------------------------------------------------------------------------------------------
@@ -167,25 +168,23 @@ class CurrentCosts:
             return
         self._steps += 1
         if rows == batch:
-            self._plain += 1
             self._last_plain = self._steps
         error = math.log(seconds / (self.step(batch, rows, sampled) - self._overhead)) - self._log_level
         if beside is not None:
             error -= self._beside[beside].log_slowing
-        if self._steps <= LEARNING.first_steps:
+        first = self._steps <= LEARNING.first_steps
+        if first:
             self._log_level += error / self._steps
-        else:
-            self._log_level += LEARNING.level_step * clipped(error, LEARNING.max_log_error)
+        error = clipped(error, LEARNING.max_log_error)
+        if not first:
+            self._log_level += LEARNING.level_step * error
             known = self._overhead * math.exp(self._log_level) or overhead
             overhead = min(overhead, 2 * known)
             self._overhead += LEARNING.level_step * (overhead * math.exp(-self._log_level) - self._overhead)
-        if self._steps > LEARNING.first_steps:
-            first_error = clipped(error, LEARNING.max_first_log_error)
             for place, each in enumerate(self._beside):
-                each.observe_forward(place == beside, first_error, LEARNING.level_step)
+                each.observe_forward(place == beside, error, LEARNING.level_step)
         # The shape is that of forwards with nothing beside them
-        shape_error = error if beside is None else None
-        self._forwards.observe(rows, shape_error, learn=self._steps > LEARNING.first_steps)
+        self._forwards.observe(rows, error if beside is None else None, learn=not first)
         if self._steps % LEARNING.refresh_steps == 0 or self._steps <= 2 * LEARNING.refresh_steps:
             self._drafting.clear()
             self._forwards.tabulate()
@@ -206,11 +205,11 @@ class CurrentCosts:
         expected = sum(parts.values())
         if self._steps <= LEARNING.first_steps or expected <= 0 or seconds <= 0:
             return
-        error = math.log(seconds / expected) - self._log_level
+        error = clipped(math.log(seconds / expected) - self._log_level, LEARNING.max_log_error)
         for source, part in parts.items():
-            share = part / expected
-            change = share * step_for_shape(error, self._drafted[source])
-            self._factors[source] *= math.exp(change)
+            share, correction = part / expected, self._corrections[source]
+            change = correction.observe(error, share)
+            self._factors[source] = math.exp(correction.value)
             self._drafted[source] += share
             if abs(change) > LEARNING.notable_log_change:
                 self._drafting.clear()

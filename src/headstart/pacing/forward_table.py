@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.pacing.learning import LEARNING, clipped, step_for_shape
+from headstart.pacing.learning import LEARNING, Correction, Scatter
 from headstart.theory.costs import rising
 
 TABLE_ROWS = 64
@@ -27,10 +27,15 @@ class ForwardTable:
     def __init__(self, rows: Sequence[tuple[int, float]]) -> None:
         self._numbers = [n for n, _ in rows]
         self._measured = rising([seconds for _, seconds in rows])
-        self._log_shape = [0.0] * len(self._numbers)
-        self._met = [0.0] * len(self._numbers)  # steps that had about so many rows
+        scatter = Scatter()
+        self._log_shape = [Correction(LEARNING.doubt, scatter) for _ in self._numbers]
         self._recent = [0.0] * len(self._numbers)  # their share of the steps from which the level was learnt
         self.tabulate()
+
+    @property
+    def doubt_of_one_row(self) -> float:
+        """Variance of what a forward of one row costs, as a logarithm."""
+        return self._log_shape[0].variance
 
     def seconds(self, rows: float) -> float:
         """Rows may be an expectation."""
@@ -53,17 +58,15 @@ class ForwardTable:
         return self.seconds_of(rows + nodes) - self.seconds(rows)
 
     def observe(self, rows: int, error: float | None, *, learn: bool) -> None:
-        """A forward of so many rows was seen; its error, in logarithms, moves the shape there where `learn` says so.
-        None for one that says nothing about the shape, because a drafter worked beside it."""
+        """A forward of so many rows was seen; its error, in logarithms, moves the shape there where `learn` says so,
+        and tells how far errors scatter. None for one that says nothing, because a drafter worked beside it."""
         self._recent = [(1 - LEARNING.level_step) * share for share in self._recent]
         below = max(0, bisect_right(self._numbers, rows) - 1)
         beyond = self._between(below, rows)
         for place, share in ((below, 1 - beyond), (below + 1, beyond)):
             if share:
                 if error is not None:
-                    if learn:
-                        self._correct(place, error, share)
-                    self._met[place] += share
+                    self._correct(place, error, share * learn)
                 self._recent[place] += LEARNING.level_step * share
 
     def _correct(self, place: int, error: float, share: float) -> None:
@@ -72,11 +75,11 @@ class ForwardTable:
         An error tells this number from the others as far as the level comes from others: where all steps are alike,
         nothing is learnt about the shape, and noise must not be taken for it.
         """
-        change = share * step_for_shape(error, self._met[place]) * (1 - self._recent[place])
-        self._log_shape[place] = clipped(self._log_shape[place] + change, LEARNING.max_log_correction)
+        mine = self._log_shape[place]
+        change = mine.observe(error, share * (1 - self._recent[place]))
         for beside in (place - 1, place + 1):
-            if 0 <= beside < len(self._met) and self._met[beside] < self._met[place]:
-                self._log_shape[beside] += change / 2
+            if 0 <= beside < len(self._numbers) and self._log_shape[beside].variance > mine.variance:
+                self._log_shape[beside].value += change / 2
 
     def _between(self, below: int, rows: int) -> float:
         """How far `rows` lies from the measured number `below` to the next, 0 to 1."""
@@ -87,7 +90,7 @@ class ForwardTable:
 
     def tabulate(self) -> None:
         """Take up what was observed: straight lines between the measured numbers, and the last slope beyond."""
-        known = rising([s * math.exp(shape) for s, shape in zip(self._measured, self._log_shape, strict=True)])
+        known = rising([s * math.exp(shape.value) for s, shape in zip(self._measured, self._log_shape, strict=True)])
         self._slope = (known[-1] - known[-2]) / (self._numbers[-1] - self._numbers[-2]) if len(known) > 1 else 0.0
         rows = np.arange(TABLE_ROWS + 1)
         table = np.interp(rows, self._numbers, known) + self._slope * np.maximum(0, rows - self._numbers[-1])

@@ -10,23 +10,29 @@ class Learning:
     """How fast costs are corrected. An error is the logarithm of measured over expected seconds."""
 
     level_step: float = 0.1
-    """Share of an error that the level takes up."""
-    first_shape_step: float = 0.5
-    """Share of an error that the shape takes up where a number of rows is first met."""
-    shape_step: float = 0.03
-    """The same once it has been met often."""
-    max_log_error: float = 0.25
+    """Share of an error that the level takes up, and of the scatter."""
+    max_log_error: float = 1.5
     """Most that one step may say: machines hiccup."""
-    max_first_log_error: float = 1.5
-    """The same for the first steps."""
+    scatter: float = 0.05
+    """Variance of errors to begin with. Steps of an idle machine differ by a tenth (0.01), those that wait for other
+    work by a factor of several (1)."""
+    doubt: float = 0.04
+    """Variance of a cost in a profile: it is right within a fifth or so."""
+    doubt_of_drafts: float = 0.25
+    """The same of a draft, which is timed on a text without sense."""
+    drift: float = 1e-5
+    """Variance that a cost gains with every step that meets it. With a scatter of 0.01, costs known for long take up
+    0.03 of an error; with a scatter of 1, 0.003."""
     first_steps: int = 6
-    """Steps that only set the level, because they warm caches; also those that count as first ones."""
+    """Steps that only set the level, because they warm caches."""
     max_log_correction: float = 2.5
     """Most that the shape is ever corrected by."""
     doubtful_log_level: float = 0.25
     """From such a level on the machine is not what its profile says."""
     plain_every_steps_at_first: int = 16
-    """Steps between two plain ones then, until a few of them have been seen."""
+    """Steps between two plain ones then, until the cost of a plain step is known:"""
+    little_doubt: float = 0.002
+    """a few of them on an idle machine, dozens where they scatter."""
     plain_every_steps: int = 128
     """The same later."""
     known_drafts: int = 3
@@ -44,10 +50,46 @@ class Learning:
 LEARNING = Learning()
 
 
-def step_for_shape(error: float, met: float) -> float:
-    """How far to move for an error, by how often the thing was met before."""
-    most = LEARNING.max_first_log_error if met < LEARNING.first_steps else LEARNING.max_log_error
-    return max(LEARNING.shape_step, LEARNING.first_shape_step / (1 + met)) * clipped(error, most)
+class Scatter:
+    """How far the errors of one cost scatter: little on an idle machine, and a hundred times as much where forwards
+    wait for other work. From one to the next, so that a cost that is wrong does not count as one that scatters."""
+
+    __slots__ = ("variance",)
+
+    def __init__(self) -> None:
+        self.variance = LEARNING.scatter
+
+    def observe(self, difference: float) -> None:
+        self.variance += LEARNING.level_step * (difference * difference / 2 - self.variance)
+
+
+class Correction:
+    """The logarithm of a true cost over that of a profile, as far as steps have shown it.
+
+    One error moves it by its own variance over that and the scatter of errors (a Kalman filter). So a profile that is
+    wrong is mended by a few steps of an idle machine, and waiting for other work, which scatters, moves nothing far.
+
+    Args:
+        scatter: of errors, also those of like costs.
+    """
+
+    __slots__ = ("_last", "_scatter", "value", "variance")
+
+    def __init__(self, doubt: float, scatter: Scatter) -> None:
+        self.value = 0.0
+        self.variance = doubt
+        self._scatter = scatter
+        self._last = 0.0
+
+    def observe(self, error: float, weight: float = 1.0) -> float:
+        """An error, of which `weight` is this cost's. Returns the change."""
+        before, seen = self.value, self.value + error
+        self._scatter.observe(seen - self._last)
+        self._last = seen
+        share = weight * self.variance / (self.variance + self._scatter.variance)
+        self.variance += LEARNING.drift - share * self.variance
+        self.value = clipped(before + share * error, LEARNING.max_log_correction)
+        return self.value - before
 
 
 def clipped(value: float, most: float) -> float:
