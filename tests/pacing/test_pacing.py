@@ -44,7 +44,9 @@ def test_a_useless_draft_is_stopped_and_probed_within_two_percent() -> None:
     assert 1 - life.plain / life.spent < 0.02
     assert set(nodes) == {0, 1}
     assert sum(nodes) > 5, "it must be tried now and then"
-    reasons = [life.step({"draft": 0.0})[0].reason for _ in range(400)]
+    budgets = [life.step({"draft": 0.0})[0] for _ in range(400)]
+    assert all(budget.idle.startswith("not guessing now: checking 2 rows costs 1.0") for budget in budgets)
+    reasons = [budget.reason for budget in budgets]
     assert any("costs more than it gives; probing every" in reason for reason in reasons)
     assert any(reason.startswith("K=1: probing draft") for reason in reasons)
 
@@ -53,8 +55,10 @@ def test_a_draft_slower_than_the_target_is_never_asked_once_that_is_known() -> N
     life = Life({"draft": 0.012})
     assert sum(life.run(300, {"draft": 1.0})) == FIRST_ROUNDS
     assert set(life.run(1000, {"draft": 1.0})) == {0}
-    reason = life.step({"draft": 1.0})[0].reason
-    assert reason.startswith("K=0: drafting a token costs 1.19 of a target step")
+    (budget,) = life.step({"draft": 1.0})
+    price = "checking 2 rows costs 1.01 baseline steps here, drafting 1.19: too much even if every guess were right"
+    assert budget.reason == f"K=0: {price}"
+    assert budget.idle == f"not guessing now: {price}"
 
 
 def test_a_seed_does_not_pay_for_getting_to_know_a_source() -> None:

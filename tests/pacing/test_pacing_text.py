@@ -15,6 +15,7 @@ from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 from support.tiny import random_model
 
 import headstart as hs
+from headstart.commands.figures import speculation_in_words
 from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.engine import Engine
@@ -172,16 +173,22 @@ def test_steps_and_stats_say_why() -> None:
     assert wrong.asked < 30, "a drafter that is never right must be left alone"
     drafted = [step for step in steps if len(step.draft)]
     assert all(step.draft.source == "wrong" and step.budget.nodes >= len(step.draft) for step in drafted)
-    resting = [step for step in steps if step.budget.reason.startswith("K=0: at an acceptance of 0.")]
+    resting = [step for step in steps if step.budget.reason.startswith("K=0: checking 2 rows costs ")]
     assert len(resting) > 50
-    assert out.stats.speculation.on
-    assert "costs more than it gives; probing every" in out.stats.speculation.reason
+    found = out.stats.speculation
+    assert found.on
+    assert "costs more than it gives; probing every" in found.reason
+    assert found.not_guessing == found.reason.replace("K=0", "not guessing now")
+    assert engine.describe()["not_guessing"] == found.not_guessing, "one source of words"
+    assert found.not_guessing in speculation_in_words(out.stats), "what generate --stats prints"
 
 
 def test_fixed_budgets_say_so_too(load: Callable[..., hs.Engine]) -> None:
     engine = load("llama", "ngram", num_speculative_tokens=3)
     out = engine.generate([5, 6, 5, 6, 5], hs.Sampling(max_tokens=12, ignore_eos=True))
     assert out.stats.speculation.reason == "K=3, fixed"
+    assert not out.stats.speculation.not_guessing
+    assert engine.describe()["not_guessing"] is None
     plain = engine.plain().generate([5, 6], hs.Sampling(max_tokens=3))
     assert not plain.stats.speculation.on
     assert plain.stats.speculation.reason == "no drafter was asked for"

@@ -126,7 +126,8 @@ def ahead_facts(ahead: AheadStats) -> list[tuple[str, str]]:
 def speculation_in_words(stats: Stats) -> str:
     """Whether it ran, with which drafter, and if not, why: a request never loses its drafter in silence."""
     state = stats.speculation
-    reason = f": {state.reason}" if state.reason else ""
+    told = state.not_guessing or state.reason
+    reason = f": {told}" if told else ""
     return f"{'on' if state.on else 'off'}, drafter {state.drafter}{reason}"
 
 

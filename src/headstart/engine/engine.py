@@ -322,13 +322,15 @@ class Engine:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What runs here: names, rule, dtype, device, sizes."""
+        """What runs here: names, rule, dtype, device, sizes. "not_guessing" says in a sentence why nothing is guessed
+        now, and is None where something is, or nothing has run yet."""
         return {
             "target": self.target_name,
             "drafter": self.drafter_name,
             "chosen": self.reason,
             "rule": self.rule,
             "pacing": self.pacing.name,
+            "not_guessing": self._loop.pacing.idle or None,
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "quantize": self.target.quantize,
             "weights": self.target.weights_in_words,

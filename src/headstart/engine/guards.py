@@ -96,17 +96,24 @@ class GuardedDrafter:
 
 
 class GuardedPacing:
-    """A pacing that never raises. After its first failure nothing is drafted any more, because of `failure`."""
+    """A pacing that never raises. After its first failure nothing is drafted any more, because of `failure`.
+
+    idle: why the last step had no row for which something is guessed, in a sentence; empty where one had.
+    """
 
     def __init__(self, pacing: Pacing) -> None:
         self.pacing = pacing
         self.failure: HeadstartError | None = None
+        self.idle = ""
 
     def plan(self, rows: Sequence[Row]) -> list[Row]:
         """The rows, each with its budget."""
         if self.failure is None:
             try:
                 budgets = self.pacing.plan(rows)
+                told = [budget.idle for budget in budgets if budget.reason]  # others have no room for a draft
+                if told:
+                    self.idle = told[0] if all(told) else ""
                 return [row.with_budget(budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
             except Exception as error:  # whatever it is, the target goes on
                 self._fail(error)
@@ -133,6 +140,7 @@ class GuardedPacing:
             hint="the text is the target's own; report the pacing's traceback",
         )
         self.failure.__cause__ = error
+        self.idle = f"not guessing: {self.failure.message}"
 
 
 class Listeners:

@@ -104,7 +104,7 @@ class StepLoop:
         """Change cache and request. All rows are committed before the first is published."""
         feed, start = len(row.feed), self._cache.lengths[row.slot]
         self._cache.keep(row.slot, feed, outcome.path)
-        request.explain(row.budget.reason)
+        request.explain(row.budget)
         self._note_failures(request)
         if outcome.error is not None:
             request.error, request.finish_reason = outcome.error, "error"

@@ -14,6 +14,7 @@ from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts
 from headstart.types import (
     AheadStats,
+    Budget,
     Chunk,
     Drafting,
     FinishReason,
@@ -145,13 +146,14 @@ class Request:
         if step.tokens or step.finish_reason is not None:
             self.chunks.append(Chunk(piece, step.tokens, step))
 
-    def explain(self, reason: str) -> None:
+    def explain(self, budget: Budget) -> None:
         """Record why this much is being drafted, unless speculation has ended."""
-        if reason and self.speculation.on and reason != self.speculation.reason:
-            self.speculation = replace(self.speculation, reason=reason)
+        known = self.speculation
+        if budget.reason and known.on and (budget.reason, budget.idle) != (known.reason, known.not_guessing):
+            self.speculation = replace(known, reason=budget.reason, not_guessing=budget.idle)
 
     def stop_speculating(self, reason: str, error: HeadstartError) -> None:
-        self.speculation = replace(self.speculation, on=False, reason=reason, error=error)
+        self.speculation = replace(self.speculation, on=False, reason=reason, error=error, not_guessing="")
 
     def finish(self) -> Output:
         """The result; the request has ended."""

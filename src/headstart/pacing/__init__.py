@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headstart.options import check_number
+from headstart.pacing.reasons import not_guessing
 from headstart.row import Row
 from headstart.types import Budget, Step
 
@@ -41,7 +42,8 @@ class FixedPacing(Pacing):
 
     def __init__(self, k: int) -> None:
         check_number("num_speculative_tokens", k, low=0, integer=True)
-        self._budget = Budget(k, f"K={k}, fixed")
+        reason = f"K={k}, fixed"
+        self._budget = Budget(k, reason, idle="" if k else not_guessing(reason))
 
     def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
         return [self._budget] * len(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from headstart.pacing.acceptance import Belief, SourcePrior
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import Choice, DraftOption, choose_for_many, choose_for_one
 from headstart.pacing.probe import Probe, Verdict
-from headstart.pacing.reasons import MEASURING, drafting, probing, resting
+from headstart.pacing.reasons import MEASURING, drafting, not_guessing, probing, resting
 from headstart.pacing.source import Source
 from headstart.row import Row
 from headstart.types import Budget, Draft, Step
@@ -169,7 +169,7 @@ class Group:
         ]
         if verdict.place is not None:
             budgets = [
-                self._probing(state, mine, nodes, verdict.place) or budget
+                self._probing(state, mine, nodes, verdict.place, budget.idle) or budget
                 for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
             ]
         self._holds = self._how_long(standing, verdict)
@@ -214,16 +214,17 @@ class Group:
         return found
 
     def _probing(
-        self, state: RowState, options: Sequence[DraftOption], nodes: Sequence[int], place: int
+        self, state: RowState, options: Sequence[DraftOption], nodes: Sequence[int], place: int, idle: str
     ) -> Budget | None:
-        """The chosen budget with the smallest draft of this source besides; None where it has one, or cannot."""
+        """The chosen budget with the smallest draft of this source besides; None where it has one, or cannot. idle: of
+        the chosen one, which a trial does not change."""
         if nodes[place] or not len(options[place].nodes):
             return None
         source = self._sources[place]
         named = dict(zip(self._names, nodes, strict=True))
         named[source.name] = source.smallest[0]
         most = max(named.values())
-        return Budget(most, probing(most, source.name, state.beliefs[place].chance), named)
+        return Budget(most, probing(most, source.name, state.beliefs[place].chance), named, idle=idle)
 
     def _budget(
         self,
@@ -244,9 +245,20 @@ class Group:
             return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
         payable = zip(able, chances, strict=True)
         useful = [chance for place, chance in payable if self._probe.can_pay(place, batch, sampled)]
-        step = self.costs.step(batch, batch, batch * sampled)
-        cost = min(self.costs.draft(place, 1, batch, sampled) for place in able or range(len(nodes))) / step
-        return Budget(0, resting(useful, cost, verdict.interval_steps), named)
+        reason = self._resting(able or range(len(nodes)), useful, batch, sampled, verdict)
+        return Budget(0, reason, named, idle=not_guessing(reason))
+
+    def _resting(
+        self, places: Sequence[int], chances: Sequence[float], batch: int, sampled: bool, verdict: Verdict
+    ) -> str:
+        """Why none of these sources drafts, by what the smallest draft of the cheapest takes."""
+        costs, sizes = self.costs, [self._sources[place].smallest for place in places]
+        drafts = [costs.draft(place, depth, batch, sampled) for place, (_, depth) in zip(places, sizes, strict=True)]
+        draft, (least, _) = min(zip(drafts, sizes, strict=True))
+        rows = batch * (1 + least)
+        step = costs.step(batch, batch, batch * sampled)
+        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, costs.thinking / step
+        return resting(chances, least, rows, prices, verdict.interval_steps)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
         """What each source that may draft should bring, where there are several."""
@@ -264,4 +276,4 @@ def _within(budget: Budget, room: int) -> Budget:
     if budget.nodes <= room:
         return budget
     named = {name: min(most, room) for name, most in budget.max_nodes.items()}
-    return Budget(room, budget.reason, named, budget.expected_gain)
+    return replace(budget, nodes=room, max_nodes=named)

@@ -25,11 +25,20 @@ def probing(nodes: int, name: str, chance: float) -> str:
     return f"K={nodes}: probing {name}, last believed to be accepted at {chance:.2f}"
 
 
-def resting(chances: Sequence[float], cost: float, every: float) -> str:
-    """chances: of the sources that could pay at all. cost: of one drafted token, in target steps."""
+def resting(chances: Sequence[float], nodes: int, rows: int, costs: tuple[float, float, float], every: float) -> str:
+    """chances: of the sources that could pay at all. nodes: of the smallest draft. rows: of the forward with it. costs:
+    of that forward, of the draft and of deciding, in baseline steps."""
+    checking, draft, deciding = costs
+    parts = [f"drafting {draft:.2f}"] * (draft >= 0.005) + [f"deciding {deciding:.2f}"] * (deciding >= 0.005)
+    price = ", ".join([f"checking {rows} rows costs {checking:.2f} baseline steps here", *parts])
     if not chances:
-        return f"K=0: drafting a token costs {cost:.2f} of a target step, too much even if every guess were right"
+        return f"K=0: {price}: too much even if every guess were right"
     return (
-        f"K=0: at an acceptance of {max(chances):.2f} a draft of 1 costs more than it gives; "
+        f"K=0: {price}: at an acceptance of {max(chances):.2f} a draft of {nodes} costs more than it gives; "
         f"probing every {max(1, round(every))} steps"
     )
+
+
+def not_guessing(reason: str) -> str:
+    """The same of a decision that stands, as a sentence of its own."""
+    return f"not guessing now: {reason.removeprefix('K=0: ')}"

@@ -54,6 +54,8 @@ class SlotState:
     """Tokens whose keys and values it holds, of a running request or kept of an ended one."""
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    not_guessing: str = ""
+    """Why nothing is guessed for the request at the moment, in a sentence; empty where something is."""
 
 
 class Answer(Protocol):

@@ -14,6 +14,7 @@ from headstart.engine.engine import Engine
 from headstart.errors import HeadstartError, Overloaded, ServerStopping
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.limits import Limits
+from headstart.serve.names import public_words
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.stepping import Stepper
 from headstart.serve.watching import Watcher, Watchers
@@ -128,8 +129,14 @@ class ThreadBridge:
         for request in tuple(self._engine.scheduler.running):
             slot = request.slot
             if slot is not None:
+                state = request.speculation
                 found[slot] = SlotState(
-                    slot, request.number, found[slot].tokens, len(request.prompt), max(0, request.generated)
+                    slot,
+                    request.number,
+                    found[slot].tokens,
+                    len(request.prompt),
+                    max(0, request.generated),
+                    public_words(state.not_guessing, state.drafter),
                 )
         return tuple(found.values())
 

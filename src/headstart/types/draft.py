@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -114,11 +114,13 @@ class Budget:
     expected_gain: Mapping[str, float] = field(default_factory=dict)
     """By source, the accepted tokens that a draft of it should bring, less the tokens that plain decoding would make in
     the time it takes to draft."""
+    idle: str = ""
+    """In a sentence, why nothing is guessed as a rule; empty where something is. A single trial does not change it."""
 
     def within(self, room: int) -> Budget:
         """The same, with at most `room` nodes and never less than none."""
         nodes = max(0, min(self.nodes, room))
-        return self if nodes == self.nodes else Budget(nodes, self.reason, self.max_nodes, self.expected_gain)
+        return self if nodes == self.nodes else replace(self, nodes=nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,15 @@ class Seconds:
 class Speculation:
     """Whether speculation was running for a request, with which drafter, and if not, why not.
 
-    While it is on, `reason` is that of the last budget: how much was drafted, and why.
+    While it is on, `reason` is that of the last budget: how much was drafted, and why; and where nothing is guessed for
+    the time being, `not_guessing` says in a sentence why.
     """
 
     on: bool
     drafter: str
     reason: str = ""
     error: HeadstartError | None = None
+    not_guessing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

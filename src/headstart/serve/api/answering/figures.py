@@ -147,6 +147,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "speculating": speculation.on,
         "off_reason": None if speculation.on else reason,
         "last_budget": reason if speculation.on else None,
+        "not_guessing": public_words(speculation.not_guessing, speculation.drafter) or None,
         "finish_reason": done[0].output.finish_reason if len(done) == 1 else None,
     }
 
