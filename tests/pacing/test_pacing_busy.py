@@ -55,3 +55,14 @@ def test_one_hiccup_on_an_idle_machine_changes_nothing() -> None:
     life.run(1, {"ngram": 0.4})
     life.waits = lambda rng: 0.0
     assert drafted(life, 100, 0.4) > 0.9
+
+
+def test_one_slow_draft_does_not_end_a_source_for_good() -> None:
+    """A draft waited for other work, and seemed to cost more than it could ever bring."""
+    shares = []
+    for seed in range(8):
+        life = Life({"head": 0.002}, ROWS, waits=waiting(0.5, 300), seed=seed)
+        life.draft_waits = waiting(0.05, 300)
+        life.run(30, {"head": 0.75})
+        shares.append(np.mean([nodes > 0 for nodes in life.run(400, {"head": 0.75})]))
+    assert min(shares) > 0.7, shares

@@ -47,6 +47,7 @@ class Life:
         self.spent = self.plain = 0.0
         self.rng = np.random.default_rng(seed)
         self.waits = waits
+        self.draft_waits: Callable[[np.random.Generator], float] = lambda rng: 0.0
 
     def step(self, acceptance: dict[str, float], room: int = 500) -> list[Budget]:
         """One engine step in which the first source with a cap drafts, and each guess holds with its acceptance."""
@@ -57,6 +58,7 @@ class Life:
         batch = len(rows)
         verify = self.truth.step(batch, batch + nodes) + self.waits(self.rng)
         drafting = sum(self.truth.draft(self.names.index(d.source), len(d), 1) for d in drafts if len(d))
+        drafting += sum(self.draft_waits(self.rng) for draft in drafts if len(draft))
         reading = sum(self._read(draft.source, r) for r, draft in enumerate(drafts) if len(draft))
         for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):
             right = self.rng.random(len(draft)) < acceptance.get(draft.source, 0.0)

@@ -32,7 +32,7 @@ class CurrentCosts:
         self._log_level = 0.0
         self._drafts = [costs.drafts.get(source, DraftCost()) for source in sources]
         self._beside = [Beside(cost) for cost in self._drafts]
-        self._corrections = [Correction(LEARNING.doubt_of_drafts, Scatter()) for _ in self._drafts]
+        self._corrections = [Correction(LEARNING.doubt, Scatter()) for _ in self._drafts]
         self._factors = [1.0] * len(self._drafts)
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
@@ -192,6 +192,11 @@ class CurrentCosts:
     def has_timed(self, source: int) -> bool:
         """Whether a few drafts have shown what this source's take."""
         return self._drafted[source] >= LEARNING.known_drafts
+
+    def doubts(self, source: int) -> bool:
+        """Whether steps have shown too little of what a short draft of this source takes, and the forward with it."""
+        variances = self._corrections[source].variance, self._forwards.doubt_of_short_drafts
+        return max(variances) > 0.6 * LEARNING.doubt
 
     def observe_drafts(
         self, asked: Mapping[int, tuple[int, int]], seconds: float, drawn: bool = False, unread: int = 0

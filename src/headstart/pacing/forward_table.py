@@ -37,6 +37,11 @@ class ForwardTable:
         """Variance of what a forward of one row costs, as a logarithm."""
         return self._log_shape[0].variance
 
+    @property
+    def doubt_of_short_drafts(self) -> float:
+        """The same of the fewest rows above one that were measured."""
+        return self._log_shape[min(1, len(self._log_shape) - 1)].variance
+
     def seconds(self, rows: float) -> float:
         """Rows may be an expectation."""
         below = min(int(rows), TABLE_ROWS)

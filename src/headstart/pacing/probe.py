@@ -14,7 +14,8 @@ from headstart.pacing.source import Source
 MIN_TIME_SHARE, MAX_TIME_SHARE = 0.005, 0.02
 """Share of plain decoding's time that probing may take: for a source that never paid, and for one that did."""
 FIRST_ROUNDS = 3
-"""Rounds of a source after which it is believed that it could not pay: a profile may be wrong."""
+"""Rounds of a source after which it is believed that it could not pay: a profile may be wrong. Where steps scatter,
+because the machine is busy, more: until the costs are known."""
 RECHECK_STEPS = 64
 """Decisions for which it is believed that a source could pay, or could not."""
 
@@ -133,7 +134,7 @@ class Probe:
         return sum(option.coverage * option.gain(least) for option in mine) * self._costs.step(batch, batch) / batch
 
     def _unknown(self, place: int) -> bool:
-        return self._lasting and self._priors[place].rounds < FIRST_ROUNDS
+        return self._lasting and (self._priors[place].rounds < FIRST_ROUNDS or self._costs.doubts(place))
 
     def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
         """Whether a source would pay if it were always right."""
