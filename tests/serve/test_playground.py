@@ -165,6 +165,32 @@ def test_escape_stops_and_the_slot_is_free(reader: Reader, pair: Running) -> Non
     assert reader.tab.locator(".ask .run").is_enabled()
 
 
+def test_the_end_of_the_last_run_is_not_said_of_one_that_is_written(reader: Reader) -> None:
+    reader.set(seed=5, tokens=8)
+    reader.run()
+    end = reader.tab.locator(".end-words")
+    assert end.inner_text() == "The limit on tokens ended the text."
+    reader.set(tokens=1000)
+    reader.tab.locator(".ask .run").click()
+    reader.tab.locator(".answer[data-status=running] .tok[data-index]").first.wait_for(timeout=PATIENCE)
+    assert end.inner_text() == ""
+    reader.tab.keyboard.press("Escape")
+    reader.ended("stopped")
+    assert end.inner_text().startswith("Stopped after")
+
+
+def test_a_greedy_card_does_not_speak_of_drawing(reader: Reader, pair: Running) -> None:
+    """Of no token, whoever wrote it; and a round without a guess does not say how many there might have been."""
+    reader.set(temperature=0, tokens=24)
+    reader.run()
+    card = reader.tab.locator(".why .token-card")
+    for token in reader.tab.locator(".answer .tok[data-index]").all()[1:12]:
+        token.click()
+        assert "drawn" not in card.locator(".card-why").inner_text()
+        said = reader.tab.locator(".why .round-view").inner_text()
+        assert "The target draws" not in said
+
+
 def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys = reader.tab.keyboard
     focused = "document.activeElement.tagName"

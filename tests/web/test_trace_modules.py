@@ -173,3 +173,42 @@ def test_the_classic_rule_is_worked_out_from_the_same_coins(js: Twin) -> None:
     found = js("(step) => hs.replay.classic(step)", other)
     assert [each["chance"] for each in found["judged"]] == pytest.approx([0.4])
     assert (found["accepted"], found["kind"], found["residual"]) == (0, "correction", [[2, 1.0]])
+
+
+def steps_with(*budgets: tuple[int, str, int]) -> str:
+    """Steps of these nodes, reasons and drafted tokens, as an expression."""
+    steps = [
+        {"procedure": "walk", "tokens": [0] * drafted, "budget": {"nodes": n, "reason": why, "max_nodes": {"ngram": n}}}
+        for n, why, drafted in budgets
+    ]
+    return json.dumps(steps)
+
+
+RESTING = (0, "K=0: checking 2 rows costs 1.90 baseline steps here: a draft costs more than it gives", 0)
+GUESSING = (3, "K=3: guesses are accepted at 0.60", 3)
+TRIAL = (1, "K=1: probing ngram, last believed to be accepted at 0.31", 1)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "said"),
+    [
+        ([GUESSING, RESTING, RESTING, RESTING], True),
+        ([RESTING, RESTING, TRIAL], True),
+        ([RESTING] * 9 + [GUESSING] * 5, False),
+        ([GUESSING] * 4 + [(0, "K=0: measuring plain decoding", 0)], False),
+        ([(0, "", 0)] * 3, False),
+        ([], False),
+    ],
+)
+def test_why_nothing_is_guessed_now(js: Twin, budgets: list[tuple[int, str, int]], said: bool) -> None:
+    found = js(f"() => hs.budget.notGuessing({{ steps: {steps_with(*budgets)} }})")
+    words = RESTING[1].removeprefix("K=0: ")
+    assert found == (f"Not guessing now: {words}." if said else "")
+
+
+def test_a_round_whose_drafter_had_no_guess_says_so(js: Twin) -> None:
+    words = f"() => {steps_with((28, 'K=28: guesses are accepted at 0.69', 0), GUESSING, RESTING)}.map(hs.budget.budgetInWords)"
+    silent, guessing, resting = js(words)
+    assert silent == "ngram found nothing to copy (it might have guessed up to 28)"
+    assert guessing == GUESSING[1]
+    assert resting == RESTING[1]

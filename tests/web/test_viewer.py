@@ -165,7 +165,10 @@ def test_the_numbers_are_those_of_the_engine(browser: Any, tmp_path: Path, sampl
     stats = sampled[-1]["stats"]
     tiles = tab.locator(".tile").all_inner_texts()
     assert f"{stats['tokens_per_forward']:.2f}" in tiles[0]
-    assert f"{stats['accepted']} of {stats['drafted']}" in tiles[3]
+    judged, kept = (sum(stats[name]) for name in ("drafted_per_position", "accepted_per_position"))
+    assert tiles[3].startswith("accepted of judged"), "as in the playground, and what chapter 6 calls alpha"
+    assert f"{100 * kept / judged:.0f}%" in tiles[3]
+    assert f"{kept} of {judged} guesses" in tiles[3]
     depths = tab.locator("section[aria-label='Acceptance by depth'] tbody tr").all_inner_texts()
     pairs = zip(stats["accepted_per_position"], stats["drafted_per_position"], strict=True)
     assert [row.split("\t")[1] for row in depths] == [f"{kept} of {tested}" for kept, tested in pairs]

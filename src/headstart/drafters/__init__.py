@@ -168,6 +168,11 @@ class Drafter(Protocol):
         """The tensors of its weights; some may be the target's."""
         return ()
 
+    @property
+    def weights_in_words(self) -> str:
+        """What its own weights are, for people: "bfloat16", "4-bit codes". Empty where it has none."""
+        return ""
+
     def applies(self, row: Row) -> bool:
         """Whether it could draft for this request at all, by what the request says of itself: the answer is the same
         for all rows of a request. Where it could not, nobody asks it, and pacing does not count on it."""

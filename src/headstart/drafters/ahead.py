@@ -131,6 +131,10 @@ class Ahead(Drafter):
     def weights(self) -> Iterable[Tensor]:
         return self.inner.weights()
 
+    @property
+    def weights_in_words(self) -> str:
+        return self.inner.weights_in_words
+
     def applies(self, row: Row) -> bool:
         return self.inner.applies(row)
 

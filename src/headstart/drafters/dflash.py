@@ -120,6 +120,10 @@ class DFlashDrafter(FromStates["_Text"]):
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
+    @property
+    def weights_in_words(self) -> str:
+        return self.head.weights_in_words
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         rooms = {row.request: room for row in rows if (room := self._room(row)) > 0}
         live = [self._growing(row, rooms[row.request]) for row in rows if row.request in rooms]

@@ -115,6 +115,10 @@ class MedusaDrafter(Drafter):
     def weights(self) -> Iterable[Tensor]:
         return self._heads.weights()
 
+    @property
+    def weights_in_words(self) -> str:
+        return self._heads.weights_in_words
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         memories = [self._memory(row) for row in rows]
         known = [memory.state_before(row) for memory, row in zip(memories, rows, strict=True)]

@@ -334,6 +334,7 @@ class Engine:
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "quantize": self.target.quantize,
             "weights": self.target.weights_in_words,
+            "drafter_weights": {part.name: words for part in self.drafter.parts if (words := part.weights_in_words)},
             "decoder": self.target.decoder,
             "width_invariant": self.target.width_invariant,
             "device": str(self.target.device),

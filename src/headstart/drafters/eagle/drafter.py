@@ -119,6 +119,10 @@ class EagleDrafter(FromStates[HeadText]):
     def weights(self) -> Iterable[Tensor]:
         return self.head.weights()
 
+    @property
+    def weights_in_words(self) -> str:
+        return self.head.weights_in_words
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         ready = [row for row in rows if self._room(row) > 0]
         drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))

@@ -57,6 +57,10 @@ class OwnCacheDrafter(Drafter):
     def weights(self) -> Iterable[Tensor]:
         return self.runner.weights()
 
+    @property
+    def weights_in_words(self) -> str:
+        return self.runner.weights_in_words
+
     def release(self, request: int) -> None:
         memory = self._memories.pop(request, None)
         if memory is not None:

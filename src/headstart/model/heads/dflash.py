@@ -138,6 +138,11 @@ class DFlashHead:
         shapes = dict.fromkeys(range(self.config.layers), shape)
         return KVCache(shapes, slots=slots, capacity=self.length, dtype=self.dtype, device=self.device)
 
+    @property
+    def weights_in_words(self) -> str:
+        """What the weights are, for people."""
+        return str(self.dtype).removeprefix("torch.")
+
     def weights(self) -> Iterable[Tensor]:
         """All tensors it holds; some may be the target's, or share their memory."""
         own = (self.token_ids, self._embedding, self._state_gain, self._final, self._cos, self._sin)

@@ -128,6 +128,11 @@ class Head(ABC):
         selector = () if self.selector is None else self.selector.weights()
         return [*selector, *(tensor for tensor in own if tensor is not None)]
 
+    @property
+    def weights_in_words(self) -> str:
+        """What the weights are, for people."""
+        return str(self.dtype).removeprefix("torch.")
+
     def mask_states(self, rows: int) -> Tensor:
         """What masked rows are given instead of the target's states [rows, layers read * target d]."""
         assert self._mask is not None, "only a parallel head has masked rows"

@@ -60,6 +60,7 @@ class FusedHead(Head):
     def __init__(self, weights: HeadWeights, length: int, *, quantize: str | None = None) -> None:
         super().__init__(weights, length)
         kind, unrounded = _kind(weights, quantize), _kind(weights, None)
+        self._kind = kind
         self._four_bits = quantize in ("int4", "auto") and int4.can_run(weights.head.device)
         if kind is None:
             raise native.Unavailable(f"the row kernels do not take {self.config.name}: {native.reason()}")
@@ -95,6 +96,12 @@ class FusedHead(Head):
             output_normed=config.states_normed,
         )
         self._third = config.version == EAGLE3
+
+    @property
+    def weights_in_words(self) -> str:
+        if self._four_bits:
+            return f"4-bit codes by {int4.GROUP}"
+        return "int8" if self._kind == native.INT8 else super().weights_in_words
 
     def _product(self, linear: nn.Linear) -> structs.Product:
         rounded = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias) if self._four_bits else linear

@@ -141,6 +141,11 @@ class MedusaHeads:
         """All tensors the heads hold."""
         return (tensor for layer in (*self._blocks, self._output) for tensor in layer.weights())
 
+    @property
+    def weights_in_words(self) -> str:
+        """What the weights are, for people."""
+        return "int8" if self.kind.startswith("int8") else str(self.dtype).removeprefix("torch.")
+
     def memory(self) -> int:
         """Bytes of the heads' weights, as they lie in memory."""
         return bytes_of(self.weights())

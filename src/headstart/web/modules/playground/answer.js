@@ -6,6 +6,7 @@ import { roundStrip, stripLegend } from "hs/figures/strip";
 import { legend, tokenText } from "hs/figures/text";
 import { figureList } from "hs/playground/figures";
 import { droppedNotice, runNotice } from "hs/playground/notices";
+import { notGuessing } from "hs/trace/budget";
 import { judged, roundsOf } from "hs/trace/rounds";
 
 const EMPTY = "Press Run. The text comes here, and the line under each token says who wrote it: the drafter, whose guess the model accepted, or the model itself.";
@@ -25,12 +26,13 @@ export function answerPanel(current, { onAgain, onHover }) {
   const text = tokenText({ onPick: (index) => choose(index - shift), label: "The text; arrow keys go from token to token" });
   const strip = roundStrip({ rounds: [], at: 0, onPick: (at) => go(at) });
   const [figures, trouble, status, end] = [h("dl.figures"), h("div.run-trouble"), h("span.status"), h("p.end-words")];
+  const quiet = h("p.quiet-words", { hidden: true });
   const marks = h("div.marks", {}, legend());
   const ribbon = h("div.ribbon", { role: "group", "aria-label": "The rounds in time" }, h("h3", "Rounds"), strip.element, stripLegend());
   const actions = h("div.actions");
   const paper = h("div.paper", { "aria-busy": "false" }, h("p.empty-words", EMPTY), text.element);
   const element = h("section.answer", { "aria-label": "The answer" },
-    h("div.answer-head", {}, h("h2", "Answer"), status), paper, end, trouble, figures, marks, ribbon, actions);
+    h("div.answer-head", {}, h("h2", "Answer"), status), quiet, paper, end, trouble, figures, marks, ribbon, actions);
   let [shown, shift, drawn, notice, frame] = [null, 0, 0, null, 0];
 
   function choose(index) {
@@ -63,6 +65,8 @@ export function answerPanel(current, { onAgain, onHover }) {
     figures.hidden = !shown.request;
     fill(figures, figureList(shown).map(([name, value, meaning]) => h("div.figure-tile", { title: meaning }, h("dt", name), h("dd", value))));
     ribbon.hidden = !shown.request;
+    quiet.textContent = shown.request && shown.values.guess ? notGuessing(shown.request) : "";
+    quiet.hidden = !quiet.textContent;
   }
 
   function begin(run) {
@@ -72,12 +76,12 @@ export function answerPanel(current, { onAgain, onHover }) {
     [round.value, token.value] = [null, null];
     element.classList.toggle("empty", !run);
     fill(trouble);
+    end.textContent = "";
     if (!run) {
-      ribbon.hidden = true;
+      ribbon.hidden = quiet.hidden = true;
       text.set({ tokens: [], selected: null, at: null });
       fill(figures);
       status.textContent = "";
-      end.textContent = "";
       return;
     }
     const prompt = run.values.mode === "chat" ? "" : shortened(run.values.prompt);

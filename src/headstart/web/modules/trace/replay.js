@@ -112,7 +112,7 @@ export function inWords(request, step, event) {
         ? `After ${name(event.node)} the target's own token is ${text(event.token)}. No guess bears it.`
         : `After ${name(event.node)} the target's own token is ${text(event.token)}. A guess bears it: accepted.`;
     default:
-      return drawWords(text(event.token), event.end, step);
+      return drawWords(text(event.token), event.end, step, request.greedy);
   }
 }
 
@@ -125,9 +125,9 @@ function coinWords(name, { coin, weight, accepted }) {
     : `Back at ${name}: ${compared}. The coin is not below: not kept.`;
 }
 
-function drawWords(token, kind, step) {
+function drawWords(token, kind, step, greedy) {
   const cut = step.emitted.length <= step.path.length ? " The text ended before it." : "";
-  if (kind === "plain") return `The target draws ${token} from its own law.${cut}`;
+  if (kind === "plain") return greedy ? `The target's likeliest token is ${token}.${cut}` : `The target draws ${token} from its own law.${cut}`;
   if (kind === "bonus") return `The draft is accepted to its end, so the target's next law gives one token more: ${token}.${cut}`;
   const law = step.procedure === "walk" ? "It is the target's own token" : "It is drawn from what the target's law has left";
   return `The correction is ${token}. ${law}.${cut}`;

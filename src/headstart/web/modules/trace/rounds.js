@@ -120,6 +120,8 @@ export function summary(requests) {
   const tokens = count((step) => step.emitted.length);
   const drafted = count((step) => step.tokens.length);
   const accepted = count(acceptedOf);
+  const conditional = conditionalOf(steps.map((step) => [depthOf(step), step.path.length]));
+  const [tests, kept] = ["tested", "accepted"].map((name) => conditional.reduce((sum, each) => sum + each[name], 0));
   return {
     tokens,
     forwards: steps.length,
@@ -127,7 +129,10 @@ export function summary(requests) {
     drafted,
     accepted,
     acceptedOfDrafted: drafted ? accepted / drafted : NaN,
-    conditional: conditionalOf(steps.map((step) => [depthOf(step), step.path.length])),
+    conditional,
+    judged: tests,
+    kept,
+    alpha: tests ? kept / tests : NaN,
     sources: bySource(steps),
     plainRounds: steps.filter((step) => step.tokens.length === 0).length,
     seconds: secondsOf(list.flatMap((request) => request.steps)),

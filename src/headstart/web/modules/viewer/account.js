@@ -18,7 +18,7 @@ export function tiles(request, found) {
     tile(fixed(found.tokensPerForward), "tokens per forward", "1 is plain decoding"),
     tile(String(found.tokens), "tokens", speed),
     tile(String(found.forwards), "forwards of the target", found.plainRounds ? `${found.plainRounds} without a draft` : seconds(found.seconds.total)),
-    tile(found.drafted ? percent(found.acceptedOfDrafted) : "–", "of the guesses accepted", `${found.accepted} of ${found.drafted}`),
+    tile(found.judged ? percent(found.alpha) : "–", "accepted of judged", `${found.kept} of ${found.judged} guesses; ${found.drafted} drafted`),
   );
 }
 

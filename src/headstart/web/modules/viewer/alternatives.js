@@ -1,4 +1,4 @@
-// The laws at one place as a table of tokens with bars: p, q, what p has beyond q, or the model's own softmax.
+// The laws at one place as a table of tokens with bars: p, q, the residual, or the model's own softmax.
 
 import { h } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
@@ -8,7 +8,7 @@ const COLUMNS = {
   p: ["p", "the target's law"],
   model: ["model", "the target's own softmax, before greedy sampling makes one token of it"],
   q: ["q", "the draft's law"],
-  r: ["p − q", "what p has beyond q, as a law: the residual"],
+  r: ["residual", "what p has beyond q, made a law again: what a correction is drawn from"],
 };
 
 const UNKNOWN = "less than the likeliest, which alone are recorded";

@@ -2,6 +2,7 @@
 
 import { fill, h } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
+import { budgetInWords } from "hs/trace/budget";
 import { alternatives } from "hs/viewer/alternatives";
 import { gauge } from "hs/viewer/gauge";
 
@@ -30,7 +31,7 @@ function contents({ token, step, request }) {
     token.p !== null && !greedy && ["p, the target's", probability(token.p)],
     greedy && ["The model gave it", probability(token.model)],
     token.q !== null && ["q, the draft's", probability(token.q)],
-    step.budget?.reason && ["Why this budget", step.budget.reason],
+    step.budget?.reason && [step.tokens.length ? "Why this budget" : "Why no guess", budgetInWords(step)],
   ].filter(Boolean);
   return [
     h("p.card-token", {}, h(`span.tok.${token.origin}`, visible(token.text)), h("span.soft.card-id", ` id ${token.token}`)),
@@ -44,12 +45,15 @@ function contents({ token, step, request }) {
 
 /** What decided, in a sentence. */
 function why(token, step, request) {
-  if (step.procedure === "plain") return "One token was drawn from the target's law, as in plain decoding.";
+  const { greedy } = request;
+  if (step.procedure === "plain") return greedy ? "The target's likeliest token, as in decoding without guesses." : "One token was drawn from the target's law, as in decoding without guesses.";
   if (token.node === null) {
     if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the law of one token more.";
     return step.procedure === "walk"
       ? "No guess bore the target's own token, so that token stands here."
-      : "No coin kept a guess here. The token was drawn from what the target's law has beyond what the guesses covered.";
+      : greedy
+        ? "The guess was not the target's likeliest token, so that token stands here."
+        : "No coin kept a guess here. The token was drawn from what the target's law has beyond what the guesses covered.";
   }
   if (step.procedure === "walk") return "The target's own token here is the guess.";
   if (typeof token.weight !== "number") return "A guess further on was kept, and with it this one: its own coin was never looked at.";

@@ -6,6 +6,7 @@ import { toggle } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { draftTree } from "hs/figures/tree";
 import { preparedInWords } from "hs/trace/ahead";
+import { budgetInWords } from "hs/trace/budget";
 import { coinsOf } from "hs/trace/check";
 import { classic, events, inWords, ruleOf } from "hs/trace/replay";
 import { acceptedOf, pathTo, rootToken, totalSeconds, treeNodes } from "hs/trace/rounds";
@@ -124,7 +125,7 @@ function factsOf(step) {
   const { draft, verify } = step.seconds;
   const parts = [`Drafting ${seconds(draft)}, the target's forward ${seconds(verify)} of ${counted(step.rows, "row")}, all of it ${seconds(totalSeconds(step.seconds))}`];
   if (step.batch > 1) parts.push(`shared by ${step.batch} requests`);
-  const why = step.budget?.reason ? ` Why this budget: ${step.budget.reason}.` : "";
+  const why = step.budget?.reason ? ` ${step.tokens.length ? "Why this budget" : "Why no guess"}: ${budgetInWords(step)}.` : "";
   return [`${parts.join(", ")}.${why}`, preparedInWords(step)].filter(Boolean).join(" ");
 }
 
