@@ -147,6 +147,8 @@ def test_a_rounded_head_is_close(quantize: str, share: float, folder: Path, root
     assert 0 < float((want - got).abs().max()) < share * float(want.max() - want.min())
     held = [sum(tensor.nbytes for tensor in head._weights.tensors) for head in (exact, coarse)]
     assert held[1] < 0.7 * held[0]
+    named = {"int8": "int8", "int4": "4-bit codes by 32"}[quantize]
+    assert [head.weights_in_words for head in (exact, coarse)] == ["float32", named]
 
 
 def test_heads_refuse_other_codes(folder: Path, root: Path) -> None:

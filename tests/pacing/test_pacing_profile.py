@@ -154,6 +154,7 @@ def test_load_measures_where_there_is_something_to_decide(
         assert not home.exists()
     engine = load("llama", ["ngram", tiny("llama", noise=0.02)], pacing="adaptive")
     assert engine.describe()["pacing"] == "adaptive"
+    assert list(engine.describe()["drafter_weights"].values()) == ["float32"], "n-grams have none"
     (path,) = home.iterdir()
     assert set(json.loads(path.read_text())["costs"]["drafts"]) == {"ngram", tiny("llama", noise=0.02)}
     assert isinstance(engine.pacing, AdaptivePacing)

@@ -207,8 +207,8 @@ def test_why_nothing_is_guessed_now(js: Twin, budgets: list[tuple[int, str, int]
 
 
 def test_a_round_whose_drafter_had_no_guess_says_so(js: Twin) -> None:
-    words = f"() => {steps_with((28, 'K=28: guesses are accepted at 0.69', 0), GUESSING, RESTING)}.map(hs.budget.budgetInWords)"
-    silent, guessing, resting = js(words)
+    steps = steps_with((28, "K=28: guesses are accepted at 0.69", 0), GUESSING, RESTING)
+    silent, guessing, resting = js(f"() => {steps}.map(hs.budget.budgetInWords)")
     assert silent == "ngram found nothing to copy (it might have guessed up to 28)"
     assert guessing == GUESSING[1]
     assert resting == RESTING[1]

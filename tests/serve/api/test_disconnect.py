@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,11 @@ def test_slots_tell_who_runs(slow: Running) -> None:
         assert slot["request"] is not None
         assert slot["prompt_tokens"] == 2
         assert slot["generated_tokens"] >= 2
+        (request,) = running(slow)
+        known = request.speculation
+        request.speculation = replace(known, not_guessing=f"not guessing now: {known.drafter} costs too much")
+        (slot,) = httpx2.get(f"{slow.url}/slots").json()["slots"]
+        assert slot["not_guessing"].startswith("not guessing now: ")
     assert slow.settled()
     (slot,) = httpx2.get(f"{slow.url}/slots").json()["slots"]
     assert slot["request"] is None
