@@ -129,7 +129,9 @@ def test_json_has_the_whole_result() -> None:
     assert set(stats) == {*headstart.Stats.__dataclass_fields__, "tokens_per_second", "tokens_per_forward"}
     assert (stats["tokens"], stats["target_forwards"], stats["tokens_per_forward"]) == (6, 3, 2.0)
     assert stats["seconds"] == {"draft": 0.1, "verify": 0.7, "law": 0.1, "commit": 0.05}
-    assert stats["speculation"] == {"on": True, "drafter": "fake", "reason": "as asked", "error": None}
+    assert stats["speculation"] == {
+        "on": True, "drafter": "fake", "reason": "as asked", "error": None, "not_guessing": "",
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("engine")

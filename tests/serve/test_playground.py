@@ -179,18 +179,6 @@ def test_the_end_of_the_last_run_is_not_said_of_one_that_is_written(reader: Read
     assert end.inner_text().startswith("Stopped after")
 
 
-def test_a_greedy_card_does_not_speak_of_drawing(reader: Reader, pair: Running) -> None:
-    """Of no token, whoever wrote it; and a round without a guess does not say how many there might have been."""
-    reader.set(temperature=0, tokens=24)
-    reader.run()
-    card = reader.tab.locator(".why .token-card")
-    for token in reader.tab.locator(".answer .tok[data-index]").all()[1:12]:
-        token.click()
-        assert "drawn" not in card.locator(".card-why").inner_text()
-        said = reader.tab.locator(".why .round-view").inner_text()
-        assert "The target draws" not in said
-
-
 def test_everything_works_by_keyboard(reader: Reader) -> None:
     keys = reader.tab.keyboard
     focused = "document.activeElement.tagName"

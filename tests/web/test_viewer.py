@@ -144,6 +144,19 @@ def test_the_two_lanes_follow_the_chosen_round(browser: Any, tmp_path: Path) -> 
     assert not wrong
 
 
+def test_a_greedy_round_without_a_guess_does_not_speak_of_drawing(browser: Any, tmp_path: Path) -> None:
+    """The card of its token and the words of its rule, once greedy and once not."""
+    for temperature, said in ((0.0, "likeliest token"), (1.0, "draw")):
+        lines = traces.tree()
+        lines[1]["sampling"] = {**lines[1].get("sampling", {}), "temperature": temperature}
+        tab, wrong = open_page(browser, written(tmp_path, lines))
+        tab.locator(".tok.plain[data-index]").first.click()
+        words = [tab.locator(place).first.inner_text() for place in (".card-why", ".round-event")]
+        assert all(said in each for each in words), words
+        assert ("draw" in "".join(words)) == (temperature > 0)
+        assert not wrong
+
+
 def test_without_drafting_ahead_there_are_no_lanes(browser: Any, tmp_path: Path) -> None:
     tab, wrong = open_page(browser, written(tmp_path, traces.greedy()))
     assert tab.locator(".lanes").count() == 0
