@@ -31,6 +31,7 @@ def error_of(weight: torch.Tensor, dense: np.ndarray[tuple[int, ...], np.dtype[n
     return float((torch.from_numpy(dense) - weight).norm() / weight.norm())
 
 
+@needs_int4
 @pytest.mark.parametrize("inputs", [64, 80, 16])
 def test_rounding_stays_near(inputs: int) -> None:
     """Normal weights: 4 bits lose at most a tenth, 8 bits a hundredth; the forms are the short ones."""
@@ -42,6 +43,7 @@ def test_rounding_stays_near(inputs: int) -> None:
     assert form_of(eight) == (HALVES, 128)
 
 
+@needs_int4
 @pytest.mark.parametrize("value", [0.0, 0.25, -3.0, 1e-7, 1e30])
 def test_weights_all_alike_come_through(value: float) -> None:
     weight = torch.full((3, 48), value)
@@ -49,6 +51,13 @@ def test_weights_all_alike_come_through(value: float) -> None:
         torch.testing.assert_close(torch.from_numpy(rounded.dequantise()), weight, rtol=1e-3, atol=1e-12)
 
 
+def test_nothing_is_rounded_without_kernels_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int4, "can_run", lambda device: False)
+    with pytest.raises(native.Unavailable, match="no codes in groups"):
+        int4.four_bits(torch.ones(2, 64))
+
+
+@needs_int4
 def test_a_weight_that_is_not_finite_is_not_hidden() -> None:
     weight = torch.ones(2, 64)
     weight[1, 40] = float("nan")

@@ -70,6 +70,8 @@ def eight_bits(weight: Tensor) -> GroupedWeights:
 
 
 def _in_rows(weight: Tensor, bits: int) -> GroupedWeights:
+    if not can_run(torch.device("cpu")):  # there the function is empty, and would leave memory as it was found
+        raise native.Unavailable("the row kernels of this processor have no codes in groups")
     round_groups, (outputs, inputs) = native.kernels().round_groups, weight.shape
     groups = -(-inputs // GROUP)
     codes = torch.empty(outputs, groups * GROUP, dtype=torch.uint8)
