@@ -118,7 +118,8 @@ class DamagedStore(HeadstartError, ValueError):
 
 
 class DrafterFailed(HeadstartError, RuntimeError):
-    """The drafter raised; the request went on with the target alone."""
+    """The drafter raised, or its draft was refused; the request went on with the target alone. It is raised only while
+    an engine is made, with a drafter that raises then."""
 
 
 class PacingFailed(HeadstartError, RuntimeError):

@@ -10,7 +10,8 @@ from typing import Any, get_args, overload
 import torch
 
 from headstart.drafters import Drafter, NoDrafter
-from headstart.engine.guards import GuardedDrafter, GuardedPacing, Recorder
+from headstart.engine.guarded_drafter import GuardedDrafter, attach
+from headstart.engine.guards import GuardedPacing, Recorder
 from headstart.engine.judging import HostJudge, Judge
 from headstart.engine.loop import StepLoop
 from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
@@ -84,10 +85,11 @@ class Engine:
         self.rule: Rule = rule
         self.target_name = target_name
         self.eos_token_ids = eos_token_ids
-        self.reason = reason or ("asked for" if self.drafter.parts else "no drafter was asked for")
         self.cache = target.new_cache(max_batch_size) if cache is None else cache
         if cache is None:
-            self.drafter.attach(target, self.cache)
+            attach(self.drafter, target, self.cache)
+        self._guarded = guarded = GuardedDrafter(self.drafter, target)
+        self.reason = reason or ("asked for" if guarded.sources else "no drafter was asked for")
         self.cache.keeps_texts = prefix_cache
         self.scheduler = Scheduler(
             self.cache,
@@ -95,15 +97,15 @@ class Engine:
             # Under rule "coupled" a drafter that draws uses the very noise the target will use
             purpose=Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT,
             # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
-            drafts_matter=rule == "exact" and self.drafter.draws,
-            states_matter=bool(self.drafter.taps),
+            drafts_matter=rule == "exact" and guarded.draws,
+            states_matter=bool(guarded.taps),
         )
-        fixed = FixedPacing(self.drafter.default_budget if num_speculative_tokens is None else num_speculative_tokens)
+        fixed = FixedPacing(guarded.default_budget if num_speculative_tokens is None else num_speculative_tokens)
         self._loop = StepLoop(
             target,
             self.cache,
             self.scheduler,
-            GuardedDrafter(self.drafter, target.vocab_size),
+            guarded,
             GuardedPacing(fixed if pacing is None else pacing),
             HostJudge(rule) if judge is None else judge,
         )
@@ -113,7 +115,7 @@ class Engine:
 
     @property
     def drafter_name(self) -> str:
-        return self.drafter.name
+        return self._guarded.name
 
     @property
     def pacing(self) -> Pacing:
@@ -238,14 +240,14 @@ class Engine:
 
     def _speculation(self, drafting: Drafting) -> Speculation:
         """How a request with these wishes begins."""
-        known = [part.name for part in self.drafter.parts]
+        known = self._guarded.sources
         unknown = next((name for name in drafting.sources or () if name not in known), None)
         if unknown is not None:
             raise InvalidOption(
                 f"sources names {unknown!r}, and nothing here drafts by that name",
                 hint=f"this engine has {', '.join(map(repr, known)) or 'no drafter'}",
             )
-        name = self.drafter.name
+        name = self._guarded.name
         if not known:
             return Speculation(False, name, self.reason)
         if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():

@@ -1,98 +1,24 @@
-"""What a drafter, a pacing or a listener does wrong must not hurt the text: guards that contain and report it.
+"""What a pacing or a listener does wrong must not hurt the text: guards that contain and report it.
 
-A drafter or pacing that raises or answers nonsense is not asked again for the requests concerned; their stats carry a
-typed reason, and the target goes on alone. A listener that raises is logged; the others still get the step. A recorder
-that raises is logged and called no more: what it has written must not have a hole in it.
+A pacing that raises or answers nonsense is not asked again; stats carry a typed reason, and the target goes on alone. A
+listener that raises is logged; the others still get the step. A recorder that raises is logged and called no more: what
+it has written must not have a hole in it. Drafters have a file of their own, `guarded_drafter`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from torch import Tensor
-
-from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters import Observation, Row
+from headstart.engine.contained import CONTAINED, in_words
 from headstart.engine.request import Request
-from headstart.errors import DrafterFailed, HeadstartError, PacingFailed
+from headstart.errors import HeadstartError, PacingFailed
 from headstart.pacing import Pacing
-from headstart.types import Budget, Draft, Step
+from headstart.types import Budget, Step
 
 Recorder = Callable[[Observation, Request], None]
-NO_DRAFT = Draft()
 log = logging.getLogger(__name__)
-
-
-class GuardedDrafter:
-    """A drafter that never raises.
-
-    failures: by request, why the drafter is not asked for it any more; the engine takes them out at commit.
-    """
-
-    def __init__(self, drafter: Drafter, vocab_size: int) -> None:
-        self.drafter = drafter
-        self.failures: dict[int, HeadstartError] = {}
-        self._vocab_size = vocab_size
-        self._vocabularies: dict[str, Tensor] = {}
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """Layers of the target whose inputs it wants to be shown."""
-        return self.drafter.taps
-
-    def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        """A draft for each row, empty where the row has no budget or the drafter failed."""
-        wanting = [row for row in rows if row.budget.nodes > 0]
-        if not wanting:
-            return [NO_DRAFT] * len(rows)
-        try:
-            asked = [row for row in wanting if self.drafter.applies(row)]
-            proposed = self.drafter.propose(asked) if asked else ()
-            drafts = {row.request: self._checked(row, draft) for row, draft in zip(asked, proposed, strict=True)}
-        except Exception as error:  # whatever it is, the target goes on
-            self._fail([row.request for row in wanting], error)
-            return [NO_DRAFT] * len(rows)
-        return [drafts.get(row.request, NO_DRAFT) for row in rows]
-
-    def observe(self, observation: Observation) -> None:
-        try:
-            self.drafter.observe(observation)
-        except Exception as error:  # whatever it is, the target goes on
-            self._fail([observation.step.request], error)
-
-    def release(self, request: int) -> None:
-        try:
-            self.drafter.release(request)
-        except Exception as error:  # whatever it is, the target goes on
-            self._fail([request], error)
-
-    def _checked(self, row: Row, draft: Draft) -> Draft:
-        if len(draft) > row.budget.nodes:
-            raise ValueError(f"{len(draft)} nodes for a budget of {row.budget.nodes}")
-        if any(not 0 <= token < self._vocab_size for token in draft.tokens):
-            raise ValueError(f"a draft token is outside the vocabulary of {self._vocab_size}")
-        width = self._vocab_size if draft.vocabulary is None else self._width_of(draft.vocabulary, draft.source)
-        if draft.q is not None and tuple(draft.q.shape) != (len(draft), width):
-            raise ValueError(f"q has the shape {tuple(draft.q.shape)}, not {(len(draft), width)}")
-        return draft if draft.source or not len(draft) else replace(draft, source=self.drafter.name)
-
-    def _width_of(self, vocabulary: Tensor, source: str) -> int:
-        """The columns of a law over a part of the vocabulary. Each source's last one is looked through once."""
-        if vocabulary is not self._vocabularies.get(source):
-            ids = vocabulary.tolist()
-            if len(set(ids)) < len(ids) or any(not 0 <= token < self._vocab_size for token in ids):
-                raise ValueError(f"a vocabulary must name tokens below {self._vocab_size}, each once")
-            self._vocabularies[source] = vocabulary
-        return len(vocabulary)
-
-    def _fail(self, requests: Sequence[int], error: Exception) -> None:
-        failure = DrafterFailed(
-            f"the drafter raised {type(error).__name__}: {error}",
-            hint="the text is the target's own; report the drafter's traceback",
-        )
-        failure.__cause__ = error
-        self.failures.update(dict.fromkeys(requests, failure))
 
 
 class GuardedPacing:
@@ -115,7 +41,7 @@ class GuardedPacing:
                 if told:
                     self.idle = told[0] if all(told) else ""
                 return [row.with_budget(budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
-            except Exception as error:  # whatever it is, the target goes on
+            except CONTAINED as error:  # whatever it is, the target goes on
                 self._fail(error)
         budget = Budget(0, str(self.failure))
         return [row.with_budget(budget) for row in rows]
@@ -130,13 +56,13 @@ class GuardedPacing:
         if self.failure is None:
             try:
                 action()
-            except Exception as error:  # whatever it is, the target goes on
+            except CONTAINED as error:  # whatever it is, the target goes on
                 self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         log.exception("the pacing %s raised; nothing is drafted any more", self.pacing.name)
         self.failure = PacingFailed(
-            f"the pacing raised {type(error).__name__}: {error}",
+            f"the pacing raised {in_words(error)}",
             hint="the text is the target's own; report the pacing's traceback",
         )
         self.failure.__cause__ = error
@@ -158,7 +84,7 @@ class Listeners:
         for listener in tuple(self._listeners):
             try:
                 listener(step)
-            except Exception:  # whatever it is, the text goes on
+            except CONTAINED:  # whatever it is, the text goes on
                 log.exception("a listener raised at step %d of request %d", step.index, step.request)
 
 
@@ -178,7 +104,7 @@ class Recorders:
             for recorder in tuple(self._recorders):
                 try:
                     recorder(observation, request)
-                except Exception:  # whatever it is, the text goes on
+                except CONTAINED:  # whatever it is, the text goes on
                     log.exception("a recorder raised at step %d of request %d", observation.step.index, request.number)
                     self._remove(recorder)
 

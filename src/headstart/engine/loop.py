@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from headstart.drafters import Observation
-from headstart.engine.guards import NO_DRAFT, GuardedDrafter, GuardedPacing, Listeners, Recorders
+from headstart.engine.guarded_drafter import NO_DRAFT, GuardedDrafter
+from headstart.engine.guards import GuardedPacing, Listeners, Recorders
 from headstart.engine.judging import Judge, Outcome
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler

@@ -11,6 +11,7 @@ from typing import Any
 
 from headstart.drafters import KINDS, Drafter, module_of
 from headstart.drafters.ahead import PREFIX, Ahead
+from headstart.engine.guarded_drafter import asking
 from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
@@ -191,10 +192,13 @@ def head_kind(folder: Path) -> str | None:
 
 def _own(drafter: Any) -> DrafterSpec:
     """A drafter of the user's own."""
-    missing = [name for name in ("name", "default_budget", "propose", "observe", "parts") if not hasattr(drafter, name)]
+    asked = ("name", "default_budget", "propose", "observe", "parts", "taps", "draws")
+    with asking(drafter):  # a property may raise what `hasattr` lets through
+        missing = [each for each in asked if not hasattr(drafter, each)]
+        name = "" if missing else str(drafter.name)
     if missing or isinstance(drafter, type):
         raise InvalidOption(
             f"drafter={drafter!r} is no drafter" + (f": it has no {missing[0]!r}" if missing else ""),
             hint="give a name, a path, a hub id, an object of a subclass of headstart.drafters.Drafter, or a list",
         )
-    return DrafterSpec(drafter.name, "own", drafter=drafter)
+    return DrafterSpec(name, "own", drafter=drafter)

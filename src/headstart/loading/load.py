@@ -18,6 +18,7 @@ from headstart.drafters import BuildContext, Drafter
 from headstart.drafters.growing.residual import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
+from headstart.engine.guarded_drafter import attach
 from headstart.errors import InvalidOption
 from headstart.loading import advice
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
@@ -141,7 +142,7 @@ class Target:
         )
         made = build(choice.drafters, context, drafts, ahead=given.ahead, threads=given.draft_threads)
         cache = runner.new_cache(given.max_batch_size)
-        made.attach(runner, cache)
+        attach(made, runner, cache)
         facts = self._facts(choice, drafts, tree, given)
         return Engine(
             runner,
