@@ -65,7 +65,7 @@ class EndpointFailed(HeadstartError, ConnectionError):
 
 
 class InvalidPrompt(HeadstartError, ValueError):
-    """An empty prompt, or token ids that are not in the vocabulary."""
+    """What is no prompt, an empty one, half a character in it, or token ids that are not in the vocabulary."""
 
 
 class ContextExceeded(InvalidPrompt):

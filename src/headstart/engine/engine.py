@@ -136,7 +136,7 @@ class Engine:
         """The token ids of a prompt, checked as those of a request are.
 
         Raises:
-            InvalidPrompt: it is empty, or names tokens outside the vocabulary.
+            InvalidPrompt: it is empty, no prompt at all, or names tokens outside the vocabulary.
             ContextExceeded: it leaves no room for a new token.
         """
         return self._prompts.encode(prompt)
@@ -231,7 +231,8 @@ class Engine:
             InvalidPrompt, ContextExceeded: see `encode`.
             InvalidOption: an option does not fit the model, or `drafting` names a source that is not there.
         """
-        request = self._request(prompt, sampling or Sampling(), drafting or Drafting())
+        (one,), (drafted,) = one_for_each(sampling, 1, Sampling()), one_for_each(drafting, 1, Drafting())
+        request = self._request(prompt, one, drafted)
         self.scheduler.waiting.append(request)
         return request
 

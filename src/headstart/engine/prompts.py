@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any, TypeVar
 
 from headstart.engine.request import Request
@@ -63,12 +64,13 @@ class Prompts:
         if isinstance(prompt, str):
             if self._tokenizer is None:
                 raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
+            _check_text(prompt)
             # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
             ids = tuple(self._tokenizer(prompt)["input_ids"]) if prompt else ()
-        elif len(prompt) and isinstance(prompt[0], Mapping):
+        elif _is_listed(prompt) and len(prompt) and isinstance(prompt[0], Mapping):
             ids = encode_chat(self._tokenizer, prompt)  # type: ignore[arg-type]
         else:
-            ids = tuple(int(token) for token in prompt)  # type: ignore[arg-type]
+            ids = _token_ids(prompt)
         if not ids:
             raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
         vocab_size, limit = self._target.vocab_size, self._target.max_length
@@ -90,15 +92,52 @@ class Prompts:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
+def _check_text(text: str) -> None:
+    """Refuse halves of characters, which no tokenizer takes. JSON and surrogateescape can leave them in a text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidPrompt(
+            f"the text has half a character, {text[error.start]!r}, at {error.start}",
+            hint="decode it anew, or drop such halves: text.encode(errors='replace').decode()",
+        ) from error
+
+
+def _is_listed(given: Any) -> bool:
+    """Whether it is a list of something: a sequence that is no text, an array, or a tensor."""
+    if isinstance(given, Sequence):
+        return not isinstance(given, (str, bytes, bytearray))
+    return getattr(given, "ndim", 0) > 0
+
+
+def _token_ids(given: Any) -> tuple[int, ...]:
+    """The whole numbers of a list."""
+    if not _is_listed(given):
+        raise _no_prompt(given)
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        wrong = next((each for each in given if not hasattr(each, "__index__")), given)
+        raise _no_prompt(wrong) from None
+
+
+def _no_prompt(given: Any) -> InvalidPrompt:
+    return InvalidPrompt(
+        f"a {type(given).__name__} is no prompt and no token id",
+        hint="a prompt is text, a list of token ids (whole numbers), or a list of messages",
+    )
+
+
 def encode_after(tokenizer: Any, before: Sequence[int], text: str) -> tuple[int, ...]:
     """The token ids of a text where it follows these tokens, as a model would write it there: a tokenizer that is given
     the text alone may put a space or a special token in front of it.
 
     Raises:
-        InvalidPrompt: there is no tokenizer.
+        InvalidPrompt: there is no tokenizer, or the text has half a character.
     """
     if tokenizer is None:
         raise InvalidPrompt("this model has no tokenizer", hint="give the text as token ids")
+    _check_text(text)
 
     def ids(of: str) -> list[int]:
         return list(tokenizer(of, add_special_tokens=False)["input_ids"]) if of else []
@@ -167,23 +206,25 @@ def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> Prompt
 def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
     """One prompt is text, a conversation, or a flat sequence of ids (an empty one is refused as an empty prompt).
 
-    Arrays and tensors count as sequences.
+    Arrays and tensors count as sequences. What is no prompt and no list of them counts as one, which is then refused.
     """
-    if isinstance(prompts, str) or len(prompts) == 0:
+    if not _is_listed(prompts) or len(prompts) == 0:
         return True
     first = prompts[0]
-    return isinstance(first, Mapping) or (not isinstance(first, (str, Sequence)) and getattr(first, "ndim", 0) == 0)
+    return not isinstance(first, str) and not _is_listed(first)
 
 
 def one_for_each(given: T | Sequence[T] | None, count: int, default: T) -> Sequence[T]:
     """One value, such as a `Sampling`, for each of `count` prompts; the default where none is given."""
     if given is None:
         return [default] * count
-    if not isinstance(given, Sequence):
-        return [given] * count
-    if len(given) != count:
-        name = type(default).__name__
+    several: Sequence[Any] = given if _is_listed(given) else [given] * count  # type: ignore[assignment]
+    kind = type(default)
+    wrong = next((each for each in several if not isinstance(each, kind)), None)
+    if wrong is not None or len(several) != count:
+        found = f"{len(several)} {kind.__name__}s for {count} prompts"
         raise InvalidOption(
-            f"{len(given)} {name}s for {count} prompts", hint=f"give one {name}, or one for each prompt"
+            found if wrong is None else f"a {type(wrong).__name__} is no {kind.__name__}",
+            hint=f"give one {kind.__name__}, or one for each prompt",
         )
-    return given
+    return several
