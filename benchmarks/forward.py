@@ -93,7 +93,7 @@ def split(engine: hs.Engine, prompts: list[Any], new_tokens: int) -> dict[str, f
         tokens += len(out.tokens)
     parts = {name: value / forwards for name, value in asdict(seconds).items()}
     parts["other"] = (total - seconds.total) / forwards
-    outside = parts["law"] + parts["commit"] + parts["other"]
+    outside = parts["plan"] + parts["sample"] + parts["commit"] + parts["other"]
     return {**parts, "outside": outside / (total / forwards), "tokens_per_second": tokens / total}
 
 

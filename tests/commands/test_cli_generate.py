@@ -128,7 +128,7 @@ def test_json_has_the_whole_result() -> None:
     stats = line["stats"]
     assert set(stats) == {*headstart.Stats.__dataclass_fields__, "tokens_per_second", "tokens_per_forward"}
     assert (stats["tokens"], stats["target_forwards"], stats["tokens_per_forward"]) == (6, 3, 2.0)
-    assert stats["seconds"] == {"draft": 0.1, "verify": 0.7, "law": 0.1, "commit": 0.05}
+    assert stats["seconds"] == {"plan": 0.05, "draft": 0.1, "verify": 0.6, "sample": 0.1, "commit": 0.1}
     assert stats["speculation"] == {
         "on": True, "drafter": "fake", "reason": "as asked", "error": None, "not_guessing": "",
     }  # fmt: skip

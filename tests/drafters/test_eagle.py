@@ -325,7 +325,7 @@ class Watched:
 
 
 def _step(request: int) -> Any:
-    from headstart.engine.guards import NO_DRAFT
+    from headstart.engine.guarded_drafter import NO_DRAFT
     from headstart.types import Seconds, Speculation, Step
 
     speculation = Speculation(on=True, drafter="eagle")

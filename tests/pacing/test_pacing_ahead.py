@@ -137,7 +137,7 @@ def rounds(quicker: AheadOrInTurn, count: int, ahead: float, in_turn: float) -> 
     """So many steps of so many seconds each way; returns how each was drafted."""
     found = []
     for index in range(count):
-        seconds = Seconds(0.0, ahead if quicker.ahead else in_turn)
+        seconds = Seconds(draft=0.0, verify=ahead if quicker.ahead else in_turn)
         draft = Draft.chain([0] * 4)
         draft = replace(draft, source=NAME, prepared=Preparation(False, beside=quicker.ahead))
         step = Step(0, index, 9, draft, (0,), (0, 0), None, 1 + len(draft), 1, seconds, None, Speculation(True, "x"))
@@ -167,7 +167,7 @@ def test_hiccups_do_not_decide() -> None:
 
 def test_steps_of_others_count_for_time_and_not_for_speed() -> None:
     quicker = AheadOrInTurn()
-    step = Step(0, 0, 9, Draft(), (), (0,), None, 1, 1, Seconds(0, 9.0), None, Speculation(True, "x"))
+    step = Step(0, 0, 9, Draft(), (), (0,), None, 1, 1, Seconds(draft=0, verify=9.0), None, Speculation(True, "x"))
     for _ in range(3 * TRIALS.rounds):
         quicker.observe(step, NAME)
     assert quicker.ahead, "nothing is known yet, so it is as asked for"

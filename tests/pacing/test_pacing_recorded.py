@@ -51,8 +51,8 @@ def forwards(recorded: str, prompt: int, *, reproducible: bool = False) -> tuple
         tokens = (0,) * min(right + 1, len(held) - at)
         rows = 1 + nodes if steps else prompt
         pacing.observe(
-            Step(0, steps, length, draft, tuple(range(right)), tokens, None, rows, 1, Seconds(drafting, verify), None,
-                 Speculation(True, "head"), budget)
+            Step(0, steps, length, draft, tuple(range(right)), tokens, None, rows, 1,
+                 Seconds(draft=drafting, verify=verify), None, Speculation(True, "head"), budget)
         )  # fmt: skip
         spent += drafting + verify
         steps += 1

@@ -51,7 +51,7 @@ class Life:
             draft = Draft((0,) * len(shape), shape.parents, source="tree") if len(shape) else Draft()
             step = Step(
                 r, 0, positions[r], draft, path, (0,) * (len(path) + 1), None, 1 + len(shape), batch,
-                Seconds(drafting, verify), None, Speculation(True, "tree"), budget,
+                Seconds(draft=drafting, verify=verify), None, Speculation(True, "tree"), budget,
             )  # fmt: skip
             self.pacing.observe(step)
             positions[r] += len(path) + 1

@@ -56,7 +56,7 @@ class AheadLife:
         late = [k for k, hit in zip(sizes, hits, strict=True) if k and not hit]
         drafting = self.truth.in_turn(0, max(late, default=0), len(late)) + 1e-5 * any(sizes)
         judging = self.truth.step(self.batch, self.batch + sum(sizes)) * (1 + self.slowing * beside)
-        seconds = Seconds(drafting * self.hiccup(), judging * self.hiccup())
+        seconds = Seconds(draft=drafting * self.hiccup(), verify=judging * self.hiccup())
         for r, (budget, hit) in enumerate(zip(budgets, hits, strict=True)):
             self.judge(r, budget, hit, beside, seconds)
             self.foreseen[r] = beside and budget.nodes > 0

@@ -23,6 +23,8 @@ ENGINE = {
 }
 COSTS = StepCosts(((1, 0.01), (2, 0.011), (4, 0.012), (8, 0.016)), drafts={"D": DraftCost(0.001, 0.001)})
 K = 3
+SHARES = {"plan": 0.05, "draft": 0.1, "verify": 0.6, "sample": 0.1, "commit": 0.05}
+"""Of a run's time."""
 
 
 def run(prompt: int, seconds: float, *, forwards: int = 10, tokens: int = 10, **changes: Any) -> RunRecord:
@@ -41,7 +43,7 @@ def run(prompt: int, seconds: float, *, forwards: int = 10, tokens: int = 10, **
         "accepted": accepted,
         "tested": (forwards,) if drafted else (),
         "kept": (min(accepted, forwards),) if drafted else (),
-        "parts": {"draft": 0.1 * seconds, "verify": 0.6 * seconds, "law": 0.1 * seconds, "commit": 0.1 * seconds},
+        "parts": {part: share * seconds for part, share in SHARES.items()},
         "sources": {"D": SourceRecord(forwards, K * forwards, K * forwards, accepted)} if drafted else {},
         "chains": True,
         "finish_reason": "length",

@@ -15,7 +15,7 @@ import headstart
 from headstart.errors import HeadstartError
 from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob
 
-SECONDS = Seconds(draft=0.1, verify=0.7, law=0.1, commit=0.05)
+SECONDS = Seconds(plan=0.05, draft=0.1, verify=0.6, sample=0.1, commit=0.1)
 
 
 class FakeTokenizer:

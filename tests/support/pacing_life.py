@@ -102,5 +102,5 @@ def event(
 ) -> Step:
     return Step(
         request, 0, position, draft, tuple(range(accepted)), (0,) * (accepted + 1), None, 1 + len(draft), batch,
-        Seconds(draft_s, verify), None, Speculation(True, "x"), budget,
+        Seconds(draft=draft_s, verify=verify), None, Speculation(True, "x"), budget,
     )  # fmt: skip

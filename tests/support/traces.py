@@ -13,7 +13,7 @@ def header() -> Line:
     """The first line."""
     return {
         "type": "trace",
-        "headstart_trace": 1,
+        "headstart_trace": 2,
         "created": "2026-01-31T12:00:00Z",
         "command": "headstart generate --trace trace.jsonl 'the'",
         "versions": {"headstart": "0.1.0", "torch": "2.13.0"},
@@ -64,7 +64,7 @@ def walked(
         "rows": len(tokens) + 1,
         "batch": 1,
         "budget": {"nodes": len(tokens), "reason": f"K={len(tokens)}, fixed"},
-        "seconds": {"draft": 0.001 * len(tokens), "verify": 0.004, "law": 0.0002, "commit": 0.0003},
+        "seconds": {"plan": 0.0003, "draft": 0.001 * len(tokens), "verify": 0.004, "sample": 0.0002, "commit": 0.0001},
         "laws": [
             {
                 "p": [[wanted.get(at, 0), 1.0]],

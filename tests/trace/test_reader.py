@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from headstart.errors import InvalidFile, InvalidOption
 from headstart.pacing import FixedPacing
 from headstart.trace import read_trace, schema
 from headstart.trace.format import VERSION
+from headstart.trace.reader import parse_trace
 from headstart.trace.summary import summarise
 from headstart.types import Draft, Sampling
 
@@ -29,6 +31,19 @@ def trace_file(load: Load, tmp_path: Path) -> Path:
     with engine.trace(path, command="headstart generate --trace run.jsonl", note="a test"):
         engine.generate([PROMPT, PROMPT[1:]], Sampling(max_tokens=12))
     return path
+
+
+def test_a_trace_of_version_1_is_read_with_the_parts_that_it_measured(trace_file: Path) -> None:
+    """It called planning "commit" and sampling "law", and did not measure the commit."""
+    header, *lines = [json.loads(line) for line in trace_file.read_text().splitlines()]
+    header["headstart_trace"] = 1
+    for line in lines:
+        if line["type"] == "step":
+            line["seconds"] = {"draft": 1.0, "verify": 2.0, "law": 3.0, "commit": 4.0}
+    read = parse_trace([json.dumps(line) + "\n" for line in (header, *lines)])
+    assert dict(read.requests[0].steps[0].seconds) == {
+        "plan": 4.0, "draft": 1.0, "verify": 2.0, "sample": 3.0, "commit": 0.0,
+    }  # fmt: skip
 
 
 def test_a_file_is_read_back(trace_file: Path) -> None:
@@ -65,8 +80,8 @@ def test_a_cut_off_last_line_is_left_out_and_said(trace_file: Path) -> None:
         (lambda lines: ["hello\n"], "is not a trace: its first line is not JSON"),
         (lambda lines: ['{"a": 1}\n'], "has no headstart_trace"),
         (lambda lines: ["[]\n"], "has no headstart_trace"),
-        (lambda lines: [lines[0].replace('"headstart_trace":1', '"headstart_trace":2')], "has version 2"),
-        (lambda lines: [lines[0].replace('"headstart_trace":1', '"headstart_trace":"x"')], "has version 'x'"),
+        (lambda lines: [lines[0].replace('"headstart_trace":2', '"headstart_trace":3')], "has version 3"),
+        (lambda lines: [lines[0].replace('"headstart_trace":2', '"headstart_trace":"x"')], "has version 'x'"),
         (lambda lines: [lines[0].replace('"command"', '"commando"')], "line 1 of .* is damaged: command"),
         (lambda lines: [*lines[:2], "{oops\n", *lines[2:]], "line 3 of .* is not JSON"),
         (lambda lines: [*lines, lines[0]], "is a second header"),

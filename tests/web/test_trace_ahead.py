@@ -52,7 +52,7 @@ def test_the_lanes_lie_in_time(js: Twin) -> None:
     for place, each in enumerate(rounds):
         assert each["from"] == pytest.approx(0.01 * place)
         parts = each["target"]
-        assert [part["kind"] for part in parts] == ["commit", "wait", "verify", "law", "commit"]
+        assert [part["kind"] for part in parts] == ["plan", "wait", "verify", "sample", "commit"]
         assert parts[0]["from"] == pytest.approx(each["from"])
         assert parts[-1]["to"] == pytest.approx(each["to"])
         for one, other in pairwise(parts):

@@ -30,6 +30,16 @@ def test_a_file_and_its_lines_read_the_same(js: Twin) -> None:
     assert first(js, lines, "[r.text(1), r.text(99), r.prompt, r.greedy, r.seed]") == [" cat", "<99>", "the", True, "7"]
 
 
+def test_the_parts_of_a_step_in_a_trace_of_version_1(js: Twin) -> None:
+    lines = traces.greedy()
+    lines[0]["headstart_trace"] = 1
+    for line in lines:
+        if line["type"] == "step":
+            line["seconds"] = {"draft": 1.0, "verify": 2.0, "law": 3.0, "commit": 4.0}
+    parts = first(js, lines, "[r.steps[0].seconds, hs.rounds.totalSeconds(r.steps[0].seconds)]")
+    assert parts == [{"plan": 4, "draft": 1, "verify": 2, "sample": 3, "commit": 0}, 10]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [

@@ -122,10 +122,11 @@ _SLOWER = (
     "Try a smaller drafter, --drafter ngram, or a smaller --k."
 )
 _PARTS = {
+    "plan": "scheduling, pacing",
     "draft": "guessing",
     "verify": "the target's forwards",
-    "law": "probabilities, rule",
-    "commit": "bookkeeping",
+    "sample": "probabilities, rule",
+    "commit": "keeping what was accepted",
     "other": "text, events",
 }
 

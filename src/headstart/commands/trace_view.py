@@ -12,8 +12,9 @@ from headstart.commands.figures import ahead_facts, percent, percentages
 from headstart.commands.terminal import facts_table, harmless, table_of
 from headstart.trace.format import Header
 from headstart.trace.reader import Trace, TracedRequest
-from headstart.trace.summary import PARTS, Summary, summarise
+from headstart.trace.summary import Summary, summarise
 from headstart.trace.what_if import Counts, WhatIf, what_if
+from headstart.types import PARTS
 
 _STYLES = {"accepted": "underline", "bonus": "underline2", "correction": "italic", "plain": ""}
 """How a token is set, by where it comes from. Not by colour alone: terminals differ, and so do eyes."""

@@ -58,14 +58,14 @@ class StepLoop:
         """Advance the running requests by one target forward; returns one event for each that had a part in it.
 
         Pacing, drafter, forward and judge change nothing that another request or a later step could see, except for
-        what they keep for themselves. Only `_commit` changes the cache and the requests.
+        what they keep for themselves. Only `_commit`, and `_record` after it, change the cache and the requests.
         """
         clock = _Clock()
         self._scheduler.admit()
         requests, rows = self._plan()
         if not rows:
             return []
-        clock.lap("commit")  # scheduling and pacing, which are no part of the drafter's time
+        clock.lap("plan")
         drafts = self._drafter.propose(rows)
         clock.lap("draft")
         segments = [
@@ -75,10 +75,15 @@ class StepLoop:
         forward = self._target.forward(segments, self._cache, taps=self._drafter.taps)
         clock.lap("verify")
         outcomes = self._judge.outcomes(rows, drafts, forward.logits)
-        clock.lap("law")
+        clock.lap("sample")
+        emitted = [self._commit(*each) for each in zip(requests, rows, outcomes, strict=True)]
+        clock.lap("commit")
         hidden = forward.hidden_of(segments)
         observations = [
-            self._commit(*each, len(rows), clock) for each in zip(requests, rows, drafts, outcomes, hidden, strict=True)
+            self._record(request, row, draft, outcome, tokens, states, len(rows), clock)
+            for request, row, draft, outcome, tokens, states in zip(
+                requests, rows, drafts, outcomes, emitted, hidden, strict=True
+            )
         ]
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
@@ -92,24 +97,29 @@ class StepLoop:
         requests, rows = zip(*found, strict=True)
         return requests, self.pacing.plan(rows)
 
-    def _commit(
+    def _commit(self, request: Request, row: Row, outcome: Outcome) -> tuple[int, ...]:
+        """Change cache and request; returns the tokens that were emitted. All rows are committed before the first is
+        published."""
+        self._cache.keep(row.slot, len(row.feed), outcome.path)
+        request.explain(row.budget)
+        self._note_failures(request)
+        if outcome.error is not None:
+            request.error, request.finish_reason = outcome.error, "error"
+        return request.extend(outcome.tokens)
+
+    def _record(
         self,
         request: Request,
         row: Row,
         draft: Draft,
         outcome: Outcome,
+        emitted: tuple[int, ...],
         hidden: Mapping[int, Tensor],
         batch: int,
         clock: _Clock,
     ) -> Observation:
-        """Change cache and request. All rows are committed before the first is published."""
-        feed, start = len(row.feed), self._cache.lengths[row.slot]
-        self._cache.keep(row.slot, feed, outcome.path)
-        request.explain(row.budget)
-        self._note_failures(request)
-        if outcome.error is not None:
-            request.error, request.finish_reason = outcome.error, "error"
-        emitted = request.extend(outcome.tokens)
+        """What the step made of a request, as an event and for the drafter. A request that has ended leaves."""
+        feed = len(row.feed)
         step = Step(
             request=request.number,
             index=request.steps,
@@ -126,10 +136,11 @@ class StepLoop:
             budget=row.budget,
             began=clock.began,
         )
+        cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
+        start = self._cache.lengths[row.slot] - len(cached)
         request.record(step)
         if request.finish_reason is not None:
             self._scheduler.remove(request)
-        cached = (*row.feed, *(draft.tokens[node] for node in outcome.path))
         return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
 
     # -- around a step --------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ class AdaptivePacing(Pacing):
         asked, ahead, unread = self._asked(steps)
         beside = next((place for place, each in ahead.items() if each.beside), None)
         costs.observe(
-            len(steps), rows, sampled, seconds.verify + seconds.law, max(0.0, seconds.commit - self._planning), beside
+            len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - self._planning), beside
         )
         if unread > MAX_UNREAD_TOKENS:  # the time went into reading
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):

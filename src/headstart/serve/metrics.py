@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from headstart.serve.bridge import Bridge
 from headstart.serve.counts import Counts
+from headstart.types import PARTS
 
 PREFIX = "headstart:"
 
@@ -101,7 +102,7 @@ class Metrics(Collector):
     def _by_name(self) -> Iterator[Metric]:
         counts = self.counts
         sources, tags = dict(counts.by_source), dict(counts.by_tag)
-        parts = {part: getattr(counts.seconds, part) for part in ("draft", "verify", "law", "commit")}
+        parts = {part: getattr(counts.seconds, part) for part in PARTS}
         yield self._counter("step_seconds", "Seconds of engine steps, by part.", parts, "part")
         yield self._counter("drafted_by", "Draft tokens by source.", _column(sources, 0), "source")
         yield self._counter("accepted_by", "Accepted draft tokens by source.", _column(sources, 1), "source")

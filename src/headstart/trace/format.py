@@ -1,4 +1,4 @@
-"""The form of a trace: JSON lines, version 1. These models are what a reader gets, and the source of the JSON schema.
+"""The form of a trace: JSON lines, version 2. These models are what a reader gets, and the source of the JSON schema.
 
 A trace is text, one JSON object a line: a header, and then for each request its own line, one for each step it had a
 part in, and one for its end. Lines of several requests may alternate. A line says in "type" what it is.
@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from headstart.types import Preparation
 
-VERSION = 1
+VERSION = 2
+READ = (1, 2)
+"""The versions that can be read. In version 1, "commit" of a step's seconds was what is now "plan", "law" what is now
+"sample", and the commit was not measured."""
 TOP = 8
 """How many of the likeliest tokens of a law are written down where nobody chooses."""
 
@@ -40,7 +43,7 @@ class Header(_Part):
     """The first line: what made the trace."""
 
     type: Literal["trace"]
-    headstart_trace: Literal[1]
+    headstart_trace: Literal[1, 2]
     """The version of the format."""
     created: str
     """When the recording began, in UTC, as ISO 8601."""
@@ -131,16 +134,30 @@ class BudgetLine(_Part):
 
 
 class SecondsLine(_Part):
-    """Wall-clock time of the whole step, which its requests share."""
+    """Wall-clock time of the whole step, which its requests share; `Seconds`."""
 
+    plan: float
+    """Scheduling and pacing."""
     draft: float
     """The drafter."""
     verify: float
     """The target's forward."""
-    law: float
-    """From logits to laws, and the rule."""
+    sample: float
+    """From logits to distributions, and the rule."""
     commit: float
-    """Scheduling, pacing, and the rule."""
+    """Writing what was decided into the cache and the requests."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_1(cls, found: Any) -> Any:
+        if isinstance(found, dict) and "law" in found:
+            rest = {name: value for name, value in found.items() if name not in ("law", "commit")}
+            return {**rest, "plan": found.get("commit"), "sample": found["law"], "commit": 0.0}
+        return found
+
+    @property
+    def total(self) -> float:
+        return self.plan + self.draft + self.verify + self.sample + self.commit
 
 
 class AheadLine(_Part):

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headstart.errors import InvalidFile
-from headstart.trace.format import LINES, VERSION, EndLine, Header, RequestLine, StepLine
+from headstart.trace.format import LINES, READ, VERSION, EndLine, Header, RequestLine, StepLine
 
 _MAKE_ONE = "record one with: headstart generate --trace FILE"
 _SHOWN = 60
@@ -156,7 +156,7 @@ def _header(name: str, found: Any) -> Header:
     if not isinstance(found, dict) or "headstart_trace" not in found:
         raise InvalidFile(f"{name} is not a trace: its first line has no headstart_trace", hint=_MAKE_ONE)
     given = found["headstart_trace"]
-    if given != VERSION:
+    if given not in READ:
         newer = isinstance(given, int) and given > VERSION
         hint = "update headstart, or record it anew" if newer else "record it anew"
         raise InvalidFile(f"{name} has version {given!r} of the format, and this headstart reads {VERSION}", hint=hint)

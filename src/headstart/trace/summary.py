@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from headstart.theory.rounds import PositionCounts
 from headstart.trace.format import StepLine
 from headstart.trace.reader import TracedRequest
-from headstart.types import AheadStats, depths_of
+from headstart.types import PARTS, AheadStats, depths_of
 
 WORST = 5
 """Refusals that are listed one by one."""
-PARTS = ("draft", "verify", "law", "commit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,8 +163,9 @@ def _seconds(request: TracedRequest, counts: Counts) -> float | None:
     nodes = sum(len(step.tokens) for step in judged)
     if not nodes or any(step.batch > 1 for step in judged):
         return None
-    forward = sum(step.seconds.verify + step.seconds.law + step.seconds.commit for step in judged) / len(judged)
-    draft = sum(step.seconds.draft for step in judged) / nodes
+    drafting = sum(step.seconds.draft for step in judged)
+    forward = (sum(step.seconds.total for step in judged) - drafting) / len(judged)
+    draft = drafting / nodes
     return counts.forwards * forward + counts.drafted * draft
 
 

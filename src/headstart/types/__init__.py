@@ -8,9 +8,10 @@ from headstart.types.ahead import AheadStats, Preparation
 from headstart.types.draft import Budget, Draft, Rule, TreeKind, Verdict, children_of, depths_of
 from headstart.types.output import Output, Stats
 from headstart.types.sampling import Drafting, LogprobsMode, Sampling
-from headstart.types.step import Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
+from headstart.types.step import PARTS, Chunk, FinishReason, Seconds, Speculation, Step, TokenLogprob
 
 __all__ = [
+    "PARTS",
     "AheadStats",
     "Budget",
     "Chunk",

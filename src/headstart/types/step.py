@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from headstart.errors import HeadstartError
@@ -21,26 +21,40 @@ class TokenLogprob:
     top: Mapping[int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """Wall-clock seconds by part: drafter; target forward; logits to laws, and the rule; scheduling, pacing, commit."""
+    """Wall-clock seconds of a step by part, in the order of the parts.
 
+    plan: who runs, their rows, and how much each may draft (scheduler and pacing).
+    draft: the drafter.
+    verify: the target's forward.
+    sample: from logits to distributions, and the rule.
+    commit: what was decided is written into the cache and the requests, texts included. What comes after it, the events
+        and whoever looks at them, is no part of a step.
+    """
+
+    plan: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
-    law: float = 0.0
+    sample: float = 0.0
     commit: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.draft + self.verify + self.law + self.commit
+        return self.plan + self.draft + self.verify + self.sample + self.commit
 
     def __add__(self, other: Seconds) -> Seconds:
         return Seconds(
-            self.draft + other.draft,
-            self.verify + other.verify,
-            self.law + other.law,
-            self.commit + other.commit,
+            plan=self.plan + other.plan,
+            draft=self.draft + other.draft,
+            verify=self.verify + other.verify,
+            sample=self.sample + other.sample,
+            commit=self.commit + other.commit,
         )
+
+
+PARTS = tuple(each.name for each in fields(Seconds))
+"""The parts of a step's time, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from headstart.insight.bench.sweep import here, step_costs, sweep_points, why_no
 from headstart.insight.bench.verdict import conclude
 from headstart.insight.statistics import proportion
 from headstart.theory import DraftCost, StepCosts
+from headstart.types import PARTS
 
 
 def test_speedup_is_the_ratio_of_the_time_all_texts_take() -> None:
@@ -60,9 +61,7 @@ def test_waiting_times() -> None:
 
 def test_the_parts_of_the_time_add_up() -> None:
     found = summarise(made.result([[1.0], [4.0]], [[0.5], [1.0]]))[0]
-    assert found.fast.time_split == pytest.approx(
-        {"draft": 0.1, "verify": 0.6, "law": 0.1, "commit": 0.1, "other": 0.1}
-    )
+    assert found.fast.time_split == pytest.approx(made.SHARES | {"other": 0.1})
     assert sum(found.plain.time_split.values()) == pytest.approx(1)
 
 
@@ -218,7 +217,7 @@ def test_the_sweep_is_measured_by_pairs_and_predicted_by_the_formula() -> None:
         judged = {"tested": (5, 3), "kept": (3, 1)} if k == 2 else {"tested": (5,), "kept": (3,)}
         each = made.run(
             0, seconds, forwards=forwards, arrivals=tuple(i * seconds / (forwards - 1) for i in range(forwards)),
-            parts={"draft": 0.0, "verify": seconds, "law": 0.0, "commit": 0.0},
+            parts=dict.fromkeys(PARTS, 0.0) | {"verify": seconds},
             **({"sources": {"D": drafts}, **judged} if k else {}),
         )  # fmt: skip
         return Trial(name, 0, 0, seconds, (each,))

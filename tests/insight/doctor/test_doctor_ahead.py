@@ -32,7 +32,9 @@ NAME = Candidate(("ahead:d",), "ahead")
 
 def step(draft: float, verify: float, prepared: Preparation | None = None) -> Step:
     made = replace(Draft.chain([1, 2, 3]), source="d", prepared=prepared)
-    return Step(0, 0, 9, made, (0,), (0, 0), None, 4, 1, Seconds(draft, verify), None, Speculation(True, "d"))
+    return Step(
+        0, 0, 9, made, (0,), (0, 0), None, 4, 1, Seconds(draft=draft, verify=verify), None, Speculation(True, "d")
+    )
 
 
 def rounds(hits: int, misses: int, *, verify: float = 1.0, busy: float = 0.5, in_turn: float = 0.5) -> list[Step]:
@@ -124,8 +126,8 @@ def test_names_with_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_drafts_that_are_hidden_now_and_then_count_by_their_mean() -> None:
     costs = StepCosts(((1, 1.0), (4, 1.1)), drafts={"d": DraftCost(token=0.1, hidden=0.6, slowing=0.3)})
     seconds = [0.0, 0.0, 0.0, 0.3]
-    drafted = [Round("d", 3, 3, 1, 2, 1.5 + each, Seconds(each, 1.43)) for each in seconds]
-    timing = fit(costs, [Round("", 0, 0, 0, 1, 1.0, Seconds(0.0, 1.0))], drafted)
+    drafted = [Round("d", 3, 3, 1, 2, 1.5 + each, Seconds(draft=each, verify=1.43)) for each in seconds]
+    timing = fit(costs, [Round("", 0, 0, 0, 1, 1.0, Seconds(draft=0.0, verify=1.0))], drafted)
     assert timing.of("d").draft("d", 3) == pytest.approx(0.075)
     assert timing.step("d", 4, 3) == pytest.approx(1.43 + 0.075 + 0.07), "the slowing is in the measured forward once"
 

@@ -21,7 +21,7 @@ COSTS = StepCosts(((1, 1.0), (11, 2.0)), 0.0, {"d": DraftCost(token=0.2)})
 
 
 def plain(verify: float = 1.0, rest: float = 0.0) -> Round:
-    return Round("", 0, 0, 0, 1, verify + rest, Seconds(0.0, verify))
+    return Round("", 0, 0, 0, 1, verify + rest, Seconds(draft=0.0, verify=verify))
 
 
 def drafted(
@@ -29,7 +29,7 @@ def drafted(
 ) -> Round:
     draft = 0.2 * k if draft is None else draft
     verify = 1 + 0.1 * k if verify is None else verify
-    return Round("d", k, k, accepted, accepted + 1, draft + verify + rest, Seconds(draft, verify))
+    return Round("d", k, k, accepted, accepted + 1, draft + verify + rest, Seconds(draft=draft, verify=verify))
 
 
 def predict(timing: Timing, rounds: list[list[Round]], k: int | None, *, tree: bool = False) -> Prediction:
@@ -83,14 +83,14 @@ def test_silent_rounds_gain_nothing_and_cost_a_plain_step() -> None:
 
 
 def test_asking_in_vain_has_its_price() -> None:
-    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(0.3, 1.0))
+    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(draft=0.3, verify=1.0))
     timing = fit(COSTS, [plain()], [asked] * 5)
     assert predict(timing, [[asked] * 5], 2).speedup.value == pytest.approx(1 / 1.3)
     assert predict(timing, [[asked] * 5], 2).members == {}
 
 
 def test_a_source_that_drafts_for_the_first_time_in_a_check_costs_a_vain_question_and_its_rows() -> None:
-    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(0.3, 1.0))
+    asked = Round("", 0, 0, 0, 1, 1.3, Seconds(draft=0.3, verify=1.0))
     timing = fit(COSTS, [plain()], [asked] * 5)
     late = drafted(2, 1)
     # two tokens for asking (0.3) and a forward of three rows (1.2)
@@ -160,7 +160,7 @@ def test_more_rows_never_take_less_than_a_plain_step() -> None:
 
 
 def test_trees_are_predicted_as_they_were() -> None:
-    tree = Round("d", 6, 3, 2, 3, 0.6 + 1.6, Seconds(0.6, 1.6))
+    tree = Round("d", 6, 3, 2, 3, 0.6 + 1.6, Seconds(draft=0.6, verify=1.6))
     timing = fit(COSTS, [plain()], [tree])
     found = predict(timing, [[tree]], 6, tree=True)
     assert (found.k, found.depth) == (6, 3)

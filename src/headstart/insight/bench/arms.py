@@ -17,12 +17,11 @@ from headstart.insight.bench.machine import Meter
 from headstart.insight.bench.options import BenchSettings
 from headstart.insight.bench.records import PLAIN, RunRecord, SourceRecord, Trial, added
 from headstart.insight.measure import Round, first_difference
-from headstart.types import Output, Sampling, Step
+from headstart.types import PARTS, Output, Sampling, Step
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
-_PARTS = ("draft", "verify", "law", "commit")
 _DIGITS = 7  # of seconds: finer than the clock is steady, and it keeps the files short
 
 
@@ -132,7 +131,7 @@ class _Watch:
 
     rounds: list[Round] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
-    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_PARTS, 0.0))
+    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     last: float = 0.0
 
     def see(self, step: Step, at: float) -> None:
@@ -140,7 +139,7 @@ class _Watch:
         if step.tokens:
             self.arrivals.append(at)
             self.rounds.append(Round.of(step))
-        for part in _PARTS:  # a step's seconds are those of all its requests
+        for part in PARTS:  # a step's seconds are those of all its requests
             self.parts[part] += getattr(step.seconds, part) / max(1, step.batch)
 
     def record(self, prompt: int, output: Output, *, keep_text: bool) -> RunRecord:

@@ -22,10 +22,11 @@ _MIB = 2**20
 _LEAST_JUDGED = 5  # guesses: acceptance of positions reached less often is left out of the plot
 _MAP_K = 12
 _PARTS = {
+    "plan": "scheduling, pacing",
     "draft": "guessing",
     "verify": "the target's forwards",
-    "law": "probabilities, rule",
-    "commit": "scheduling, pacing",
+    "sample": "probabilities, rule",
+    "commit": "keeping what was accepted",
     "other": "text and events",
 }
 

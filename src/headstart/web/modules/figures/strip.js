@@ -3,7 +3,10 @@
 import { append, h, svg } from "hs/base/dom";
 import { counted, seconds } from "hs/base/format";
 
-const PARTS = [["draft", "drafting"], ["verify", "the target's forward"], ["law", "laws and the rule"], ["commit", "everything else"]];
+const PARTS = [
+  ["plan", "scheduling and pacing"], ["draft", "drafting"], ["verify", "the target's forward"], ["sample", "probabilities and the rule"],
+  ["commit", "keeping what was accepted"],
+];
 const KINDS = { correction: "then a correction", bonus: "then a bonus", plain: "one token without a draft", read: "a part of the prompt was read" };
 const [TOKENS, TIME, GAP, LEAST] = [44, 28, 2, 5];
 let number = 0;
@@ -25,11 +28,11 @@ export function roundWords(round, index) {
   return `Round ${index + 1}: ${guesses}${KINDS[round.kind]}${tokens}, ${seconds(totalOf(round))}`;
 }
 
-const totalOf = ({ seconds: { draft, verify, law, commit } }) => draft + verify + law + commit;
+const totalOf = ({ seconds: { plan, draft, verify, sample, commit } }) => plan + draft + verify + sample + commit;
 
 /**
  * @param {object} options
- * @param {{seconds: {draft: number, verify: number, law: number, commit: number}, emitted: number, drafted: number,
+ * @param {{seconds: {plan: number, draft: number, verify: number, sample: number, commit: number}, emitted: number, drafted: number,
  *   accepted?: number, kind: "correction"|"bonus"|"plain"|"read"}[]} options.rounds
  * @param {number} options.at the chosen round.
  * @param {(index: number) => void} [options.onPick] a round was chosen, by pointer or by the arrow keys.

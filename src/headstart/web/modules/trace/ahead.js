@@ -50,15 +50,13 @@ export function aheadOf(steps) {
  */
 export function lanesOf(request) {
   const found = request.steps.map((step, index) => {
-    const { draft, verify, law, commit } = step.seconds;
+    const { plan, draft, verify, sample, commit } = step.seconds;
     const ahead = step.ahead ?? null;
-    // Scheduling comes before the draft is asked for; where it was not, all of "commit" is drawn after the laws
-    const before = ahead ? Math.min(commit, Math.max(0, ahead.asked)) : 0;
-    const target = inOrder(step.at, [["commit", before], ["wait", draft], ["verify", verify], ["law", law], ["commit", commit - before]]);
+    const target = inOrder(step.at, [["plan", plan], ["wait", draft], ["verify", verify], ["sample", sample], ["commit", commit]]);
     const drafter = [];
     if (ahead && ahead.begin !== null) drafter.push({ kind: "ahead", from: step.at + ahead.begin, to: step.at + ahead.end });
     if (ahead) drafter.push({ kind: "now", from: step.at + ahead.asked, to: step.at + ahead.answered });
-    const to = step.at + draft + verify + law + commit;
+    const to = step.at + plan + draft + verify + sample + commit;
     return { index, i: step.i, from: step.at, to, ready: ahead?.branches > 0 ? ahead.hit : null, target, drafter };
   });
   // The drafter goes on before the engine has noticed that a draft is there

@@ -2,7 +2,7 @@
 
 import { listed } from "hs/base/format";
 
-const VERSION = 1;
+const VERSIONS = [1, 2];
 const MAKE_ONE = "Record one with: headstart generate --trace FILE";
 const MEMBERS = {
   trace: ["headstart_trace"],
@@ -75,13 +75,17 @@ export function reader() {
     const request = byNumber.get(line.request);
     if (!request) throw broken(`speaks of request ${line.request}, which has not begun`, number);
     for (const [token, text] of Object.entries(line.texts ?? {})) request.texts.set(Number(token), text);
-    if (line.type === "step") request.steps.push(line);
+    if (line.type === "step") request.steps.push({ ...line, seconds: partsOf(line.seconds) });
     if (line.type === "end") request.end = line;
     return request;
   }
 
   return { trace, add };
 }
+
+/** A step's seconds; in version 1 planning was called "commit", sampling "law", and the commit was not measured. */
+const partsOf = ({ law, ...seconds }) =>
+  law === undefined ? seconds : { ...seconds, plan: seconds.commit, sample: law, commit: 0 };
 
 function requestOf(line) {
   const texts = new Map();
@@ -123,10 +127,10 @@ function checkHeader(line) {
   if (line?.type !== "trace" || line.headstart_trace === undefined) {
     throw new TraceError("foreign", "This file is not a trace of headstart: it does not begin with the line of one.");
   }
-  if (line.headstart_trace !== VERSION) {
+  if (!VERSIONS.includes(line.headstart_trace)) {
     throw new TraceError(
       "version",
-      `This is a trace of version ${line.headstart_trace}; this page reads version ${VERSION}.`,
+      `This is a trace of version ${line.headstart_trace}; this page reads versions ${VERSIONS.join(" and ")}.`,
       { hint: "Open it with a page of the headstart that recorded it." },
     );
   }

@@ -96,7 +96,7 @@ export function roundsOf(request) {
     }));
 }
 
-export const totalSeconds = ({ draft, verify, law, commit }) => draft + verify + law + commit;
+export const totalSeconds = ({ plan, draft, verify, sample, commit }) => plan + draft + verify + sample + commit;
 
 /** Conditional acceptance by depth, of [depth of the draft, accepted] pairs: a depth was tested if the draft reached it
  * and everything before it was accepted. */
@@ -161,7 +161,7 @@ function bySource(steps) {
 }
 
 function secondsOf(steps) {
-  const parts = { draft: 0, verify: 0, law: 0, commit: 0 };
+  const parts = { plan: 0, draft: 0, verify: 0, sample: 0, commit: 0 };
   for (const step of steps) for (const part of Object.keys(parts)) parts[part] += step.seconds[part];
   return { ...parts, total: totalSeconds(parts) };
 }

@@ -163,9 +163,9 @@ function promptOf(request) {
 function tableOf(rounds) {
   const ms = (value) => (1000 * value).toFixed(2);
   return {
-    columns: ["round", "guesses", "accepted", "tokens", "end", "draft ms", "verify ms", "law ms", "commit ms"],
-    rows: rounds.map(({ i, drafted, accepted, emitted, kind, seconds: { draft, verify, law, commit } }) => [
-      i + 1, drafted, accepted, emitted, kind, ms(draft), ms(verify), ms(law), ms(commit),
+    columns: ["round", "guesses", "accepted", "tokens", "end", "plan ms", "draft ms", "verify ms", "sample ms", "commit ms"],
+    rows: rounds.map(({ i, drafted, accepted, emitted, kind, seconds: { plan, draft, verify, sample, commit } }) => [
+      i + 1, drafted, accepted, emitted, kind, ms(plan), ms(draft), ms(verify), ms(sample), ms(commit),
     ]),
   };
 }
