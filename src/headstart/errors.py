@@ -36,6 +36,11 @@ __all__ = [
 ]
 
 
+CONTAINED = (Exception, SystemExit)
+"""What is contained of somebody's own drafter, pacing or listener. `SystemExit` too: `sys.exit` in a drafter must not
+end a server. `KeyboardInterrupt` goes through."""
+
+
 class HeadstartError(Exception):
     """Root of the tree. `message` says what is wrong, `hint` what to do about it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 import headstart as hs
 from headstart.drafters import Drafter
 from headstart.pacing import FixedPacing
+from headstart.pacing.measuring import measure
 
 Make = Callable[..., hs.Engine]
 SAMPLINGS = [hs.Sampling(max_tokens=9), *(hs.Sampling(max_tokens=9, temperature=1.0, seed=seed) for seed in range(3))]
@@ -125,3 +127,21 @@ def test_exit_is_contained_and_an_interrupt_is_not(method: str, make: Make, with
     assert method == "release" or "SystemExit" in out.stats.speculation.reason
     with pytest.raises(KeyboardInterrupt):
         make(drafter(KeyboardInterrupt)).generate(PROMPT, SAMPLINGS[0])
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(2)], ids=repr)
+@pytest.mark.parametrize("method", ["applies", "propose", "observe", "release"])
+def test_a_drafter_that_raises_while_it_is_measured_is_found_out_in_its_first_step(
+    method: str, error: BaseException, root: Path, without: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adaptive pacing asks it before any request does, and survives it."""
+    monkeypatch.setattr("headstart.loading.pacing.measure", partial(measure, seconds=0.01))
+
+    def act(*_: Any) -> Any:
+        raise error
+
+    drafter = type("Odd", (Hostile,), {method: act, "taps": (1,)})(TAKEN["nothing"])
+    engine = hs.Target(model(root, 0, 2), max_length=32).engine(drafter)
+    out = engine.generate(PROMPT, SAMPLINGS[0])
+    assert out.tokens == without[0]
+    assert engine._loop.pacing.failure is None

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from operator import index
 
 from headstart.drafters import Drafter, Observation, Row
-from headstart.engine.contained import CONTAINED, in_words
 from headstart.engine.drafts import DraftCheck
-from headstart.errors import DrafterFailed, HeadstartError, InvalidOption
+from headstart.engine.in_words import in_words
+from headstart.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft

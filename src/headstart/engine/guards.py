@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from headstart.drafters import Observation, Row
-from headstart.engine.contained import CONTAINED, in_words
+from headstart.engine.in_words import in_words
 from headstart.engine.request import Request
-from headstart.errors import HeadstartError, PacingFailed
+from headstart.errors import CONTAINED, HeadstartError, PacingFailed
 from headstart.pacing import Pacing
 from headstart.types import Budget, Step
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from headstart.drafters import Drafter, may_draft
-from headstart.errors import InvalidOption
+from headstart.drafters import Drafter, Row, may_draft
+from headstart.errors import CONTAINED, InvalidOption
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
@@ -70,7 +70,15 @@ def _source(part: Drafter, k: int | None) -> Source:
     sizes = tuple((nodes, depth) for nodes, depth in part.sizes if nodes <= most)
     if part.sizes and not sizes:  # less than its smallest tree is allowed: that is then its only size
         sizes = ((most, min(most, part.sizes[0][1])),) if most else ()
-    return Source(part.name, most, sizes, partial(may_draft, part))
+    return Source(part.name, most, sizes, partial(_may_draft, part))
+
+
+def _may_draft(part: Drafter, row: Row) -> bool:
+    """`may_draft`; where the drafter raises, the engine finds it out when it asks for a draft."""
+    try:
+        return may_draft(part, row)
+    except CONTAINED:
+        return True
 
 
 def _name(device: Any) -> str:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 from headstart.drafters import Drafter, Observation, Row
+from headstart.errors import CONTAINED
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -120,7 +121,7 @@ class SyntheticDrafts:
     def release(self) -> None:
         """Let all requests go; the next round begins new ones."""
         for number in self._lengths:
-            with suppress(Exception):  # a drafter's, whatever it is: the engine will find it out
+            with suppress(*CONTAINED):  # a drafter's, whatever it is: the engine will find it out
                 self._drafter.release(number)
         self._lengths.clear()
         self._shown.clear()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from headstart.errors import CONTAINED
+
 _STEADY = 1.3
 """The second quickest run of an action over the quickest, at most, where the machine is steady."""
 _ROUNDS = 40
@@ -95,7 +97,7 @@ class InterleavedTimer:
                 # The thread may have waited before the clock ran; it took the time for which it ran in any case
                 seconds = min(seconds, max(ran, seconds - (_waited() - waited)))
             after()
-        except Exception:
+        except CONTAINED:
             if name not in self._optional:
                 raise
             del self._actions[name], self.times[name]

@@ -1,9 +1,9 @@
-"""What a step contains of code that is not headstart's own, and how it says so in one line."""
+"""How an error of code that is not headstart's own is said in one line."""
 
 from __future__ import annotations
 
-CONTAINED = (Exception, SystemExit)
-"""`SystemExit` too: a drafter that calls `sys.exit` must not end a server. `KeyboardInterrupt` goes through."""
+from headstart.errors import CONTAINED
+
 _LONGEST = 300
 
 
