@@ -10,10 +10,8 @@ Source: Medusa (arXiv:2401.10774).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +20,7 @@ from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.ranked import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
 from headstart.errors import UnsupportedModel
 from headstart.model.heads.medusa import MedusaHeads, read_heads
+from headstart.model.reading import object_in
 from headstart.model.runner import ModelRunner
 from headstart.options import check_number
 from headstart.types import Draft
@@ -34,7 +33,7 @@ _SALTS = 64  # whose experience is kept; the oldest goes
 
 def recognises(folder: str | Path) -> bool:
     """Whether the directory's config is that of Medusa heads."""
-    return "medusa_num_heads" in _config(Path(folder))
+    return "medusa_num_heads" in object_in(Path(folder) / "config.json")
 
 
 class MedusaDrafter(Drafter):
@@ -189,17 +188,9 @@ def tree(order: Sequence[Place], guesses: Sequence[Sequence[int]]) -> Draft:
     return Draft(tuple(guesses[place.head][place.rank] for place in order), tuple(place.parent for place in order))
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
 def _recorded(folder: Path, heads: MedusaHeads) -> Accuracies | None:
     """The accuracies in the config's field `headstart`, where there are any."""
-    field = _config(folder).get("headstart")
+    field = object_in(folder / "config.json").get("headstart")
     table = field.get("accuracies") if isinstance(field, dict) else None
     if table is None:
         return None

@@ -15,6 +15,7 @@ from typing import Any
 from headstart.errors import HeadstartError
 from headstart.model import loading
 from headstart.model.gguf import checkpoint as gguf
+from headstart.model.reading import object_in
 
 FOLDER = Path(str(resources.files("headstart") / "heads"))
 TARGET = "target_config"
@@ -45,11 +46,7 @@ def _config(source: str) -> Mapping[str, Any]:
         config: Mapping[str, Any] = loading.load_config(source, trust_remote_code=False).to_dict()
         return config
     folder = loading.config_folder(source)
-    try:
-        raw = json.loads((folder / "config.json").read_text()) if folder else {}
-    except (OSError, ValueError):
-        return {}
-    return raw if isinstance(raw, dict) else {}
+    return object_in(folder / "config.json") if folder else {}
 
 
 def _fits(config: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:

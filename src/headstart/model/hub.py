@@ -39,7 +39,7 @@ def hub(source: str) -> Iterator[str]:
 
 
 def _is_hub_id(source: str) -> bool:
-    if Path(source).is_dir():
+    if Path(source).exists():
         return False
     try:
         validate_repo_id(source)

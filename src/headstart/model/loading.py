@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -24,6 +22,9 @@ from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import hub
 from headstart.model.quantised import checkpoint as quantised
+from headstart.model.quantised.tensors import Tensors
+from headstart.model.reading import read_object, reading
+from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 
 BUNDLED = "bundled"
 DEFAULT_CONTEXT = 32768
@@ -81,23 +82,36 @@ def config_folder(source: str) -> Path | None:
 
 def fetch(source: str) -> Path:
     """A directory with configs and weights of a drafter that is no model of transformers' own."""
+    with reading(source):
+        return _folder(source)
+
+
+def _folder(source: str) -> Path:
     if Path(source).is_dir():
         return Path(source)
-    with reading(source):
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors"]))
+    return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors"]))
 
 
 def load_config(source: str, *, trust_remote_code: bool) -> Any:
     """The model's config, checked against what the engine can run; raises before any weight is read."""
-    if gguf.is_gguf(source):
-        return gguf.load_config(source)
-    if not trust_remote_code:
-        _refuse_remote_code(source)
     with reading(source):
-        config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
+        if gguf.is_gguf(source):
+            return gguf.load_config(source)
+        return _load_config(source, trust_remote_code=trust_remote_code)
+
+
+def _load_config(source: str, *, trust_remote_code: bool) -> Any:
+    folder = Path(source)
+    if folder.is_dir():
+        stated = read_object(folder / "config.json", hint="give a directory written by save_pretrained")
+        if not trust_remote_code:
+            _refuse_remote_code(source, stated)
+        check_counts(folder, stated)
+    config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     check_config(config)
-    if Path(source).is_dir():
-        weight_files(Path(source), convert="model.save_pretrained(path) writes safetensors")
+    check_sizes(source, config)
+    if folder.is_dir():
+        weight_files(folder, convert="model.save_pretrained(path) writes safetensors")
     if quantised.is_quantised(config):
         quantised.check(source, config)
     return config
@@ -163,25 +177,50 @@ def load_weights(
 ) -> Any:
     """The model in eval mode, on the device, its attention replaced by ours. packed: on the checkpoint's own codes,
     which must be able to run (see `gguf.blocks` and `quantised.blocks`)."""
-    if packed and gguf.is_gguf(source):
-        return adopt(gguf.load_packed(source, config, dtype))
-    if packed:
-        return adopt(quantised.load_packed(fetch(source), config, dtype))
-    with _progress(weight_bytes(source, config, dtype) >= _LONG_LOAD):
-        model = read_model(source, config, dtype, trust_remote_code=trust_remote_code)
-    return adopt(model.to(device))
+    with reading(source):
+        if packed and gguf.is_gguf(source):
+            return adopt(gguf.load_packed(source, config, dtype))
+        if packed:
+            return adopt(quantised.load_packed(_folder(source), config, dtype))
+        with _progress(_weight_bytes(source, config, dtype) >= _LONG_LOAD):
+            model = _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+        return adopt(model.to(device))
 
 
 def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool = False) -> Any:
-    """The model of transformers on the CPU as `from_pretrained` gives it: from safetensors or GGUF, never a pickle."""
+    """The model of transformers on the CPU as `from_pretrained` gives it: from safetensors or GGUF, never a pickle.
+
+    Raises:
+        ModelNotFound, DamagedModel, UnsupportedModel: see `reading` and `check_complete`.
+    """
+    with reading(source):
+        return _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
+
+
+def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool) -> Any:
     if gguf.is_gguf(source):
         return gguf.load_model(source, config, dtype)
     if quantised.is_quantised(config):
-        return quantised.load_model(fetch(source), config, dtype)
-    with reading(source):
-        return AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=trust_remote_code
+        return quantised.load_model(_folder(source), config, dtype)
+    if Path(source).is_dir():
+        check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize)
+    with unreported():
+        model, found = AutoModelForCausalLM.from_pretrained(
+            source,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # `check_complete` names them
         )
+
+    def is_zero(name: str) -> bool:
+        tensors = Tensors(_folder(source))
+        return name in tensors.names and not bool(tensors.read(name).any())
+
+    check_complete(source, model, found, is_zero)
+    return model
 
 
 def adopt(model: Any) -> Any:
@@ -205,21 +244,37 @@ def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
     if named is None and tokenizer is not None:
         named = tokenizer.eos_token_id
     ids = [named] if isinstance(named, int) else (named or [])
-    return frozenset(int(token) for token in ids)
+    if not isinstance(ids, (list, tuple)) or not all(isinstance(token, int) for token in ids):
+        raise UnsupportedModel(
+            f"{source!r}: eos_token_id is {named!r}", hint="it is a token id, or a list of them: see its config files"
+        )
+    return frozenset(ids)
 
 
 def generation_config(source: str) -> dict[str, Any]:
     """What the model's generation config says; {} where it has none."""
     if gguf.is_gguf(source):
         return gguf.generation_config(source)
-    with suppress(OSError), hub(source):
-        found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
-        return found
-    return {}
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "generation_config.json").is_file():
+        return {}
+    try:
+        with reading(source):
+            found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
+            return found
+    except ModelNotFound:
+        if folder.is_dir():
+            raise
+        return {}
 
 
 def weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
     """Bytes of the weights in `dtype`, from the shapes alone (nothing is allocated)."""
+    with reading(source):
+        return _weight_bytes(source, config, dtype)
+
+
+def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is None:
         return sum(file.stat().st_size for file in Path(source).glob("*.safetensors"))
@@ -250,40 +305,8 @@ def _progress(wanted: bool) -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-@contextmanager
-def reading(source: str) -> Iterator[None]:
-    """Turn what transformers raises while it reads a model into typed errors; without a network, within seconds."""
-    unreachable = ""
-    try:
-        with hub(source) as unreachable:
-            yield
-    except UnsupportedModel:
-        raise
-    except OSError as error:
-        if unreachable:
-            raise ModelNotFound(
-                f"{source!r} is no directory and not in the local cache, and {unreachable}",
-                hint="check the path, or the network (and HF_ENDPOINT, if it is set)",
-            ) from error
-        raise ModelNotFound(
-            f"no model could be read from {source!r}: {str(error).splitlines()[0]}",
-            hint='give a directory with config.json and *.safetensors, a .gguf file, a hub id, or "bundled"',
-        ) from error
-    except (ValueError, StrictDataclassError) as error:
-        raise UnsupportedModel(
-            f"{source!r} cannot be loaded: {str(error).splitlines()[0]}",
-            hint="check that this version of transformers knows the model's type",
-        ) from error
-
-
-def _refuse_remote_code(source: str) -> None:
-    path = Path(source) / "config.json"
-    if not path.is_file():
-        return  # a hub id: transformers refuses remote code itself, and `reading` types the error
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ModelNotFound(f"{path} is not valid JSON", hint="the checkpoint is damaged: copy it again") from error
+def _refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:
+    """config: what config.json says. Of a hub id, transformers refuses remote code itself."""
     if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING:
         raise RemoteCodeRequired(
             f"{source} needs Python code from its own repository ({config['auto_map']})",

@@ -13,6 +13,7 @@ from headstart.model.decoders import Decoder
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.decoders.modules import ModulesDecoder
 from headstart.model.packed import Packed, Segment
+from headstart.model.reading import first_line
 from headstart.types import Draft
 
 TOKENS = 7
@@ -35,7 +36,14 @@ class Probe:
         self._tokens = torch.randint(int(text.vocab_size), (TOKENS,), generator=generator).tolist()
         self._layers = int(text.num_hidden_layers)
         model.set_attn_implementation("eager")
-        self._plain = model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits[0, -1].float()
+        try:
+            found = model(torch.tensor([self._tokens], device=model.device), use_cache=False).logits
+        except Exception as error:  # of the model's own modules, on whatever its config says
+            raise UnsupportedModel(
+                f"{model.config.model_type} does not run as its config describes it: {first_line(error)}",
+                hint="compare config.json with the original's",
+            ) from error
+        self._plain = found[0, -1].float()
         model.set_attn_implementation(IMPLEMENTATION)
 
     def shapes(self) -> dict[int, LayerShape]:

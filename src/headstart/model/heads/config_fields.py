@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any, Protocol
 
 from transformers import LlamaConfig
 
-from headstart.errors import ModelNotFound, UnsupportedModel
+from headstart.errors import UnsupportedModel
 from headstart.model.decoders.llama import FIXED_ROPE
+from headstart.model.reading import read_object
 
 _OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
 
@@ -42,15 +42,7 @@ class Made(Protocol):
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except OSError as error:
-        raise ModelNotFound(f"{path} has no config.json", hint="give the directory of an EAGLE head") from error
-    except ValueError as error:
-        raise ModelNotFound(f"{path}/config.json is not valid JSON", hint="copy the checkpoint again") from error
-    if not isinstance(config, dict):
-        raise ModelNotFound(f"{path}/config.json is not an object", hint="copy the checkpoint again")
-    return config
+    return read_object(path / "config.json", hint="give the directory of an EAGLE head")
 
 
 def layer_sizes(name: str, layer: Mapping[str, Any]) -> LayerSizes:

@@ -17,7 +17,6 @@ Only safetensors is read. Sources: DFlash (arXiv:2602.06036), DSpark (2607.05147
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from headstart.model.heads.config_fields import check_target, read_config
 from headstart.model.heads.dflash_config import DFlashConfig, check_kind, head_config, in_family
 from headstart.model.heads.markov import MIXING
 from headstart.model.heads.stored_tensors import ATTENTION, MLP, Shapes, check_shapes, read_tensors, token_ids_of
+from headstart.model.reading import object_in
 
 _UNUSED = ("confidence_head.", "verifier_norm.", "verifier_lm_head.")
 
@@ -48,11 +48,7 @@ class DFlashCheckpoint:
 
 def is_dflash(folder: str | Path) -> bool:
     """Whether a directory looks like such a head, from its config alone."""
-    try:
-        config = json.loads((Path(folder) / "config.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and in_family(config)
+    return in_family(object_in(Path(folder) / "config.json"))
 
 
 def read(folder: str | Path, target: Any) -> DFlashCheckpoint:

@@ -26,7 +26,6 @@ Only safetensors is read. Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +45,7 @@ from headstart.model.heads.eagle_config import (
 )
 from headstart.model.heads.eagle_tensors import canonical, check_tensors
 from headstart.model.heads.stored_tensors import names_in, read_tensors, token_ids_of
+from headstart.model.reading import object_in
 
 __all__ = [
     "EAGLE1",
@@ -74,11 +74,8 @@ class HeadCheckpoint:
 def is_eagle(folder: str | Path) -> bool:
     """Whether a directory looks like such a head, from its config and its tensors' names alone."""
     path = Path(folder)
-    try:
-        config = json.loads((path / "config.json").read_text())
-    except (OSError, ValueError):
-        return False
-    if not isinstance(config, dict) or in_family(config):
+    config = object_in(path / "config.json")
+    if not config or in_family(config):
         return False
     if "speculators_model_type" in config or "draft_vocab_size" in config:
         return True

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from headstart.errors import UnsupportedModel
 from headstart.model.loading import weight_files
+from headstart.model.reading import object_in
 
 _OTHER = "train an exit for this target: headstart train exit"
 
@@ -48,7 +49,7 @@ class Exit:
 
 def is_exit(folder: str | Path) -> bool:
     """Whether a directory's config is that of a trained exit."""
-    return "exit_layers" in _config(Path(folder))
+    return "exit_layers" in object_in(Path(folder) / "config.json")
 
 
 def write(folder: Path, exit_: Exit, *, vocab_size: int, target: str) -> None:
@@ -79,7 +80,7 @@ def read(folder: str | Path, *, layers: int, width: int, vocab_size: int) -> Exi
         UnsupportedModel: it is incomplete, or another target's.
     """
     folder = Path(folder)
-    config = _config(folder)
+    config = object_in(folder / "config.json")
     after = config.get("exit_layers")
     if not isinstance(after, int) or not 0 < after < layers:
         raise UnsupportedModel(f"{folder}: an exit after {after!r} layers of a target that has {layers}", hint=_OTHER)
@@ -109,11 +110,3 @@ def read(folder: str | Path, *, layers: int, width: int, vocab_size: int) -> Exi
     if ids is not None and not (int(ids.min()) >= 0 and int(ids.max()) < vocab_size and bool((ids.diff() > 0).all())):
         raise UnsupportedModel(f"{folder}: d2t does not name tokens of the target's in order", hint=_OTHER)
     return Exit(after, tensors["norm.weight"], tensors["linear.weight"], ids)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

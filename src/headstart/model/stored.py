@@ -1,0 +1,170 @@
+"""Whether a config and the weights beside it are of one model: before anything is made, and after all was read.
+
+transformers draws random numbers for weights that it does not find, and passes over those that it has no place for.
+Both leave a model that writes something else than its makers' does, so both are errors here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from headstart.errors import DamagedModel, UnsupportedModel
+
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_MOST_LAYERS = 10_000
+"""More than any model has; configs and modules are made layer by layer."""
+_MOST_LABELS = 100_000
+"""The same of classes, for which configs make tables."""
+_SPARE = 1.5
+
+_SIZES = (
+    *_LAYERS, "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "max_position_embeddings",
+)  # fmt: skip
+
+_NUMBERED = re.compile(r"(?P<stack>.*?)\.(?P<index>\d+)\.")
+_SAYS_NOTHING = re.compile(r"(\.attn\.(masked_)?bias|\.attention\.(masked_)?bias|inv_freq|[._](k|v|kv)_scale)$")
+"""Ends of names that old or quantised checkpoints hold beside the weights: masks and frequencies that the config gives,
+and scales of a cache that is not rounded here."""
+
+_NEXT = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+"""Fields with the number of layers after the last that guess further tokens, which transformers does not run."""
+
+_AGAIN = "copy or download the checkpoint again, all of it; or its config.json is of another model"
+_reports = logging.getLogger("transformers.modeling_utils")
+
+
+def check_counts(folder: Path, stated: Mapping[str, Any]) -> None:
+    """Refuse numbers of layers that the files in a directory cannot hold, before anything of such a size is made, and
+    codes that the config does not explain.
+
+    stated: what config.json says.
+
+    Raises:
+        DamagedModel: there are fewer tensors than layers, or weights are whole numbers without a quantisation.
+    """
+    stored = {name: kind for file in sorted(folder.glob("*.safetensors")) for name, kind in _types(file)}
+    most = min(len(stored) or _MOST_LAYERS, _MOST_LAYERS)
+    for part in (stated, *(value for value in stated.values() if isinstance(value, Mapping))):
+        for key, limit in (*((key, most) for key in _LAYERS), ("num_labels", _MOST_LABELS)):
+            claimed = part.get(key)
+            if isinstance(claimed, (int, float)) and claimed > limit:
+                what = f"{claimed} {'layers' if key in _LAYERS else 'labels'} ({key})"
+                raise DamagedModel(f"{folder}: it claims {what}, and its files hold {len(stored)} tensors", hint=_AGAIN)
+    whole = [name for name, kind in stored.items() if name.endswith(".weight") and not kind.startswith(("F", "BF"))]
+    if whole and not stated.get("quantization_config"):
+        raise DamagedModel(
+            f"{folder}: {whole[0]} is {stored[whole[0]]}{_more(whole)}, and config.json names no quantisation",
+            hint=_AGAIN,
+        )
+
+
+def check_amount(folder: Path, needed: int) -> None:
+    """Refuse files that hold far fewer numbers than the model has: transformers would draw all the others.
+
+    needed: parameters of the model. What is missing of a model that is about as large is named by `check_complete`.
+
+    Raises:
+        DamagedModel: they do.
+    """
+    held = sum(math.prod(shape) for file in sorted(folder.glob("*.safetensors")) for shape in _shapes(file))
+    if needed > _SPARE * held:
+        raise DamagedModel(
+            f"{folder}: its config means a model of {needed:,} weights, and its files hold {held:,}", hint=_AGAIN
+        )
+
+
+def check_sizes(source: str, config: Any) -> None:
+    """Refuse sizes of 0 or less, of which modules can be made that fail only when they run.
+
+    Raises:
+        UnsupportedModel: there is one.
+    """
+    for part in (config, config.get_text_config()):
+        for key in _SIZES:
+            value = getattr(part, key, None)
+            if isinstance(value, (int, float)) and value < 1:
+                raise UnsupportedModel(f"{source!r}: {key} is {value}, which no model has", hint=_AGAIN)
+
+
+def check_complete(source: str, model: Any, found: Mapping[str, Any], is_zero: Callable[[str], bool]) -> None:
+    """Refuse a model of which some weights were not read, or whose layers should have more.
+
+    found: what `from_pretrained` reports; it counts tied weights as read, and leaves out what the model's class is
+    known not to use. What stands beside the model, another head say, is no part of it and is passed over. is_zero:
+    whether a stored tensor of this name holds zeros alone.
+
+    Raises:
+        DamagedModel: weights are missing, or of another shape.
+        UnsupportedModel: a part of the model has weights that its class has no place for.
+    """
+    if wrong := sorted(found["mismatched_keys"]):
+        name, there, wanted = wrong[0]
+        what = f"{name} is {list(there)}, and its config means {list(wanted)}"
+        raise DamagedModel(f"{source!r}: {what}{_more(wrong)}", hint=_AGAIN)
+    if missing := sorted(found["missing_keys"]):
+        raise DamagedModel(f"{source!r}: {missing[0]} is missing{_more(missing)}", hint=_AGAIN)
+    left = [name for name in sorted(found["unexpected_keys"]) if _changes(name, model)]
+    left = [name for name in left if not (name.endswith(".bias") and is_zero(name))]
+    if left:
+        raise UnsupportedModel(
+            f"{source!r} holds {left[0]}{_more(left)}, for which the {model.config.model_type} of its config has no "
+            "place",
+            hint=_AGAIN,
+        )
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Keep transformers' table of missing and unexpected weights off the terminal: `check_complete` judges them."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "LOAD REPORT" not in record.getMessage()
+
+    _reports.addFilter(wanted)
+    try:
+        yield
+    finally:
+        _reports.removeFilter(wanted)
+
+
+def _changes(name: str, model: Any) -> bool:
+    """Whether a tensor that was passed over belongs to a part of the model: one of its modules, or one more layer."""
+    if _SAYS_NOTHING.search(name):
+        return False
+    prefix = f"{model.base_model_prefix}."
+    name = name.removeprefix(prefix)
+    modules = {module.removeprefix(prefix) for module, _ in model.named_modules()}
+    numbered = _NUMBERED.match(name)
+    if numbered is None:
+        return name.rpartition(".")[0] in modules - {"", model.base_model_prefix}
+    stack, index = numbered["stack"], int(numbered["index"])
+    layers = sum(owner == stack and last.isdigit() for owner, _, last in (each.rpartition(".") for each in modules))
+    config = model.config.get_text_config()
+    after = sum(int(getattr(config, key, None) or 0) for key in _NEXT)
+    return layers > 0 and not layers <= index < layers + after
+
+
+def _types(file: Path) -> Iterator[tuple[str, str]]:
+    """Names and types of a file's tensors."""
+    with safe_open(file, framework="pt") as stored:
+        for name in stored.keys():  # noqa: SIM118 -- not a mapping
+            yield name, str(stored.get_slice(name).get_dtype())
+
+
+def _shapes(file: Path) -> Iterator[list[int]]:
+    with safe_open(file, framework="pt") as stored:
+        for name in stored.keys():  # noqa: SIM118
+            yield stored.get_slice(name).get_shape()
+
+
+def _more(names: list[Any]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
