@@ -157,6 +157,8 @@ def _interleaved(values: np.ndarray, dim: int) -> np.ndarray:
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
+    elif isinstance(value, np.uint64):
+        writer.add_uint64(key, int(value))
     elif isinstance(value, int):
         writer.add_uint32(key, value)
     elif isinstance(value, float):

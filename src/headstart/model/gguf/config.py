@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -49,15 +50,25 @@ def make_config(file: GgufFile) -> Any:
     for key in ("attention.value_length", "rope.dimension_count"):
         if stated.whole(key, dim) != dim:
             raise not_run(file, f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
+    kv_heads, inner = stated.whole("attention.head_count_kv", heads), stated.whole("feed_forward_length")
+    layers = _layers(file, stated)
+    if heads % (kv_heads or heads + 1):
+        raise DamagedModel(
+            f"{file.label}: {heads} heads cannot share {kv_heads} heads of keys",
+            hint="convert the model again with a current llama.cpp",
+        )
+    rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "ffn_up": inner}
+    vocabulary = _vocabulary(file, stated)
+    _check_widths(file, {"token_embd": vocabulary, **{f"blk.0.{name}": rows[name] for name in rows}}, hidden)
     tied = "output.weight" not in file.tensors
     ends = sorted(end_tokens(metadata))
     common = {
-        "vocab_size": _vocabulary(file, stated),
+        "vocab_size": vocabulary,
         "hidden_size": hidden,
-        "intermediate_size": stated.whole("feed_forward_length"),
-        "num_hidden_layers": stated.whole("block_count"),
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": stated.whole("attention.head_count_kv", heads),
+        "num_key_value_heads": kv_heads,
         "head_dim": dim,
         "max_position_embeddings": stated.whole("context_length"),
         "rms_norm_eps": stated.number("attention.layer_norm_rms_epsilon"),
@@ -68,11 +79,6 @@ def make_config(file: GgufFile) -> Any:
         "pad_token_id": None,
         "dtype": _stored(file),
     }
-    if heads % (common["num_key_value_heads"] or heads + 1):
-        raise DamagedModel(
-            f"{file.label}: {heads} heads cannot share {common['num_key_value_heads']} heads of keys",
-            hint="convert the model again with a current llama.cpp",
-        )
     try:
         return _of(architecture, file, common, stated)
     except StrictDataclassError as error:
@@ -140,6 +146,30 @@ def _vocabulary(file: GgufFile, stated: Stated) -> int:
             hint="convert the model again with a current llama.cpp",
         )
     return rows
+
+
+def _layers(file: GgufFile, stated: Stated) -> int:
+    """The number of layers, which the file must hold: configs and models are made layer by layer."""
+    claimed: int = stated.whole("block_count")
+    held = len({name.split(".")[1] for name in file.tensors if name.startswith("blk.")})
+    if not 0 < claimed <= held:
+        raise DamagedModel(
+            f"{file.label}: it claims {claimed} layers, and holds tensors of {held}",
+            hint="copy or download it again, or convert the model again",
+        )
+    return claimed
+
+
+def _check_widths(file: GgufFile, outputs: Mapping[str, int], inputs: int) -> None:
+    """Compare the stated widths with the first matrices, before a model of such widths is made."""
+    for name, rows in outputs.items():
+        tensor = file.tensors.get(f"{name}.weight")
+        if tensor is None or tensor.shape != (rows, inputs):
+            found = "missing" if tensor is None else f"{list(tensor.shape)}, and {[rows, inputs]} is needed"
+            raise DamagedModel(
+                f"{file.label}: tensor '{name}.weight' is {found}",
+                hint="copy or download it again, or convert the model again",
+            )
 
 
 def _rope(file: GgufFile, stated: Stated) -> dict[str, Any]:

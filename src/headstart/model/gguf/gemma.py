@@ -56,8 +56,6 @@ def _cap(stated: Stated, key: str, default: float) -> float | None:
 
 def _kinds(file: GgufFile, stated: Stated, layers: int, period: int) -> list[str]:
     """The kind of each layer's attention: every period-th is full. A file may state the period, or each layer."""
-    if layers > len(file.tensors):
-        raise _damaged(file, f"it claims {layers} layers, and holds {len(file.tensors)} tensors")
     each = stated.get("attention.sliding_window_pattern")
     if isinstance(each, np.ndarray):
         if len(each) != layers or each.dtype != bool:

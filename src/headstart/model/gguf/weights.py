@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,14 +71,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
         DamagedModel: a tensor is missing, or of another shape.
         UnsupportedModel: one would be left over, so the model is not the one that it seems to be.
     """
-    least = f"blk.{config.num_hidden_layers - 1}.attn_norm.weight"
-    if least not in file.tensors:
-        raise _damaged(file, f"it claims {config.num_hidden_layers} layers, and {least} is missing")
-    with torch.device("meta"), initialization.no_init_weights():
-        model = model_class(config)(config)
-        model.tie_weights()
-        parameters = dict(model.named_parameters())
-    wanted = {tensor_name(name, config.model_type): (name, tuple(tensor.shape)) for name, tensor in parameters.items()}
+    wanted = _wanted(config)
     for name, (parameter, shape) in wanted.items():
         if name in file.tensors and file.tensors[name].shape != shape:
             raise _damaged(file, f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
@@ -93,6 +87,25 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     factors = file.tensors.get(FREQUENCIES)
     if factors is not None and factors.shape != (config.head_dim // 2,):
         raise _damaged(file, f"{FREQUENCIES} has {factors.count} numbers for heads {config.head_dim} wide")
+
+
+def _wanted(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """By the name of each tensor that the model needs: the first parameter of that kind, and its shape. A model of one
+    layer is made, on no device: all layers of these models are alike."""
+    first = copy.deepcopy(config)
+    first.num_hidden_layers = 1
+    if getattr(config, "layer_types", None):
+        first.layer_types = config.layer_types[:1]
+    with torch.device("meta"), initialization.no_init_weights():
+        model = model_class(config)(first)
+        model.tie_weights()
+    found = {}
+    for parameter, tensor in model.named_parameters():
+        name = tensor_name(parameter, config.model_type)
+        inner = name.removeprefix("blk.0.")
+        names = [name] if inner == name else [f"blk.{index}.{inner}" for index in range(config.num_hidden_layers)]
+        found.update(dict.fromkeys(names, (parameter, tuple(tensor.shape))))
+    return found
 
 
 def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
