@@ -34,11 +34,13 @@ def library(
     without it the build has no threads.
 
     Raises:
-        Unavailable: there is no C++ compiler, or it failed.
+        Unavailable: there is no C++ compiler, or it failed. Of a threaded build also where it has no OpenMP: on one
+            thread the kernels would lose against PyTorch's operations on all of them.
     """
     compiler = find_compiler()
     texts = (source.read_text() for source in sources)
-    key = "\0".join((*texts, compiler, _version(compiler), platform.machine(), cpu_features(), *openmp))
+    flags = (*strict, *(" ".join(attempt) for attempt in _attempts(threaded=bool(openmp))))
+    key = "\0".join((*texts, compiler, _version(compiler), platform.machine(), cpu_features(), *openmp, *flags))
     file = f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if (directory / file).exists():
         return directory / file
@@ -76,7 +78,7 @@ def _attempts(*, threaded: bool) -> list[list[str]]:
     native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64", "i686") else "-mcpu=native"
     wide = "-mprefer-vector-width=512"
     plain = [[native, wide], [native], []]
-    return [[*flags, "-fopenmp"] for flags in plain] + [[native], []] if threaded else plain
+    return [[*flags, "-fopenmp"] for flags in plain] if threaded else plain
 
 
 def find_compiler() -> str:

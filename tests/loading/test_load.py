@@ -175,6 +175,14 @@ def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyP
     hs.load(path, "none", dtype="float32", max_batch_size=1)
 
 
+def test_the_targets_cache_counts_without_a_draft_too(tiny: Callable[..., str]) -> None:
+    path = tiny("llama")
+    with pytest.raises(NotEnoughMemory, match="KV cache"):
+        hs.load(path, "none", dtype="float32", max_length=128, max_batch_size=10**7)
+    with pytest.raises(NotEnoughMemory, match=r"KV cache .*KV cache"):
+        hs.load(path, tiny("llama", seed=9), dtype="float32", max_length=128, max_batch_size=10**7)
+
+
 def test_free_memory_is_a_sensible_number() -> None:
     assert 2**20 < memory.free_bytes(torch.device("cpu")) < 2**50
 

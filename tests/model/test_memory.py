@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +12,12 @@ import torch
 from support.tiny import random_model
 from transformers import AutoModelForCausalLM
 
+from headstart.model import native
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads
 from headstart.model.loading import adopt
-from headstart.model.memory import bytes_of
+from headstart.model.memory import bytes_of, free_bytes
 from headstart.model.runner import ModelRunner
+from headstart.model.threads import use_threads
 
 
 def test_shared_memory_counts_once() -> None:
@@ -33,9 +37,36 @@ def test_a_runner_counts_every_matrix_once(decoder: Any, tiny: Callable[..., str
     assert 4 * numbers <= runner.memory() < 6 * numbers
 
 
+def test_free_memory_is_known_where_there_is_neither_proc_nor_sysconf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where every load would fail otherwise."""
+
+    def nothing(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.delattr(os, "sysconf")
+    monkeypatch.setattr(Path, "read_text", nothing)
+    assert 2**20 < free_bytes(torch.device("cpu")) < 2**50
+
+
 @pytest.mark.parametrize("quantize", [None, "auto"])
 def test_medusa_heads(quantize: str | None) -> None:
     heads = [HeadWeights(((torch.randn(32, 32), torch.randn(32)),), torch.randn(64, 32)) for _ in range(3)]
     made = MedusaHeads(heads, dtype=torch.float32, device=torch.device("cpu"), quantize=quantize)
     least = 3 * (32 * 32 + 64 * 32) * (1 if made.kind.startswith("int8") else 4)
     assert least <= made.memory() < 3 * least
+
+
+def test_medusa_heads_use_the_threads_of_their_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a target that verifies, a drafter has its share of the cores and no more."""
+    if not native.available():
+        pytest.skip("no C++ compiler")
+    heads = [HeadWeights(((torch.randn(32, 32), torch.randn(32)),), torch.randn(64, 32))]
+    made = MedusaHeads(heads, dtype=torch.float32, device=torch.device("cpu"), quantize=None)
+    used: list[int] = []
+    monkeypatch.setattr(native.kernels(), "multiply", lambda *arguments: used.append(arguments[-1]))
+    use_threads(3)
+    try:
+        made.logits(torch.randn(1, 32))
+    finally:
+        use_threads(None)
+    assert set(used) == {3}

@@ -5,6 +5,7 @@ A `Target` is a model whose weights are read once; it makes any number of engine
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
@@ -122,7 +123,8 @@ class Target:
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
         # Weights that are still to be read and caches that are to be made must fit, all together
         slots = given.max_batch_size
-        needs = {self.device: [self.checkpoint.need(slots, self.options.quantize)], place: []}
+        needs = defaultdict(list)  # by device: drafts are often on the target's own
+        needs[self.device].append(self.checkpoint.need(slots, self.options.quantize))
         for name, draft in drafts.items():
             needs[place].append(draft.need(slots, "int4" if name == SELF_INT4 else given.draft_quantize or "none"))
         for device, wanted in needs.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -43,14 +43,13 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 def free_bytes(device: torch.device) -> int:
     """Bytes that can still be allocated on the device: free GPU memory, or the host's available memory.
 
-    On Linux the least of the kernel's estimate and the control group's allowance; elsewhere all physical memory.
+    The least of the system's own estimate and, on Linux, the control group's allowance.
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    allowances = [value for value in (_available(), _cgroup_allowance()) if value is not None]
-    if allowances:
-        return min(allowances)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = int(psutil.virtual_memory().available)
+    allowance = _cgroup_allowance()
+    return available if allowance is None else min(available, allowance)
 
 
 def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
@@ -66,16 +65,6 @@ def preflight(needs: list[MemoryNeed], device: torch.device) -> None:
         f"{total / _GIB:.2f} GiB are needed and {free / _GIB:.2f} GiB are free on {device} ({parts})",
         hint="lower max_length or max_batch_size (the KV cache grows with both), or load a smaller model",
     )
-
-
-def _available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    value = fields.get("MemAvailable", "").split()
-    return int(value[0]) * 1024 if value else None
 
 
 def _cgroup_allowance() -> int | None:

@@ -139,6 +139,8 @@ def _text(text: str) -> bytes:
     [
         (file_of(("t", (32,), 0, 0), ("t", (32,), 0, 128)), DamagedModel, "'t' occurs twice"),
         (file_of(("a", (32,), 0, 0), ("b", (32,), 0, 96)), DamagedModel, "'b' overlaps"),
+        (file_of(("a", (32,), 0, 0), ("b", (32,), 0, 192)), DamagedModel, "64 bytes before tensor 'b' belong to none"),
+        (file_of(("a", (32,), 0, 0)) + b"b", DamagedModel, "bytes after the last tensor belong to none"),
         (file_of(("a", (32,), 0, 8)), DamagedModel, "begins at 8, which is no multiple of 32"),
         (file_of(("a", (32,), 0, 1 << 40)), DamagedModel, "ends at byte 1099511627"),
         (file_of(("a", (1 << 40, 1 << 40), 0, 0)), DamagedModel, "ends at byte"),

@@ -239,6 +239,8 @@ def test_what_is_not_known_is_refused_by_key(said: dict[str, Any], message: str,
         ({"attention.head_count": 260}, r"'blk.0.attn_q.weight' is \[64, 32\], and \[4160, 32\] is needed"),
         ({"vocab_size": 98}, "claims 98 tokens"),
         ({"attention.layer_norm_rms_epsilon": float("nan")}, "not a number"),
+        ({"attention.layer_norm_rms_epsilon": -1.0}, "is -1.0, not a number above 0"),
+        ({"rope.freq_base": 0.0}, "is 0.0, not a number above 0"),
     ],
 )
 def test_what_contradicts_itself_is_refused(said: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -182,6 +182,28 @@ def test_a_forward_for_which_there_is_no_memory(runner: ModelRunner) -> None:
 # -- the library ------------------------------------------------------------------------------------------------------
 
 
+def test_a_compiler_without_openmp_makes_no_kernels_of_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apple's. PyTorch's operations on all threads are faster, and the reason is there to be logged."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'for word in "$@"; do\n'
+        '  [ "$word" = -fopenmp ] && echo "unsupported option \'-fopenmp\'" >&2 && exit 1\n'
+        '  [ "$last" = -o ] && : > "$word"\n'
+        "  last=$word\n"
+        "done\n"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    source = tmp_path / "one.cpp"
+    source.write_text("int one() { return 1; }")
+    with pytest.raises(build.Unavailable, match="unsupported option '-fopenmp'"):
+        compiling.library("one", (source,), tmp_path, openmp=("-fopenmp",))
+    assert compiling.library("one", (source,), tmp_path).exists(), "one that needs no threads is built"
+
+
 def test_where_the_cache_directory_cannot_be_written_the_library_is_built_for_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,7 +71,7 @@ def make_config(file: GgufFile) -> Any:
         "num_key_value_heads": kv_heads,
         "head_dim": dim,
         "max_position_embeddings": stated.whole("context_length"),
-        "rms_norm_eps": stated.number("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": stated.positive("attention.layer_norm_rms_epsilon"),
         "rope_parameters": _rope(file, stated),
         "tie_word_embeddings": tied,
         "bos_token_id": metadata.whole("tokenizer.ggml.bos_token_id", None),
@@ -174,7 +174,7 @@ def _check_widths(file: GgufFile, outputs: Mapping[str, int], inputs: int) -> No
 
 def _rope(file: GgufFile, stated: Stated) -> dict[str, Any]:
     """The rotation. What `rope_freqs.weight` does to it is no part of a config: see `weights`."""
-    base = {"rope_theta": stated.number("rope.freq_base", 10000.0)}
+    base = {"rope_theta": stated.positive("rope.freq_base", 10000.0)}
     kind = stated.text("rope.scaling.type", None)
     factor = stated.number("rope.scaling.factor", 0.0) or stated.number("rope.scale_linear", 0.0)
     if kind is None:

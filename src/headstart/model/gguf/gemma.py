@@ -40,7 +40,7 @@ def gemma_config(architecture: str, file: GgufFile, common: dict[str, Any], stat
             final_logit_softcapping=_cap(stated, "final_logit_softcapping", 30.0),
         )
     window = stated.whole("attention.sliding_window", 0)
-    local = {"rope_type": "default", "rope_theta": stated.number("rope.freq_base_swa", 10000.0)}
+    local = {"rope_type": "default", "rope_theta": stated.positive("rope.freq_base_swa", 10000.0)}
     common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": local}
     return Gemma3TextConfig(
         **common,

@@ -197,6 +197,10 @@ def _place(
             raise reader.damaged(f"tensor {name!r} overlaps another one")
         if end > len(data):
             raise reader.damaged(f"tensor {name!r} ends at byte {end}, and the file at byte {len(data)}")
+        if first - free >= alignment:
+            raise reader.damaged(f"{first - free} bytes before tensor {name!r} belong to none")
         found[name] = Tensor(name, shape, kind, data[first:end].reshape(-1, row))
         free = end
+    if infos and bool(data[free:].any()):  # zeros fill up a block of a disk
+        raise reader.damaged(f"{len(data) - free} bytes after the last tensor belong to none")
     return {name: found[name] for name, *_ in infos}

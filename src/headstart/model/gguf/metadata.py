@@ -38,7 +38,7 @@ class Metadata:
         if isinstance(value, np.ndarray) and len(value) and value.dtype.kind in "iu" and (value == value[0]).all():
             value = int(value[0])
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(key, "a whole number")
+            raise self.wrong(key, "a whole number")
         return value
 
     def number(self, key: str, default: Any = _REQUIRED) -> Any:
@@ -47,33 +47,33 @@ class Metadata:
         if value is default:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self._wrong(key, "a number")
+            raise self.wrong(key, "a number")
         return float(value)
 
     def flag(self, key: str, default: Any = _REQUIRED) -> Any:
         value = self._present(key, default)
         if value is not default and not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
+            raise self.wrong(key, "true or false")
         return value
 
     def text(self, key: str, default: Any = _REQUIRED) -> Any:
         value = self._present(key, default)
         if value is not default and not isinstance(value, str):
-            raise self._wrong(key, "a text")
+            raise self.wrong(key, "a text")
         return value
 
     def texts(self, key: str, default: Any = _REQUIRED) -> Any:
         """A list of texts."""
         value = self._present(key, default)
         if value is not default and not isinstance(value, list):
-            raise self._wrong(key, "a list of texts")
+            raise self.wrong(key, "a list of texts")
         return value
 
     def numbers(self, key: str, default: Any = _REQUIRED) -> NDArray[Any] | Any:
         """An array of numbers."""
         value = self._present(key, default)
         if value is not default and not isinstance(value, np.ndarray):
-            raise self._wrong(key, "a list of numbers")
+            raise self.wrong(key, "a list of numbers")
         return value
 
     def _present(self, key: str, default: Any) -> Any:
@@ -83,7 +83,7 @@ class Metadata:
             )
         return self._values.get(key, default)
 
-    def _wrong(self, key: str, expected: str) -> DamagedModel:
+    def wrong(self, key: str, expected: str) -> DamagedModel:
         value = self._values[key]
         shown = f"an array of {len(value)} entries" if isinstance(value, list | np.ndarray) else repr(value)[:60]
         return DamagedModel(

@@ -25,6 +25,13 @@ class Stated:
     def number(self, key: str, *default: Any) -> Any:
         return self._metadata.number(f"{self._architecture}.{key}", *default)
 
+    def positive(self, key: str, *default: Any) -> Any:
+        """A number above 0."""
+        found = self.number(key, *default)
+        if found <= 0:
+            raise self._metadata.wrong(f"{self._architecture}.{key}", "a number above 0")
+        return found
+
     def text(self, key: str, *default: Any) -> Any:
         return self._metadata.text(f"{self._architecture}.{key}", *default)
 

@@ -32,6 +32,7 @@ from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedL
 from headstart.model.loading import weight_files
 from headstart.model.memory import bytes_of
 from headstart.model.native.weights import NativeWeights, kind_of
+from headstart.model.threads import threads
 
 _NAME = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(linear\.weight|linear\.bias|weight)")
 _CONVERT = "safetensors.torch.save_file(torch.load(path, weights_only=True), new)"
@@ -235,7 +236,7 @@ class _RowLayers:
         rows, kernels = x.float().contiguous(), native.kernels()
         out = torch.empty(len(rows), rows.shape[1], self._products[0].outputs)
         for product, mine, y in zip(self._products, rows, out, strict=True):
-            kernels.multiply(product, mine.data_ptr(), len(mine), y.data_ptr(), torch.get_num_threads())
+            kernels.multiply(product, mine.data_ptr(), len(mine), y.data_ptr(), threads())
         return out
 
     def weights(self) -> Iterable[Tensor]:
