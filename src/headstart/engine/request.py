@@ -128,9 +128,8 @@ class Request:
     def _shows_stop(self, token: int) -> bool:
         if not self.sampling.stop:
             return False  # the text is decoded once per step then, not once per token
-        before = len(self.text.text)
         self.text.push((token,))
-        return self.generated >= self.sampling.min_tokens and self.text.stopped(before)
+        return self.generated >= self.sampling.min_tokens and self.text.stopped()
 
     def record(self, step: Step) -> None:
         """Count a step and turn it into a chunk of the stream."""

@@ -12,6 +12,11 @@ from headstart.options import check_fields, check_number, described, option, str
 
 LogprobsMode = Literal["raw", "processed"]
 
+LONGEST_STOP = 4096
+"""Characters of a stop string."""
+MOST_STOP_CHARACTERS = 16_384
+"""Of all stop strings of a request together: each of them is followed while the text comes."""
+
 _option = partial(option, panel="Sampling")
 
 
@@ -128,9 +133,21 @@ class Drafting:
 
 def _stop_strings(stop: object) -> tuple[str, ...]:
     strings = (stop,) if isinstance(stop, str) else stop
-    if isinstance(strings, Sequence) and all(isinstance(s, str) and s for s in strings):
-        return tuple(strings)
-    raise InvalidOption(f"stop={stop!r} is not a list of strings", hint="give one non-empty string, or a list of them")
+    if not isinstance(strings, Sequence) or not all(isinstance(s, str) and s for s in strings):
+        hint = "give one non-empty string, or a list of them"
+        raise InvalidOption(f"stop={stop!r} is not a list of strings", hint=hint)
+    lengths = [len(string) for string in strings]
+    too_long = next((n for n, length in enumerate(lengths) if length > LONGEST_STOP), None)
+    if too_long is not None:
+        raise InvalidOption(
+            f"stop[{too_long}] has {lengths[too_long]} characters", hint=f"a stop string has at most {LONGEST_STOP}"
+        )
+    if sum(lengths) > MOST_STOP_CHARACTERS:
+        raise InvalidOption(
+            f"stop=[...] has {sum(lengths)} characters in {len(lengths)} strings",
+            hint=f"give at most {MOST_STOP_CHARACTERS} characters of them",
+        )
+    return tuple(strings)
 
 
 _MOST_BIAS = 1e6
