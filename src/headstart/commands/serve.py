@@ -172,8 +172,15 @@ class _Run:
         bridge = ThreadBridge(engine, self._limits, watchers)
         metrics.follow(bridge)
         # The bridge itself tells of an overload
-        recorded = self._traffic_log is not None
-        return Served(bridge, Defaults.of(config), metrics.exposition, metrics.totals, recorded)
+        return Served(
+            bridge, Defaults.of(config), metrics.exposition, metrics.totals, self._recorded,
+            request_seconds=self._limits.max_request_seconds,
+        )  # fmt: skip
+
+    @property
+    def _recorded(self) -> bool:
+        """Whether prompts and answers are written down: not where the file could not be opened."""
+        return self._traffic_log is not None and self._traffic_log.stopped is None
 
     # -- what is told ---------------------------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class _Run:
         about = served.bridge.describe()
         _say(f"{self._url}/v1 serves {self._options.served_model_name[0]!r}, drafter {about['drafter']}, "
              f"{about['max_batch_size']} requests at once")  # fmt: skip
-        if self._traffic_log is not None:
+        if self._recorded:
             _say(f'prompts and answers are written to {self._traffic.traffic}; "store": false leaves a request out')
         if self._pages:
             _say("open " + ", ".join(f"{self._url}{path} ({page.name})" for path, page in self._pages.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from headstart.engine.request import Request
 from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.model.runner import ModelRunner
+from headstart.model.tokens.bounded import ids_unless_far_too_many
 from headstart.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.rule.law import LawState
 from headstart.types import Drafting, Sampling, Speculation
@@ -61,29 +62,29 @@ class Prompts:
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The token ids of a prompt. Raises `InvalidPrompt` or `ContextExceeded`."""
+        limit = self._target.max_length
         if isinstance(prompt, str):
             if self._tokenizer is None:
                 raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
             _check_text(prompt)
             # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
-            ids = tuple(self._tokenizer(prompt)["input_ids"]) if prompt else ()
+            ids = within(lambda text: self._tokenizer(text)["input_ids"], prompt, limit) if prompt else ()
         elif _is_listed(prompt) and len(prompt) and isinstance(prompt[0], Mapping):
             ids = encode_chat(self._tokenizer, prompt)  # type: ignore[arg-type]
+        elif _is_listed(prompt) and len(prompt) >= limit:
+            raise too_long(f"{len(prompt)}", limit)  # before anything is made of it
         else:
             ids = _token_ids(prompt)
         if not ids:
             raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
-        vocab_size, limit = self._target.vocab_size, self._target.max_length
+        vocab_size = self._target.vocab_size
         outside = [token for token in ids if not 0 <= token < vocab_size]
         if outside:
             raise InvalidPrompt(
                 f"token id {outside[0]} is not in the vocabulary", hint=f"this target has the ids 0 to {vocab_size - 1}"
             )
         if len(ids) >= limit:
-            raise ContextExceeded(
-                f"the prompt has {len(ids)} tokens and the context holds {limit}",
-                hint="shorten the prompt, or raise max_length up to what the model was built for",
-            )
+            raise too_long(f"{len(ids)}", limit)
         return ids
 
     def _decode(self, ids: list[int]) -> str:
@@ -125,6 +126,26 @@ def _no_prompt(given: Any) -> InvalidPrompt:
     return InvalidPrompt(
         f"a {type(given).__name__} is no prompt and no token id",
         hint="a prompt is text, a list of token ids (whole numbers), or a list of messages",
+    )
+
+
+def within(ids: Callable[[str], Sequence[int]], text: str, limit: int) -> tuple[int, ...]:
+    """The token ids of a text for a context of so many tokens.
+
+    Raises:
+        ContextExceeded: it is far too long; only its beginning has been tokenized then.
+    """
+    found = ids_unless_far_too_many(ids, text, limit)
+    if found is None:
+        raise too_long(f"more than {2 * limit}", limit)
+    return found
+
+
+def too_long(tokens: str, limit: int) -> ContextExceeded:
+    """The error that says it. tokens: how many there are, in words."""
+    return ContextExceeded(
+        f"the prompt has {tokens} tokens and the context holds {limit}",
+        hint="shorten the prompt, or raise max_length up to what the model was built for",
     )
 
 

@@ -124,6 +124,21 @@ def test_a_prompt_that_is_too_long(server: Running) -> None:
     refused(httpx2.post(f"{server.v1}/chat/completions", json={"messages": long}), 400, "context_length_exceeded")
 
 
+def test_a_text_that_is_too_long_to_be_counted(server: Running) -> None:
+    counted = httpx2.post(f"{server.url}/tokenize", json={"prompt": "x" * 5000}, timeout=60)
+    assert counted.json()["count"] == 5000, "a client may want to know by how much it is too long"
+    long = "x" * 2_000_000
+    for body in ({"prompt": long}, {"messages": [{"role": "user", "content": long}]}):
+        error = refused(httpx2.post(f"{server.url}/tokenize", json=body, timeout=60), 400, "too_many_tokens")
+        assert "65536" in error["message"]
+
+
+@pytest.mark.parametrize("stop", ["x" * 5000, ["x" * 4000] * 5], ids=["one", "many"])
+def test_stop_strings_that_are_too_long(server: Running, stop: Any) -> None:
+    response = httpx2.post(f"{server.v1}/completions", json={"prompt": "a", "stop": stop}, timeout=60)
+    assert refused(response, 400, "invalid_value")["param"] == "stop"
+
+
 def test_paths_and_methods(server: Running) -> None:
     error = refused(httpx2.post(f"{server.v1}/embeddings", json={}), 404, "not_found")
     assert "writes text" in error["message"]

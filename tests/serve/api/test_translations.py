@@ -76,6 +76,25 @@ def test_a_request_says_for_whom_it_is_and_whether_it_may_be_stored() -> None:
         assert (plain.jobs[0].user, plain.jobs[0].store, plain.warnings) == ("", None, ())
 
 
+def test_of_a_prediction_only_what_the_context_holds_is_tokenized_and_once() -> None:
+    seen: list[int] = []
+
+    class Noting:
+        def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+            seen.append(len(text))
+            return {"input_ids": [1] * len(text)}
+
+        def decode(self, ids: list[int], **_: Any) -> str:
+            return "a" * len(ids)
+
+    model = Model(Noting(), lambda _: (5,), 64, 9, Defaults(), sources={})
+    asked = completion(prompt=["a"] * 200, prediction="word " * 1_000_000)
+    work = completion_work(asked, (), model, Caller())
+    assert len(work.jobs) == 200
+    assert sum(seen) < 5000
+    assert {len(job.drafting.prediction) for job in work.jobs} == {64 * 8}
+
+
 def test_defaults_of_a_generation_config() -> None:
     config = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": False, "eos_token_id": 2, "min_p": None}
     defaults = Defaults.of(config)

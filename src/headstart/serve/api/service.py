@@ -9,7 +9,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
+from headstart.serve.api.lane import Lane
 from headstart.serve.api.reading.sampling import Defaults
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.settings import ServerOptions
@@ -25,7 +25,11 @@ from headstart.serve.names import public_name, sources_of
 
 T = TypeVar("T")
 _LONG = 20_000
-"""Bytes of a request from which on it is read on a thread of its own, so that others do not wait for it."""
+"""Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
+_MOST_READ, _MOST_READ_LONG = 512, 16
+"""Requests that may wait to be read, and long ones: each of them holds its body."""
+_READ_SECONDS = 20.0
+"""The most that the reading of a request may take, waiting included."""
 log = logging.getLogger("headstart.serve")
 
 
@@ -42,6 +46,8 @@ class Served:
     """What /slots tells besides: numbers that are counted since the start."""
     recorded: bool = False
     """Whether the traffic is written down."""
+    request_seconds: float | None = None
+    """After so many a request ends, whatever it has by then; None waits for ever."""
 
 
 Source = Served | Callable[[], Served]
@@ -49,7 +55,7 @@ Source = Served | Callable[[], Served]
 
 
 class Service:
-    """The state of the server. All but `read` is used on the event loop alone."""
+    """The state of the server. All but the work of `read` is done on the event loop alone."""
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
@@ -60,7 +66,7 @@ class Service:
         self._model: Model | None = None
         self._spelling: Spelling | None = None
         self._names: tuple[str, ...] = ()
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="headstart-reading")
+        self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
 
@@ -91,7 +97,8 @@ class Service:
         """Take no more requests, and let the running ones end."""
         if self._served is not None:
             await self._served.bridge.stop(grace_seconds)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for lane in (self._short, self._long):
+            lane.close()
 
     # -- what is served -------------------------------------------------------------------------------------------
 
@@ -160,11 +167,20 @@ class Service:
         """The head of a new answer."""
         return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self._names[0])
 
+    def deadline(self) -> float | None:
+        """When a request that comes now ends, as `Job.deadline`."""
+        seconds = self.served.request_seconds
+        return None if seconds is None else time.monotonic() + seconds
+
     async def read(self, size: int, work: Callable[[], T]) -> T:
-        """Do what only computes; of large requests on a thread, one at a time, since tokenizers are not thread-safe."""
-        if size < _LONG:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Do what only computes, off the event loop; large requests wait for large ones only.
+
+        Raises:
+            Overloaded: too many wait to be read.
+            Refused: it took too long.
+        """
+        seconds = min(_READ_SECONDS, self.served.request_seconds or _READ_SECONDS)
+        return await (self._short if size < _LONG else self._long).do(work, seconds)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headstart.engine.prompts import within
 from headstart.errors import InvalidPrompt
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.schemas.chat import MessageField
@@ -28,16 +29,19 @@ def chat_prompt(
     tokenizer: Any,
     messages: Sequence[MessageField],
     *,
+    context: int,
     begin_answer: bool | None = None,
     continue_last: bool | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """The token ids of a conversation.
 
+    context: tokens that there may be, about; of a conversation with far more only the beginning is tokenized.
     begin_answer: `add_generation_prompt`; continue_last: `continue_final_message`; variables: of the template.
 
     Raises:
         Refused: no template, one that refuses the conversation, or options that contradict each other.
+        ContextExceeded: it has far more tokens than the context holds.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise Refused(
@@ -70,11 +74,11 @@ def chat_prompt(
         )
     begin = not continue_last if begin_answer is None else begin_answer
     try:
-        ids = tokenizer.apply_chat_template(
+        text = tokenizer.apply_chat_template(
             [_message(each) for each in messages],
             add_generation_prompt=begin,
             continue_final_message=bool(continue_last),
-            return_dict=False,
+            tokenize=False,
             **(variables or {}),
         )
     except Exception as error:  # a template is a program: it raises what it likes
@@ -84,7 +88,8 @@ def chat_prompt(
             code="template_refused",
             param="messages",
         ) from error
-    return list(ids)
+    # the template writes the special tokens itself
+    return list(within(lambda part: tokenizer(part, add_special_tokens=False)["input_ids"], text, context))
 
 
 def completion_prompts(prompt: object) -> list[str | list[int]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.engine.prompts import encode_after
+from headstart.model.tokens.bounded import CHARACTERS_PER_TOKEN
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reading.drafting import Shown, drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.prompts import (
@@ -48,6 +49,8 @@ class Caller:
 
     salt: str = ""
     """What requests must have in common to share a cache."""
+    deadline: float | None = None
+    """`time.monotonic()` seconds at which the request ends with what it has; None waits for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def chat_work(request: ChatRequest, ignored: Sequence[str], model: Model, caller
     ids = chat_prompt(
         model.tokenizer,
         request.messages,
+        context=model.context,
         begin_answer=request.add_generation_prompt,
         continue_last=request.continue_final_message,
         variables=request.chat_template_kwargs,
@@ -133,18 +137,24 @@ def _work(
     tag: str,
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
-    predicted = predicted_text(request.prediction)
+    predicted = predicted_text(request.prediction)[: CHARACTERS_PER_TOKEN * model.context]  # no answer is longer
+    # once: what stands before it changes its first token at most, and a request may have hundreds of prompts
+    tokens = encode_after(model.tokenizer, prompts[0], predicted) if predicted else ()
+    drafting = drafting_of(request, tokens, model.sources)
     user = request.user or request.safety_identifier or ""
     jobs: list[Job] = []
     for prompt in prompts:
         sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
         checked_tokens(sampling, model.vocab_size)
-        tokens = encode_after(model.tokenizer, prompt, predicted) if predicted else ()
-        drafting = drafting_of(request, tokens, model.sources)
         for choice in range(request.count):
             own = for_choice(sampling, choice)
             tagged = request.tag or tag
-            jobs.append(Job(prompt, own, drafting, tagged, trace=form.shown.trace, user=user, store=request.store))
+            jobs.append(
+                Job(
+                    prompt, own, drafting, tagged, trace=form.shown.trace, user=user, store=request.store,
+                    deadline=caller.deadline,
+                )
+            )  # fmt: skip
     without = () if model.recorded else ("user", "safety_identifier", "store")
     idle = [*ignored, *(name for name in without if getattr(request, name) is not None)]
     warnings = tuple(f"{name} is accepted and does nothing here" for name in idle)

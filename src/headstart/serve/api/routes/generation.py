@@ -45,7 +45,7 @@ def generation(service: Service) -> APIRouter:
 async def _work(service: Service, request: Request, schema: type[R], reading: Reading[R]) -> Work:
     """The request as jobs. Raises what is to be told to the client."""
     model, body = service.model, await body_of(request)
-    caller = Caller(salt=state_of(request.scope).get("salt", ""))
+    caller = Caller(state_of(request.scope).get("salt", ""), service.deadline())
 
     def translate() -> Work:
         asked, ignored = read(schema, body)

@@ -7,12 +7,17 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from headstart.engine.prompts import within
+from headstart.errors import ContextExceeded
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reading.prompts import chat_prompt
 from headstart.serve.api.routes.replies import body_of, json_reply, takes
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service
+
+MOST_COUNTED = 65_536
+"""Tokens that a text may have to be counted, about, or as many as the context holds."""
 
 
 def tokens(service: Service) -> APIRouter:
@@ -26,7 +31,14 @@ def tokens(service: Service) -> APIRouter:
         def translate() -> dict[str, Any]:
             asked, _ = read(TokenizeRequest, body)
             service.check_model(asked.model)
-            ids = _ids(asked, model.tokenizer)
+            most = max(MOST_COUNTED, model.context)
+            try:
+                ids = _ids(asked, model.tokenizer, most)
+            except ContextExceeded:
+                raise Refused(
+                    "there are more tokens than are counted at once", hint=f"send parts of at most {most} tokens",
+                    code="too_many_tokens",
+                ) from None  # fmt: skip
             found: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
             if asked.return_token_strs:
                 found["token_strs"] = [service.spelling.text(token) for token in ids]
@@ -57,7 +69,7 @@ def tokens(service: Service) -> APIRouter:
     return router
 
 
-def _ids(asked: TokenizeRequest, tokenizer: Any) -> list[int]:
+def _ids(asked: TokenizeRequest, tokenizer: Any, most: int) -> list[int]:
     given = [each for each in (asked.prompt, asked.content, asked.messages) if each is not None]
     if len(given) != 1:
         raise Refused(
@@ -67,6 +79,7 @@ def _ids(asked: TokenizeRequest, tokenizer: Any) -> list[int]:
         return chat_prompt(
             tokenizer,
             asked.messages,
+            context=most,
             begin_answer=asked.add_generation_prompt,
             continue_last=asked.continue_final_message,
             variables=asked.chat_template_kwargs,
@@ -74,4 +87,5 @@ def _ids(asked: TokenizeRequest, tokenizer: Any) -> list[int]:
     text = asked.prompt if asked.prompt is not None else asked.content
     if not text:
         return []
-    return list(tokenizer(text, add_special_tokens=asked.add_special_tokens is not False)["input_ids"])
+    special = asked.add_special_tokens is not False
+    return list(within(lambda part: tokenizer(part, add_special_tokens=special)["input_ids"], text, most))
