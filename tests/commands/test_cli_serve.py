@@ -19,11 +19,15 @@ import pytest
 from support.http_server import chat_model
 from typer.testing import CliRunner
 
+import headstart as hs
 from headstart.cli import app
 from headstart.commands.serve import drafters_of, example
 from headstart.errors import InvalidOption
 from headstart.extras import how_to_install
 from headstart.serve.api.settings import ServerOptions
+from headstart.serve.ledger import Recording
+from headstart.serve.limits import Limits
+from headstart.serve.traffic_log import TrafficOptions
 
 COMMAND = [sys.executable, "-m", "headstart", "serve", "--port", "0"]
 
@@ -159,6 +163,28 @@ def test_the_command_line_needs_no_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_traffic_file_that_cannot_be_opened_is_not_said_to_be_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from headstart.commands import serve as module
+
+    no_folder = tmp_path / "file"
+    no_folder.write_text("")
+    engine = hs.load(model, "none", dtype="float32", max_length=64)
+    for path, recorded in ((no_folder / "traffic", False), (tmp_path / "traffic", True)):
+        run = module._Run(
+            ServerOptions(served_model_name=("tiny",)), Limits(), Recording(), TrafficOptions(traffic=path),
+            lambda: (engine, {}, "fingerprint"), None, {},
+        )  # fmt: skip
+        try:
+            served = run._served()
+            assert served.recorded == recorded
+            run._ready(served)
+            assert ("are written to" in " ".join(capsys.readouterr().err.split())) == recorded
+        finally:
+            run.close()
 
 
 def test_the_example_has_a_key_only_where_one_is_wanted() -> None:

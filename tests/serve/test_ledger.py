@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -41,6 +43,23 @@ def serve(engine: hs.Engine, ledger: Ledger, jobs: Sequence[Job]) -> list[hs.Out
     outputs = bridged(engine, scene, watchers=[ledger])
     ledger.close()
     return outputs
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    """Tags are words that clients choose."""
+    before = os.umask(0o022)
+    try:
+        ledger = Ledger(tmp_path / "deep" / "ledger", "model", write_seconds=0.01)
+        ledger.ended(ended(tested=[1], accepted=[1]))
+        until = time.monotonic() + 60
+        while not (files := list((tmp_path / "deep").glob("ledger-*"))):
+            assert time.monotonic() < until, "SQLite's files beside it are there while it is written"
+            time.sleep(0.01)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in [tmp_path / "deep" / "ledger", *files]}
+        ledger.close()
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}, modes
 
 
 def ended(*, tag: str = "", tested: Sequence[int] = (), accepted: Sequence[int] = (), seconds: float = 1.0) -> Ended:

@@ -181,7 +181,9 @@ def test_the_queue_is_bounded_by_requests(load: Load) -> None:
             bridge.submit([job([5])])
         assert 1 <= refused.value.retry_after <= 120
         with pytest.raises(Overloaded):
-            bridge.submit([job([5])] * 9)
+            bridge.submit([job([5])] * 5)
+        with pytest.raises(InvalidOption, match="6 texts, and at most 5 can run and wait"):
+            bridge.submit([job([5])] * 6)
         answers[4].cancel()
         gate.allow(1)
         await answers[4].output()

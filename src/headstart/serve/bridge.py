@@ -104,6 +104,7 @@ class Bridge(Protocol):
 
         Raises:
             Overloaded: the queue is full; it says after how many seconds to come back.
+            InvalidOption: they are more than could ever run and wait.
             ServerStopping: no more jobs are taken.
             EngineFailed: see `failure`.
         """

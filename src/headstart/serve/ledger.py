@@ -6,6 +6,7 @@ Rows hold counts, never text. A file that cannot be written ends the recording, 
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import time
 from bisect import bisect_left
@@ -53,7 +54,7 @@ class Recording:
     """What a server keeps of its acceptance."""
 
     ledger: Path | None = option(
-        None, "Count in this SQLite file, hour by hour, how often guesses were right. It holds no text.",
+        None, "Count in this SQLite file, hour by hour, how often guesses were right (mode 600). It holds no text.",
         panel="Recording",
     )  # fmt: skip
     ledger_days: int = option(90, "Forget hours that are older.", panel="Recording", low=1)
@@ -141,6 +142,7 @@ class Ledger(Recorder[Entry]):
     @contextmanager
     def _open(self) -> Iterator[Write[Entry]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # tags are clients' words; SQLite's own is 644
         with closing(sqlite3.connect(self._path, timeout=30.0)) as connection:
             _prepare(connection)
             yield partial(self._write, connection)

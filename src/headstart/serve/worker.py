@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from headstart.engine.engine import Engine
-from headstart.errors import HeadstartError, Overloaded, ServerStopping
+from headstart.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_words
@@ -99,6 +99,11 @@ class ThreadBridge:
     def _check_room(self, jobs: Sequence[Job], stepper: Stepper) -> None:
         """Raise `Overloaded` if these jobs would make the queue too long. Those that find a free slot do not wait."""
         limits, queued = self.limits, self.queued
+        most = len(self._engine.cache.lengths) + limits.max_waiting_requests
+        if len(jobs) > most:  # to come back would not help
+            raise InvalidOption(
+                f"one request for {len(jobs)} texts, and at most {most} can run and wait", hint="ask for fewer at once"
+            )
         waiting = max(0, queued + len(jobs) - self._engine.cache.free_slots)
         tokens = self._prompt_tokens - stepper.runs.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
         tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens

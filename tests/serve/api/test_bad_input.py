@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +200,69 @@ def test_a_body_that_never_ends(small: Running) -> None:
 
 
 def test_more_requests_than_may_wait(small: Running) -> None:
-    too_many = httpx2.post(f"{small.v1}/completions", json={"prompt": "a", "n": 5, "max_tokens": 2}, timeout=60)
+    assert small.engine is not None
+    step, go = small.engine.step, threading.Event()
+    small.engine.step = lambda: (go.wait(60), step())[1]  # type: ignore[method-assign]
+    two = {"prompt": "a", "n": 2, "max_tokens": 2}
+    asking = threading.Thread(
+        target=httpx2.post, args=(f"{small.v1}/completions",), kwargs={"json": two, "timeout": 60}
+    )
+    asking.start()
+    try:
+        until = time.monotonic() + 60
+        while httpx2.get(f"{small.url}/slots").json()["queued"] < 2:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        too_many = httpx2.post(f"{small.v1}/completions", json=two, timeout=60)
+    finally:
+        go.set()
+        small.engine.step = step  # type: ignore[method-assign]
+        asking.join(60)
     error = refused(too_many, 429, "overloaded")
     assert error["type"] == "rate_limit_error"
     assert 1 <= int(too_many.headers["retry-after"]) <= 120
     assert too_many.headers["x-should-retry"] == "true"
     assert httpx2.post(f"{small.v1}/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
+
+
+def test_a_request_that_can_never_run_is_not_told_to_come_back(small: Running) -> None:
+    """One slot, and one place to wait."""
+    many = httpx2.post(f"{small.v1}/completions", json={"prompt": "a", "n": 3, "max_tokens": 2}, timeout=60)
+    error = refused(many, 400, "invalid_value")
+    assert "3 texts" in error["message"]
+    assert many.headers["x-should-retry"] == "false"
+    assert "retry-after" not in many.headers
+
+
+def answer_of(running: Running, head: str, body: bytes = b"", *, more: bytes = b"") -> bytes:
+    """All that the server sends until it closes the connection; `more` is sent for as long as it takes any."""
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
+        connection.sendall(f"{head}\r\nHost: localhost:{running.port}\r\n\r\n".encode() + body)
+        answer = b""
+        with suppress(OSError):  # it may close before all has been sent
+            while more:
+                connection.sendall(more)
+        with suppress(OSError):
+            while part := connection.recv(65536):
+                answer += part
+    return answer
+
+
+def test_a_body_of_two_lengths_is_refused_and_the_connection_closed(server: Running) -> None:
+    """A proxy might believe the other one, and take the rest for the next client's request."""
+    head = "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    answer = answer_of(server, f"{head}Content-Length: 5", b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"ambiguous_length" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_body_that_nobody_reads_ends_with_the_answer(server: Running) -> None:
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    answer_of(server, "GET /health HTTP/1.1\r\nTransfer-Encoding: chunked", more=chunk)
+    answer = answer_of(server, "GET /health HTTP/1.1\r\nContent-Length: 100", b"x")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"connection: close" in answer.lower()
 
 
 def test_raw_bytes_do_no_harm(server: Running) -> None:
@@ -258,7 +317,10 @@ def test_more_connections_than_are_taken(models: Path) -> None:
     engine = hs.load(models / "target", "none", dtype="float32", max_length=512)
     with serving(engine, {"max_connections": 5}) as running:
         idle = [socket.create_connection(("127.0.0.1", running.port), timeout=60) for _ in range(8)]
-        assert httpx2.get(f"{running.url}/health").status_code == 503
+        full = httpx2.get(f"{running.url}/health")
+        assert refused(full, 503, "too_many_connections")["type"] == "unavailable_error"
+        assert int(full.headers["retry-after"]) >= 1
+        assert full.headers["connection"] == "close"
         for connection in idle:
             connection.close()
         until = time.monotonic() + 60
@@ -268,8 +330,6 @@ def test_more_connections_than_are_taken(models: Path) -> None:
 
 
 def test_health_while_loading_and_after_it_failed() -> None:
-    import threading
-
     from support.http_server import listening
 
     from headstart.serve.api.app import Application

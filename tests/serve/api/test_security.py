@@ -136,6 +136,19 @@ def test_what_is_kept_is_kept_apart_by_key(engine: hs.Engine, shared: bool) -> N
     assert not any(key in salt for key in KEYS for salt in salts)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+@pytest.mark.parametrize("header", ["authorization", "x-api-key"])
+def test_a_key_with_other_letters_is_right_in_both_encodings(engine: hs.Engine, encoding: str, header: str) -> None:
+    """One ends in a byte that looks like a space in Latin-1."""
+    keys = ("schlüssel", "déjà")
+    with serving(engine, {"api_keys": keys}) as running:
+        for key in keys:
+            for given, status in ((key, 200), (key[:-1] + "x", 401)):
+                value = given.encode(encoding)
+                headers = {header.encode(): b"Bearer " + value if header == "authorization" else value}
+                assert httpx2.get(f"{running.v1}/models", headers=headers).status_code == status, given
+
+
 def test_keys_of_all_kinds() -> None:
     keys = Keys(["schlüssel", "two", "two"])
     assert keys.owner("schlüssel")

@@ -20,8 +20,11 @@ class BoundedBody:
         self._most, self._seconds = options.max_body_bytes, options.body_seconds
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["method"] not in ("POST", "PUT", "PATCH"):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if scope["method"] not in ("POST", "PUT", "PATCH"):
+            await self._app(scope, receive, _closing(send) if _has_body(scope) else send)
             return
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if length.isdigit() and int(length[:20]) > self._most:
@@ -35,6 +38,7 @@ class BoundedBody:
                 hint="send it at once",
                 status=408,
                 code="body_timeout",
+                closes=True,
             ) from None
         await self._app(scope, _replayed(body, receive), send)
 
@@ -59,7 +63,24 @@ class BoundedBody:
             hint="send less, or start the server with a larger --max-body-bytes",
             status=413,
             code="body_too_large",
+            closes=True,
         )
+
+
+def _has_body(scope: MutableMapping[str, Any]) -> bool:
+    sizes = {name: value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
+    return sizes.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in sizes
+
+
+def _closing(send: Any) -> Any:
+    """As `send`; the connection ends with the answer, since nobody reads the body to its end."""
+
+    async def last(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return last
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -37,6 +37,7 @@ class Refused(HeadstartError):
         code: its `code`, for programs.
         param: the field that is wrong.
         retry_after: seconds after which to try again.
+        closes: whether the connection ends with the answer: what is left of the request is not read.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class Refused(HeadstartError):
         code: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        closes: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.status, self.kind, self.code, self.param, self.retry_after = status, kind, code, param, retry_after
+        self.closes = closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Failure:
     code: str | None = None
     param: str | None = None
     retry_after: float | None = None
+    closes: bool = False
+    """Whether the connection ends with the answer."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -76,6 +81,8 @@ class Failure:
         headers = {"x-should-retry": "true" if self.retry_after is not None else "false"}
         if self.retry_after is not None:
             headers["retry-after"] = str(max(1, min(LONGEST_RETRY, math.ceil(self.retry_after))))
+        if self.closes:
+            headers["connection"] = "close"
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         return headers
@@ -88,7 +95,7 @@ def failure_of(error: BaseException) -> Failure:
     words = f"{error.message}; {error.hint}" if error.hint else error.message
     match error:
         case Refused():
-            return Failure(error.status, words, error.kind, error.code, error.param, error.retry_after)
+            return Failure(error.status, words, error.kind, error.code, error.param, error.retry_after, error.closes)
         case Overloaded():
             return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
         case ServerStopping():

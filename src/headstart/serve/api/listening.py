@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,11 +15,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headstart.errors import InvalidOption
 from headstart.serve.api.app import Application
+from headstart.serve.api.errors import Refused
+from headstart.serve.api.reporting import Reporting
 from headstart.serve.api.settings import ServerOptions
 
 _HEADER_SECONDS = 30.0
 """A connection may be silent, or send a head piece by piece, for so long."""
 _LONGEST_HEAD = 64 * 1024
+_CROWDED_SECONDS = 2.0
+"""After which to come back where too many connections are open."""
 _AFTER_GRACE = 5.0
 """Seconds that streams have, behind the grace, to send their last events."""
 
@@ -38,12 +42,15 @@ class Server(uvicorn.Server):
         grace_seconds: float,
         on_started: Callable[[str], None] | None = None,
     ) -> None:
-        self._service = app.service
+        self._app, self._service = app, app.service
+        self._most = options.max_connections
+        self._full = Reporting(_refuse)
         self._grace = grace_seconds
         self._on_started = on_started
         super().__init__(
             uvicorn.Config(
-                app,
+                self._unless_crowded,
+                interface="asgi3",
                 http=_Patient,
                 ws="none",
                 lifespan="on",
@@ -51,11 +58,15 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=options.max_connections,
                 h11_max_incomplete_event_size=_LONGEST_HEAD,
                 timeout_graceful_shutdown=round(grace_seconds + _AFTER_GRACE),
             )
         )
+
+    async def _unless_crowded(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """The application, where there are not too many connections; uvicorn's own word for that is no error object."""
+        crowded = scope["type"] == "http" and len(self.server_state.connections) >= self._most
+        await (self._full if crowded else self._app)(scope, receive, send)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -82,6 +93,18 @@ class Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+async def _refuse(_scope: MutableMapping[str, Any], _receive: Any, _send: Any) -> None:
+    raise Refused(
+        "too many connections are open",
+        hint="come back in a few seconds",
+        status=503,
+        kind="unavailable_error",
+        code="too_many_connections",
+        retry_after=_CROWDED_SECONDS,
+        closes=True,
+    )
 
 
 class _Patient(H11Protocol):

@@ -66,8 +66,6 @@ async def send_failure(send: Any, failure: Failure) -> None:
     """The answer that an error is."""
     body = as_json(failure.body)
     headers = {"content-type": "application/json", "content-length": str(len(body)), **failure.headers}
-    if failure.status in (408, 413):
-        headers["connection"] = "close"  # what is left of the body is not read
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": failure.status, "headers": pairs})
     await send({"type": "http.response.body", "body": body, "more_body": False})

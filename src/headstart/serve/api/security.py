@@ -32,11 +32,15 @@ class Keys:
         return bool(self._hashes)
 
     def owner(self, key: str | None) -> str | None:
-        """A name for who has this key, from which the key cannot be told; None if nobody has."""
-        given = _hash(key or "")
+        """A name for who has this key, from which the key cannot be told; None if nobody has.
+
+        key: as a header has it, its bytes read as Latin-1. Clients write other letters in either encoding.
+        """
+        text = key or ""
+        given = _hash(text), hashlib.sha256(text.encode("latin-1", "replace")).digest()
         found = None
         for each in self._hashes:
-            if hmac.compare_digest(given, each):
+            if hmac.compare_digest(given[0], each) | hmac.compare_digest(given[1], each):
                 found = each
         return None if found is None else hashlib.sha256(found).hexdigest()[:16]
 
@@ -57,6 +61,7 @@ class Gate:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            _check_framing(headers)
             self._check_host(headers)
             owner = None if scope["path"] in self._open_paths else self._check_key(headers)
             if scope["method"] == "POST":
@@ -80,7 +85,7 @@ class Gate:
         if not self._keys:
             return None
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
-        given = key.strip() if scheme.lower() == "bearer" else headers.get(b"x-api-key")
+        given = key.strip(" \t") if scheme.lower() == "bearer" else headers.get(b"x-api-key")
         owner = self._keys.owner(given)
         if owner is None:
             raise Refused(
@@ -119,6 +124,17 @@ def _check_content_type(headers: Mapping[bytes, str]) -> None:
             hint="send the header Content-Type: application/json",
             status=415,
             code="unsupported_media_type",
+        )
+
+
+def _check_framing(headers: Mapping[bytes, str]) -> None:
+    """A proxy that believed the length would take the rest of the body for another request (RFC 9112, 6.1)."""
+    if b"content-length" in headers and b"transfer-encoding" in headers:
+        raise Refused(
+            "the request has both Content-Length and Transfer-Encoding",
+            hint="send one of them",
+            code="ambiguous_length",
+            closes=True,
         )
 
 
