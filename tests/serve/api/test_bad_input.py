@@ -133,6 +133,8 @@ def test_a_text_that_is_too_long_to_be_counted(server: Running) -> None:
     for body in ({"prompt": long}, {"messages": [{"role": "user", "content": long}]}):
         error = refused(httpx2.post(f"{server.url}/tokenize", json=body, timeout=60), 400, "too_many_tokens")
         assert "65536" in error["message"]
+    many = httpx2.post(f"{server.url}/detokenize", json={"tokens": [7] * 100_000}, timeout=60)
+    refused(many, 400, "too_many_tokens")
 
 
 @pytest.mark.parametrize("stop", ["x" * 5000, ["x" * 4000] * 5], ids=["one", "many"])

@@ -16,8 +16,8 @@ from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service
 
-MOST_COUNTED = 65_536
-"""Tokens that a text may have to be counted, about, or as many as the context holds."""
+MOST_TOKENS = 65_536
+"""Tokens that are counted or written as text at once, about, or as many as the context holds."""
 
 
 def tokens(service: Service) -> APIRouter:
@@ -31,14 +31,11 @@ def tokens(service: Service) -> APIRouter:
         def translate() -> dict[str, Any]:
             asked, _ = read(TokenizeRequest, body)
             service.check_model(asked.model)
-            most = max(MOST_COUNTED, model.context)
+            most = max(MOST_TOKENS, model.context)
             try:
                 ids = _ids(asked, model.tokenizer, most)
             except ContextExceeded:
-                raise Refused(
-                    "there are more tokens than are counted at once", hint=f"send parts of at most {most} tokens",
-                    code="too_many_tokens",
-                ) from None  # fmt: skip
+                raise _too_many(most) from None
             found: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
             if asked.return_token_strs:
                 found["token_strs"] = [service.spelling.text(token) for token in ids]
@@ -53,6 +50,8 @@ def tokens(service: Service) -> APIRouter:
         def translate() -> dict[str, Any]:
             asked, _ = read(DetokenizeRequest, body)
             service.check_model(asked.model)
+            if len(asked.tokens) > (most := max(MOST_TOKENS, model.context)):
+                raise _too_many(most)
             for token in asked.tokens:
                 if not 0 <= token < model.vocab_size:
                     raise Refused(
@@ -67,6 +66,14 @@ def tokens(service: Service) -> APIRouter:
         return json_reply(await service.read(len(body), translate))
 
     return router
+
+
+def _too_many(most: int) -> Refused:
+    return Refused(
+        "there are more tokens than are read at once",
+        hint=f"send parts of at most {most} tokens",
+        code="too_many_tokens",
+    )
 
 
 def _ids(asked: TokenizeRequest, tokenizer: Any, most: int) -> list[int]:
