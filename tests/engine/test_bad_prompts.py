@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def engine() -> hs.Engine:
     return hs.load("bundled", "none")
 
 
-@pytest.mark.parametrize("prompt", NO_PROMPTS, ids=ascii)
+@pytest.mark.parametrize("prompt", NO_PROMPTS, ids=lambda prompt: re.sub(r" at 0x\w+", "", ascii(prompt)))
 def test_what_is_no_prompt_is_refused(prompt: Any, engine: hs.Engine) -> None:
     for ask in (engine.generate, engine.submit, engine.encode):
         with pytest.raises(InvalidPrompt) as caught:
