@@ -152,14 +152,15 @@ def for_script(text: str) -> str:
 
 
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*.*?\*/[ \t]*|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
-_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
+_INDENT = re.compile(r"^[ \t\n]+", re.MULTILINE)
+"""Empty lines too."""
 _PLAIN = " !$'()*+,-./:;=?@[]^_`{|}~\"\\"
 """What stands for itself in the body of a data URL; the rest takes three characters."""
 
 
 def _as_url(source: str) -> str:
-    """Without indentation and comments on lines of their own, which are for who reads the files. No template may run
-    over several lines, therefore."""
+    """Without indentation, empty lines and comments on lines of their own, which are for who reads the files. No
+    template may run over several lines, therefore."""
     return "data:text/javascript;charset=utf-8," + quote(_INDENT.sub("", _COMMENT.sub("", source)), safe=_PLAIN)
 
 

@@ -22,8 +22,10 @@ def lines_of(chunk: Chunk) -> list[Json]:
 
 
 def _header(line: Json, _drafter: str) -> Json:
-    engine = {name: value for name, value in line["engine"].items() if name != "chosen"}  # it may name a file
+    # These two may name files
+    engine = {name: value for name, value in line["engine"].items() if name not in ("chosen", "not_guessing")}
     engine |= {name: public_name(str(engine[name])) for name in ("target", "drafter")}
+    engine["drafter_weights"] = _by_public_name(engine["drafter_weights"])
     return {
         **line,
         "engine": engine,
