@@ -196,9 +196,9 @@ def test_trees_are_measured_in_a_few_sizes(tiny: Callable[..., str]) -> None:
         candidate, how.engine(target, candidate), how.engine(target), ITEMS, SAMPLING, seconds=2.0
     )
     assert [setting.k for setting in sample.settings][:2] == [None, 6], "the default pacing first"
-    assert all(setting.tree and len(setting.texts) == len(setting.plain) >= 1 for setting in sample.settings)
+    assert all(setting.tree and len(setting.texts) >= len(setting.plain) >= 1 for setting in sample.settings)
     last = sample.settings[-1]
-    assert max(one.nodes for text in last.texts for one in text.rounds) <= (last.k or 0)
+    assert max(one.nodes for text in last.texts.values() for one in text.rounds) <= (last.k or 0)
 
 
 def test_no_run_copies_from_what_another_has_written(tiny: Callable[..., str]) -> None:
@@ -226,13 +226,20 @@ def test_a_drafter_that_gives_up_does_not_stop_the_others(
     assert len(texts[""]) == len(texts["suffix"]) == 1
 
 
+def test_an_engine_may_run_seldom(tiny: Callable[..., str]) -> None:
+    how = question(tiny("llama")).setup
+    target, _ = how.open()
+    engines = {"plain": how.engine(target), "other": how.engine(target)}
+    found, failed = by_prompt(engines, ITEMS, SAMPLING, until=math.inf, seldom={"plain": 3})
+    assert not failed
+    assert (list(found["plain"]), list(found["other"])) == ([0, 3], [0, 1, 2, 3])
+
+
 def test_an_answer_that_was_cut_short_counts_its_reading_by_what_was_written(tiny: Callable[..., str]) -> None:
     how = question(tiny("llama")).setup
     target, _ = how.open()
     engines = {"": how.engine(target)}
-    (whole,), (cut,) = (
-        by_prompt(engines, ITEMS, SAMPLING, until=0.0, asked=asked)[0][""] for asked in (24, 24_000_000)
-    )
+    whole, cut = (by_prompt(engines, ITEMS, SAMPLING, until=0.0, asked=asked)[0][""][0] for asked in (24, 24_000_000))
     assert whole.reading > 0
     assert cut.reading < whole.reading / 100, "a millionth of the answer was written"
 

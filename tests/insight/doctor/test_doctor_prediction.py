@@ -34,17 +34,20 @@ def drafted(
 
 def predict(timing: Timing, rounds: list[list[Round]], k: int | None, *, tree: bool = False) -> Prediction:
     """Without the seconds in which prompts are read."""
-    texts = [Text(rounds=tuple(prompt)) for prompt in rounds]
-    return predict_texts(timing, texts, [Text()] * len(texts), k, tree=tree)
+    texts = {place: Text(rounds=tuple(prompt)) for place, prompt in enumerate(rounds)}
+    return predict_texts(timing, texts, {0: Text()}, k, tree=tree)
 
 
 def test_the_prompt_is_read_by_a_drafter_too() -> None:
     rounds = (drafted(2, 1),) * 3
     timing = fit(COSTS, [plain()], list(rounds))
-    found = predict_texts(timing, [Text(6.0, rounds)], [Text(4.0)], 2)
+    found = predict_texts(timing, {0: Text(6.0, rounds)}, {0: Text(4.0)}, 2)
     # six tokens in three rounds of 1.6 s, after 6 s of reading instead of 4
     assert found.speedup.value == pytest.approx((4 + 6) / (6 + 3 * 1.6))
     assert found.tokens_per_forward == 2, "reading is no round"
+    # a prompt that the target alone did not read: as much faster as the other, 2 s instead of 3
+    both = predict_texts(timing, {0: Text(6.0, rounds), 1: Text(3.0, rounds)}, {0: Text(4.0)}, 2)
+    assert both.speedup.value == pytest.approx((4 + 6 + 2 + 6) / (6 + 3 * 1.6 + 3 + 3 * 1.6))
 
 
 def test_a_pacing_that_chooses_is_predicted_as_it_chose() -> None:

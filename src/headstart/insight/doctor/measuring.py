@@ -36,8 +36,11 @@ _COSTS = 0.3, 0.8  # of a candidate's time, and seconds at most
 _PROMPTS = 4
 _PASSES = 4
 _APART = "doctor's warm-up"
-_DEFAULT = 0.6
+_DEFAULT = 0.75
 """The share of a candidate's time that goes to the default pacing, by which it is judged."""
+_SELDOM = 3
+"""One of so many prompts is answered by the target alone, too: often enough to know what its steps take meanwhile. What
+a drafter makes of a prompt differs from prompt to prompt by much more, so that its time goes to many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,13 @@ class Setting:
     """What was drafted at a time, and what that made of each prompt, beside the target alone.
 
     k: nodes of every draft; None for the default pacing, which chooses for each step. tree: shorter drafts do not
-    follow from these. plain: by prompt, in the same order.
+    follow from these. texts, plain: by the prompt's place; the target alone wrote to some of the prompts only.
     """
 
     k: int | None
     tree: bool
-    texts: tuple[Text, ...]
-    plain: tuple[Text, ...]
+    texts: Mapping[int, Text]
+    plain: Mapping[int, Text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,12 @@ class Sample:
     @property
     def plain(self) -> Iterator[Round]:
         """The rounds of plain decoding between its own."""
-        return (one for setting in self.settings for text in setting.plain for one in text.rounds)
+        return (one for setting in self.settings for text in setting.plain.values() for one in text.rounds)
 
     @property
     def drafted(self) -> Iterator[Round]:
         """The rounds of all settings."""
-        return (one for setting in self.settings for text in setting.texts for one in text.rounds)
+        return (one for setting in self.settings for text in setting.texts.values() for one in text.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +135,11 @@ def measure_candidate(
             break
         until = seconds if not fixed else _DEFAULT * seconds + (1 - _DEFAULT) * seconds * number / len(fixed)
         with engine.paced(adaptive(drafter, costs) if k is None else FixedPacing(k)):
-            found, failed = by_prompt({"plain": plain, "drafted": engine}, items, sampling, begin + until, asked=asked)
+            engines = {"plain": plain, "drafted": engine}
+            found, failed = by_prompt(engines, items, sampling, begin + until, asked=asked, seldom={"plain": _SELDOM})
         for error in failed.values():
             raise error
-        settings.append(Setting(k, tree, tuple(found["drafted"]), tuple(found["plain"])))
+        settings.append(Setting(k, tree, found["drafted"], found["plain"]))
     return Sample(candidate, costs, tuple(settings))
 
 
@@ -163,29 +167,32 @@ def by_prompt(
     until: float,
     *,
     asked: int | None = None,
-) -> tuple[dict[str, list[Text]], dict[str, HeadstartError]]:
+    seldom: Mapping[str, int] | None = None,
+) -> tuple[dict[str, dict[int, Text]], dict[str, HeadstartError]]:
     """What each engine makes of each prompt, every prompt on all of them in turn; again and again while there is time.
     No run finds anything in a cache that an earlier one has read or written. At least one prompt is run.
 
-    until: of `time.monotonic`. asked: new tokens of an answer, where `sampling` has fewer to save time. The seconds to
-    the first token of an answer that was cut short then count by the share that was written, as they would beside the
-    whole answer.
+    until: of `time.monotonic`. seldom: engines that run on the first of so many prompts only. asked: new tokens of an
+    answer, where `sampling` has fewer to save time. The seconds to the first token of an answer that was cut short then
+    count by the share that was written, as they would beside the whole answer.
 
-    Returns: texts by engine; and the failures of those whose drafter gave up, which ran no further.
+    Returns: texts by engine and the prompt's place; and the failures of those whose drafter gave up and which therefore
+    ran no further.
     """
     running = dict(engines)
-    found: dict[str, list[Text]] = {name: [] for name in engines}
+    found: dict[str, dict[int, Text]] = {name: {} for name in engines}
     failed: dict[str, HeadstartError] = {}
     for number in range(_PASSES):
         apart = replace(sampling, cache_salt=f"{sampling.cache_salt}doctor's pass {token_hex(8)}")
         for index, item in enumerate(items):
-            for run in in_turn(running, item.prompt, apart, turn=number + index):
+            due = {name: engine for name, engine in running.items() if index % (seldom or {}).get(name, 1) == 0}
+            for run in in_turn(due, item.prompt, apart, turn=number + index):
                 if (error := failure(run)) is not None:
                     failed[run.name] = error
                     continue
                 mine = found[run.name]
                 text = Text(run.reading * _written(run, sampling, asked), run.rounds)
-                mine[index : index + 1] = [mine[index] + text if index < len(mine) else text]
+                mine[index] = mine.get(index, Text()) + text
             running = {name: engine for name, engine in running.items() if name not in failed}
             if time.monotonic() > until:
                 return found, failed

@@ -154,11 +154,12 @@ class Prediction:
 
 
 def predict(
-    timing: Timing, texts: Sequence[Text], plain: Sequence[Text], k: int | None, *, tree: bool = False
+    timing: Timing, texts: Mapping[int, Text], plain: Mapping[int, Text], k: int | None, *, tree: bool = False
 ) -> Prediction:
     """What the measured texts say about drafts of k. Rounds of trees, and of a pacing that chooses (k None), are taken
-    as they are. plain: the texts of the target alone, by prompt; only their reading counts."""
-    rounds = [text.rounds for text in texts]
+    as they are. texts, plain: with the drafter and of the target alone, by the prompt's place. Of `plain` only the
+    reading counts; where it has a prompt not, the target reads that as much faster as the others."""
+    rounds = [text.rounds for text in texts.values()]
     flat = [one for prompt in rounds for one in prompt]
     if tree or k is None:
         cuts = [(1.0, rounds)]
@@ -167,8 +168,11 @@ def predict(
         cuts = [(1 - joined, [_cut(prompt, k) for prompt in rounds])]
         cuts += [(joined, [_cut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
     totals = np.zeros((len(texts), 4))
-    for i, (text, alone) in enumerate(zip(texts, plain, strict=True)):
-        totals[i] = _prompt_totals(timing, [(w, cut[i]) for w, cut in cuts], text.reading, alone.reading)
+    both = [(plain[place].reading, texts[place].reading) for place in plain if place in texts]
+    faster = sum(alone for alone, _ in both) / (sum(beside for _, beside in both) or 1.0)
+    for i, (place, text) in enumerate(texts.items()):
+        alone = plain[place].reading if place in plain else faster * text.reading
+        totals[i] = _prompt_totals(timing, [(w, cut[i]) for w, cut in cuts], text.reading, alone)
     speedup = over_prompts(totals, _ratio)
     _, _, tokens, count = totals.sum(0)
     weighted = [(w, one) for w, cut in cuts for prompt in cut for one in prompt]

@@ -167,7 +167,7 @@ class Trials:
         found, failed = by_prompt(engines, self.items, sampling, until, asked=asked)
         for name, one in mine.items():
             if name not in failed:
-                measured = replace(one, measured=_measured(found[""], found[name]))
+                measured = replace(one, measured=_measured(list(found[""].values()), list(found[name].values())))
                 self.ranked[self.ranked.index(one)] = measured
 
 
