@@ -139,7 +139,7 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
     verdict, setup = examination.verdict, examination.question.setup
     console.print(facts_table(target_facts(examination).items()))
     if examination.ranked:
-        console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain)))
+        console.print(_table(sorted(examination.ranked, key=lambda one: -one.gain), console.width))
     for reason in verdict.reasons:
         console.print(Text(f"- {harmless(reason)}"))
     for name, why in not_measured(examination):
@@ -158,24 +158,29 @@ def _show(examination: Examination, console: Console, *, own_prompts: bool) -> N
         console.print(Text("\nKept: drafter 'auto' takes this for this target from now on.", style="dim"))
 
 
-def _table(ranked: list[Ranked]) -> Table:
+_WIDE = 110
+"""Columns of a terminal from which on a table has room for all that it could say."""
+
+
+def _table(ranked: list[Ranked], width: int) -> Table:
     measured = any(one.measured is not None for one in ranked)
-    columns = ["drafts of", "drafts in", "alpha", "by position", "c", "tokens/fwd", "predicted"]
+    wide = width >= _WIDE
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("drafter")
-    for name in (*columns, *(("measured", "error") if measured else ())):
-        table.add_column(name, justify="right", no_wrap=name == "by position")
+    columns = ["predicted", *(("measured", "error") if measured else ()), "tokens/fwd", "K", "drafts in", "alpha"]
+    for name in (*columns, *(("c", "by position") if wide else ())):
+        table.add_column(name, justify="right", no_wrap=True)
     for one in ranked:
         expected = one.expected
-        member = max(one.best.members.values(), key=lambda each: each.share, default=None)
-        cells = [harmless(one.candidate.name), str(expected.k), percent(expected.drafting)]
-        cells += ["-", "-", "-"] if member is None else [
-            f"{member.alpha:.2f}", percentages(member.acceptance[:4]), f"{member.c:.3f}",
-        ]  # fmt: skip
-        cells += [f"{expected.tokens_per_forward:.2f}", f"{expected.speedup.value:.2f}x"]
+        cells = [harmless(one.candidate.name), f"{expected.speedup.value:.2f}x"]
         if measured:
             cells += ["-", "-"] if one.measured is None or one.error is None else [
                 f"{one.measured.speedup.value:.2f}x", f"{one.error:+.0%}",
             ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
+        cells += [f"{expected.tokens_per_forward:.2f}", str(expected.k), percent(expected.drafting)]
+        member = max(one.best.members.values(), key=lambda each: each.share, default=None)
+        found = ["-"] * 3 if member is None else [
+            f"{member.alpha:.2f}", f"{member.c:.3f}", percentages(member.acceptance[:4]),
+        ]  # fmt: skip
+        table.add_row(*(Text(cell) for cell in (*cells, *found[: 3 if wide else 1])))
     return table
