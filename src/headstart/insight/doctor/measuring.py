@@ -45,30 +45,26 @@ a drafter makes of a prompt differs from prompt to prompt by much more, so that 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What was drafted at a time, and what that made of each prompt, beside the target alone.
+    """What was drafted at a time, and what that made of each prompt, by the prompt's place.
 
     k: nodes of every draft; None for the default pacing, which chooses for each step. tree: shorter drafts do not
-    follow from these. texts, plain: by the prompt's place; the target alone wrote to some of the prompts only.
+    follow from these.
     """
 
     k: int | None
     tree: bool
     texts: Mapping[int, Text]
-    plain: Mapping[int, Text]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was measured of a candidate. settings: the default pacing first; there is always that."""
+    """What was measured of a candidate. settings: the default pacing first; there is always that. plain: the texts of
+    the target alone between those of the default pacing, to some of the prompts."""
 
     candidate: Candidate
     costs: StepCosts
     settings: tuple[Setting, ...]
-
-    @property
-    def plain(self) -> Iterator[Round]:
-        """The rounds of plain decoding between its own."""
-        return (one for setting in self.settings for text in setting.plain.values() for one in text.rounds)
+    plain: Mapping[int, Text]
 
     @property
     def drafted(self) -> Iterator[Round]:
@@ -130,17 +126,19 @@ def measure_candidate(
     warm_up(engine, items[0], sampling)
     fixed = _settings(drafter)
     settings: list[Setting] = []
+    alone: Mapping[int, Text] = {}
     for number, (k, tree) in enumerate([(None, True), *fixed]):
         if settings and time.monotonic() > begin + seconds:
             break
         until = seconds if not fixed else _DEFAULT * seconds + (1 - _DEFAULT) * seconds * number / len(fixed)
         with engine.paced(adaptive(drafter, costs) if k is None else FixedPacing(k)):
-            engines = {"plain": plain, "drafted": engine}
+            engines = {"drafted": engine} if settings else {"plain": plain, "drafted": engine}
             found, failed = by_prompt(engines, items, sampling, begin + until, asked=asked, seldom={"plain": _SELDOM})
         for error in failed.values():
             raise error
-        settings.append(Setting(k, tree, found["drafted"], found["plain"]))
-    return Sample(candidate, costs, tuple(settings))
+        alone = alone or found["plain"]
+        settings.append(Setting(k, tree, found["drafted"]))
+    return Sample(candidate, costs, tuple(settings), alone)
 
 
 def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:

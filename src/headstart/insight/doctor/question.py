@@ -70,5 +70,5 @@ class Examination:
     def unsteady(self) -> float | None:
         """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
         samples = [one.result for one in self.inspected if isinstance(one.result, Sample)]
-        seconds = [one.seconds for sample in samples for one in sample.plain]
+        seconds = [one.seconds for sample in samples for text in sample.plain.values() for one in text.rounds]
         return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None

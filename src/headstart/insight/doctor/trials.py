@@ -125,18 +125,19 @@ class Trials:
 
     def _rank(self, sample: Sample) -> Ranked | None:
         """What is predicted for a candidate; None where it never drafted."""
-        plain, drafted = list(sample.plain), list(sample.drafted)
+        plain = [one for text in sample.plain.values() for one in text.rounds]
+        drafted = list(sample.drafted)
         if not plain or not drafted:
             return None
         timing = self.timings[sample.candidate] = fit(sample.costs, plain, drafted)
         default, *fixed = sample.settings
         predictions = [
-            predict(timing, setting.texts, setting.plain, k, tree=setting.tree)
+            predict(timing, setting.texts, sample.plain, k, tree=setting.tree)
             for setting in fixed
             if setting.k is not None
             for k in ([setting.k] if setting.tree else range(1, setting.k + 1))
         ]
-        expected = predict(timing, default.texts, default.plain, None)
+        expected = predict(timing, default.texts, sample.plain, None)
         return Ranked(sample.candidate, any(setting.tree for setting in fixed), expected, tuple(predictions))
 
     # -- measuring end to end -----------------------------------------------------------------------------------------
