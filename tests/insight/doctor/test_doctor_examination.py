@@ -252,7 +252,7 @@ def test_prompts_of_all_kinds_come_first() -> None:
 
 def test_fewer_tokens_where_there_is_no_time() -> None:
     assert affordable(10.0, 0.001, 128) == 128
-    assert affordable(10.0, 0.02, 128) == 62
+    assert affordable(10.0, 0.04, 128) == 62
     assert affordable(1.0, 0.1, 128) == measuring.SHORT
     assert affordable(1.0, 0.1, 16) == 16
 

@@ -89,8 +89,9 @@ def spread(items: Sequence[PromptItem]) -> list[PromptItem]:
 
 
 def affordable(seconds: float, token: float, asked: int) -> int:
-    """New tokens per prompt, if a few prompts are to be completed twice in the time. token: seconds of a plain step."""
-    return min(asked, max(SHORT, int(seconds / (2 * _PROMPTS * token))))
+    """New tokens per prompt, if a few prompts are to be completed in the time. Long answers are worth more than many:
+    drafters that copy find more towards their ends. token: seconds of a step without a draft."""
+    return min(asked, max(SHORT, int(seconds / (_PROMPTS * token))))
 
 
 def seconds_of_token(plain: Engine, item: PromptItem, sampling: Sampling) -> float:

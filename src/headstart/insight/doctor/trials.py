@@ -162,7 +162,7 @@ class Trials:
             return
         step = min(timing.plain.plain for timing in self.timings.values())
         asked = self.question.sampling.max_tokens
-        tokens = affordable(2 * self.clock.left / len(engines), step, asked)
+        tokens = affordable(self.clock.left / len(engines), step, asked)
         sampling = replace(self.sampling, max_tokens=tokens, min_tokens=min(self.sampling.min_tokens, tokens))
         until = time.monotonic() + self.clock.left
         found, failed = by_prompt(engines, self.items, sampling, until, asked=asked)
