@@ -92,6 +92,12 @@ def test_asking_in_vain_has_its_price() -> None:
     assert predict(timing, [[asked] * 5], 2).members == {}
 
 
+def test_deciding_not_to_draft_has_its_price() -> None:
+    resting = Round("", 0, 0, 0, 1, 1.1, Seconds(draft=0.0, verify=1.0))  # a tenth of it is spent on deciding
+    timing = fit(COSTS, [plain()], [resting] * 5)
+    assert predict(timing, [[resting] * 5], None).speedup.value == pytest.approx(1 / 1.1)
+
+
 def test_a_source_that_drafts_for_the_first_time_in_a_check_costs_a_vain_question_and_its_rows() -> None:
     asked = Round("", 0, 0, 0, 1, 1.3, Seconds(draft=0.3, verify=1.0))
     timing = fit(COSTS, [plain()], [asked] * 5)

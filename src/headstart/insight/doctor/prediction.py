@@ -59,7 +59,8 @@ def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> T
         raise ValueError("there is no plain round to compare with")
     rest = median(map(_outside, plain))
     level = median(one.parts.verify for one in plain) / costs.forward(1)
-    in_vain = [one.parts.draft for one in drafted if not one.nodes]
+    # With what deciding takes, which steps without a drafter have not
+    in_vain = [one.parts.draft + max(0.0, _outside(one) - rest) for one in drafted if not one.nodes]
     asked = DraftCost(start=median(in_vain) if in_vain else 0.0)
     of_plain = _levelled(costs, level, {"": asked}, rest)
     sources = {}
