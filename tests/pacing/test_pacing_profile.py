@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processor import INT8
 from support.tiny import random_model
 
 import headstart as hs
@@ -154,7 +155,8 @@ def test_load_measures_where_there_is_something_to_decide(
         assert not home.exists()
     engine = load("llama", ["ngram", tiny("llama", noise=0.02)], pacing="adaptive")
     assert engine.describe()["pacing"] == "adaptive"
-    assert list(engine.describe()["drafter_weights"].values()) == ["float32"], "n-grams have none"
+    (words,) = engine.describe()["drafter_weights"].values()  # n-grams have none
+    assert words.startswith("rounded to int8" if INT8 else "float32")
     (path,) = home.iterdir()
     assert set(json.loads(path.read_text())["costs"]["drafts"]) == {"ngram", tiny("llama", noise=0.02)}
     assert isinstance(engine.pacing, AdaptivePacing)
