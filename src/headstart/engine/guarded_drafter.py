@@ -112,5 +112,5 @@ def asking(drafter: object) -> Iterator[None]:
     except CONTAINED as error:
         raise DrafterFailed(
             f"the drafter {type(drafter).__name__} cannot be used: it raised {in_words(error)}",
-            hint="mend the drafter, or take another; its own traceback stands above",
+            hint="fix the drafter or use another one; its own traceback is the cause of this error",
         ) from error

@@ -17,11 +17,13 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.errors import HeadstartError, InvalidPrompt, ModelNotFound, NotEnoughMemory
 from headstart.insight.doctor import measuring, setup
 from headstart.insight.doctor.candidates import Candidate
+from headstart.insight.doctor.clock import Clock
 from headstart.insight.doctor.examination import examine
 from headstart.insight.doctor.facts import markdown, not_measured, record, target_facts, warning
 from headstart.insight.doctor.measuring import Sample, affordable, by_prompt, measure_candidate, spread
 from headstart.insight.doctor.question import Examination, Question
 from headstart.insight.doctor.setup import Setup, inspect
+from headstart.insight.doctor.trials import Trials
 from headstart.insight.doctor.verdict import Ranked, Recommendation, decide
 from headstart.loading import advice
 from headstart.loading import pacing as making
@@ -225,6 +227,24 @@ def test_a_drafter_that_gives_up_does_not_stop_the_others(
     texts, failed = by_prompt(engines, ITEMS, SAMPLING, until=0.0)
     assert failed.keys() == {"ngram"}
     assert len(texts[""]) == len(texts["suffix"]) == 1
+
+
+def test_two_drafters_of_one_name_are_both_measured(tiny: Callable[..., str], tmp_path: Path) -> None:
+    """Tables show the last part of a path, which two candidates may share."""
+    names = []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "draft").symlink_to(tiny("llama", noise=0.02))
+        names.append(str(tmp_path / folder / "draft"))
+    how = question(tiny("llama"))
+    target, memory = how.setup.open()
+    trials = Trials(how, Clock(how, quiet), target, memory, how.setup.engine(target), ITEMS, SAMPLING)
+    trials.measure_all([Candidate((name,), "given") for name in names])
+    chosen = [one for one in trials.ranked if one.candidate.drafters[0] in names]
+    assert len({one.candidate.name for one in chosen}) == 1
+    assert len(chosen) == 2
+    trials.measure(chosen)
+    assert sum(one.measured is not None for one in trials.ranked) == 2
 
 
 def test_an_engine_may_run_seldom(tiny: Callable[..., str]) -> None:

@@ -85,7 +85,7 @@ def examine(question: Question, progress: Progress) -> Examination:
         seconds=clock.spent,
         passed_over=passed_over,
         ahead=ahead,
-        advice=_keep(question, target, verdict, trials.ranked) if question.keep else None,
+        advice=_keep(question, target, verdict, preferred(trials.ranked, usual)) if question.keep else None,
         forms=words_of_forms(item.form for item in items),
     )
 
@@ -139,10 +139,11 @@ def _with_overhead(costs: StepCosts, timings: Sequence[Timing]) -> StepCosts:
     return replace(costs, overhead=plain, row_overhead=median(further) if further else 0.0)
 
 
-def _keep(question: Question, target: Target, verdict: Recommendation, ranked: Sequence[Ranked]) -> Path | None:
-    """Write down what was measured, for `load`; None where nothing was, or nobody would read it."""
+def _keep(question: Question, target: Target, verdict: Recommendation, first: Ranked | None) -> Path | None:
+    """Write down what was measured, for `load`; None where nothing was, or `load` would not read it. first: the best,
+    also where it does not pay."""
     best = verdict.best
-    shown = best if best is not None else preferred(ranked, target.usual_drafters)
+    shown = best if best is not None else first
     if shown is None or shown.measured is None:
         return None
     members = sorted(shown.best.members.values(), key=lambda member: -member.share)

@@ -151,13 +151,13 @@ class Trials:
         names = ", ".join(one.candidate.name for one in chosen)
         self.clock.report(f"measuring {names} end to end (about {seconds:.0f} s more)")
         engines, mine = {"": self.plain}, {}
-        for one in chosen:
+        for place, one in enumerate(chosen, start=1):  # by place: two directories may end in the same name
             try:
                 engine = self.engine(one.candidate, "adaptive")
                 warm_up(engine, self.items[0], self.sampling)
             except (HeadstartError, torch.OutOfMemoryError):
                 continue
-            engines[one.candidate.name], mine[one.candidate.name] = engine, one
+            engines[str(place)], mine[str(place)] = engine, one
         if not mine:
             return
         step = min(timing.plain.plain for timing in self.timings.values())
