@@ -22,9 +22,9 @@ from rich.progress import track
 from rich.table import Table
 
 import headstart as hs
-from headstart.insight.conversations import every_turn
-from headstart.insight.samples import sample_prompts
-from headstart.prompt_sets import read_prompt_set
+from headstart.base.prompt_sets import read_prompt_set
+from headstart.measure.conversations import every_turn
+from headstart.measure.samples import sample_prompts
 from headstart.types import Step
 
 

@@ -34,11 +34,11 @@ from rich.console import Console
 from rich.progress import track
 
 import headstart as hs
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
-from headstart.prompt_sets import PromptItem
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import DraftedLaws, Laws, left, verify
 from headstart.types import Draft, Verdict

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from headstart.insight.watch.drift import Settings
+from headstart.fleet.watch.drift import Settings
 
 REQUESTS = (5, 20, 100)
 FALLS = (0.05, 0.1, 0.2)

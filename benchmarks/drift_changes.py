@@ -14,7 +14,7 @@ import pacing_simulation as paced
 from drift_simulation import Tag, World, daily
 from numpy.typing import NDArray
 
-from headstart.insight.watch.drift import Cell, Detector, Level, Settings
+from headstart.fleet.watch.drift import Cell, Detector, Level, Settings
 from headstart.pacing import Row
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source

@@ -31,8 +31,8 @@ from rich.table import Table
 from workers import Worker
 
 import headstart as hs
+from headstart.base.prompt_sets import read_prompt_set
 from headstart.engine.prompts import templated
-from headstart.prompt_sets import read_prompt_set
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 PROMPTS = Path(__file__).parent / "prompts" / "chat.jsonl"

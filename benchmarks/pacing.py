@@ -41,12 +41,12 @@ from rich.progress import track
 from rich.table import Table
 
 import headstart as hs
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
-from headstart.prompt_sets import PromptItem
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 PARTS = ("lengths", "random", "slow", "switching", "batch")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from headstart.pacing import Pacing
-from headstart.row import Row
+from headstart.rule.row import Row
 from headstart.types import Budget, Step
 
 _ROUNDS = 5

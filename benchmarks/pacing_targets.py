@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.table import Table
 
 import headstart as hs
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
-from headstart.prompt_sets import PromptItem
 
 DRAFTERS = ("ngram", "suffix", "bundled", "eagle3", "medusa", "ngram,bundled", "ngram,eagle3")
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)

@@ -32,10 +32,10 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 from workers import Starter, available_bytes
 
+from headstart.base.errors import HeadstartError
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands.prompts import read_prompts
 from headstart.engine.prompts import templated
-from headstart.errors import HeadstartError
-from headstart.prompt_sets import PromptItem
 
 SPARE = 2 << 30
 """Bytes of memory that the rounds leave free."""

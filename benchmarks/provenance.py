@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headstart.insight import provenance
+from headstart.measure import provenance
 
 
 class Provenance(provenance.Provenance):

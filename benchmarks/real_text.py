@@ -40,9 +40,9 @@ from rich.progress import track
 from rich.table import Table
 
 import headstart as hs
+from headstart.base.prompt_sets import read_prompt_set
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
-from headstart.prompt_sets import read_prompt_set
 
 PLAIN = "plain"
 USUAL = ("n-gram=ngram", "suffix=suffix", "early exit=early-exit")

@@ -26,9 +26,9 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.files import write_text
-from headstart.insight.samples import sample_prompts
-from headstart.prompt_sets import read_prompt_set
+from headstart.base.files import write_text
+from headstart.base.prompt_sets import read_prompt_set
+from headstart.measure.samples import sample_prompts
 
 PAIR = Path(hs.__file__).parent / "pair"
 MOST = 8

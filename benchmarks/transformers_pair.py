@@ -28,11 +28,11 @@ from rich.table import Table
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from headstart.base.errors import HeadstartError
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands.prompts import read_prompts
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.prompts import templated
-from headstart.errors import HeadstartError
-from headstart.prompt_sets import PromptItem
 
 RATIOS = (
     (OURS, PLAIN),

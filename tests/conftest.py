@@ -15,7 +15,7 @@ import pytest
 from support.browser import close_browser, looks_at_pages, opened
 from support.vllm import vllm_python  # noqa: F401  # a fixture
 
-from headstart.files import cache_directory
+from headstart.base.files import cache_directory
 
 if TYPE_CHECKING:  # the process that only hands out tests needs no torch, and its workers wait for it
     import headstart as hs

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from drift_simulation import World
 
-from headstart.insight.watch.drift import Cell, Detector, Level, Settings
+from headstart.fleet.watch.drift import Cell, Detector, Level, Settings
 
 SHORTER, LOAD, FALL, END = 90, 140, 190, 240
 FALLEN = 0.15

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headstart as hs
-from headstart.training import sources, windows
-from headstart.training.acceptance import measure
+from headstart.train import sources, windows
+from headstart.train.acceptance import measure
 
 TEMPERATURES = (0.0, 0.7, 1.0)
 

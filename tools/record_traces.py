@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import headstart as hs
-from headstart.insight.provenance import Provenance
-from headstart.trace.reader import parse_trace
-from headstart.trace.recording import as_line
+from headstart.engine.trace.reader import parse_trace
+from headstart.engine.trace.recording import as_line
+from headstart.measure.provenance import Provenance
 
 FOLDER = Path(__file__).parents[1] / "src" / "headstart" / "learn" / "traces"
 MOST = 45_000

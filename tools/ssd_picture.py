@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python tools/ssd_picture.py docs/ssd.svg
 
-The bars are the spans of `headstart.simulate.simulate_ssd`: four draft tokens, a drafter on hardware of its own.
+The bars are the spans of `headstart.learn.simulate.simulate_ssd`: four draft tokens, a drafter on hardware of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from headstart.simulate import LaneCosts, SsdPlan, SsdRun, simulate_ssd
-from headstart.simulate.two_lanes import Span
+from headstart.learn.simulate import LaneCosts, SsdPlan, SsdRun, simulate_ssd
+from headstart.learn.simulate.two_lanes import Span
 
 PLAN = SsdPlan((0.8,), k=4, fan_out=(3,), hits=(0.5, 0.7, 0.8))
 COSTS = LaneCosts({1: 10.0}, {1: 1.5, 15: 1.8}, hand_over=0.3)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-PATH = Path(__file__).parent.parent / "src/headstart/web/modules/algorithm/toy-table.js"
+PATH = Path(__file__).parent.parent / "src/headstart/base/web/modules/algorithm/toy-table.js"
 WORDS = 10
 SUMS = 3 * (WORDS - 1) + 1
 

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from headstart.training.checkpoint import latest, save
-from headstart.training.optimiser import Optimiser
-from headstart.training.schedule import Budget, Clock, rate
+from headstart.train.checkpoint import latest, save
+from headstart.train.optimiser import Optimiser
+from headstart.train.schedule import Budget, Clock, rate
 
 # How often a source is read in one pass over the mixture. The big scientific packages are read in part.
 WEIGHTS = {"stdlib": 2.0, "numpy": 0.8, "scipy": 0.4, "sympy": 0.35, "torch": 0.4, "transformers": 0.35, "mypy": 0.7}

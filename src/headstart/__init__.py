@@ -10,9 +10,9 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from headstart import errors
-from headstart.errors import HeadstartError
-from headstart.lazy import lazily
+from headstart.base import errors
+from headstart.base.errors import HeadstartError
+from headstart.base.lazy import lazily
 from headstart.types import (
     AheadStats,
     Chunk,

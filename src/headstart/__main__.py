@@ -1,6 +1,6 @@
 """`python -m headstart` is the `headstart` command."""
 
-from headstart.cli import main
+from headstart.commands.cli import main
 
 if __name__ == "__main__":
     main()

@@ -17,10 +17,10 @@ from support.byte_models import CHAT_TEMPLATE, save_model
 from typer.testing import CliRunner
 
 import headstart as hs
-from headstart.cli import app
+from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
 from headstart.commands.chat import _Front
+from headstart.commands.cli import app
 from headstart.commands.conversation import Conversation, ask_with_room
-from headstart.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
 
 GREEDY = hs.Sampling(max_tokens=12, ignore_eos=True)
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headstart
-from headstart.cli import app
+from headstart.commands.cli import app
 from headstart.commands.loading import DRAFTER
 
 
@@ -65,7 +65,7 @@ def test_version_names_what_a_bug_report_needs() -> None:
 def test_help_needs_no_torch() -> None:
     """Importing torch takes seconds; `--help` and a mistyped option must not."""
     script = (
-        "import sys; from typer.testing import CliRunner; from headstart.cli import app;"
+        "import sys; from typer.testing import CliRunner; from headstart.commands.cli import app;"
         "assert CliRunner().invoke(app, ['generate', '--help']).exit_code == 0;"
         "sys.exit(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )

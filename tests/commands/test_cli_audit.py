@@ -106,7 +106,7 @@ def test_a_page(target: str, tmp_path: Path) -> None:
 
 def test_a_page_of_every_part(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
-    from headstart.insight.report.audit_page import audit_page
+    from headstart.measure.pages.audit_page import audit_page
 
     sampling = {"temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
     sampling |= {"presence_penalty": 0.0, "frequency_penalty": 0.0, "min_tokens": 0, "ignore_eos": False}

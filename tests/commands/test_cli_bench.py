@@ -12,14 +12,14 @@ from support.byte_models import save_model
 from typer.testing import CliRunner, Result
 
 import headstart
+from headstart.base.errors import InvalidOption
+from headstart.base.options import values_of
 from headstart.commands.bench import bench
-from headstart.errors import InvalidOption
-from headstart.insight.bench.options import BenchSettings, parse_lengths
-from headstart.insight.bench.result import BenchResult
-from headstart.insight.bench.session import Session
-from headstart.insight.bench.summary import summarise
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import values_of
+from headstart.measure.bench.options import BenchSettings, parse_lengths
+from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.session import Session
+from headstart.measure.bench.summary import summarise
 from headstart.types import Sampling
 
 SHORT = ("--dtype=float32", "--pacing=fixed", "--repetitions=2", "--warm-up=1", "--max-tokens=8", "--ignore-eos")
@@ -107,7 +107,7 @@ def test_the_options_reach_load_and_the_session(monkeypatch: pytest.MonkeyPatch,
         raise Stop
 
     monkeypatch.setattr(headstart, "load", load, raising=False)
-    monkeypatch.setattr("headstart.insight.bench.session.Session", make)
+    monkeypatch.setattr("headstart.measure.bench.session.Session", make)
     words = f"-t T -d D --prompts {prompts} --split --limit 2 --batch-size 3 --k-sweep 1,2 -k 3 --tree top-k"
     assert isinstance(invoke(*words.split(), "--top-k", "5", "--repetition-penalty", "1.2").exception, Stop)
     given = {"num_speculative_tokens": 3, "draft_tree": "top-k", "max_batch_size": 3}

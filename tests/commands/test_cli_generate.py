@@ -14,11 +14,11 @@ from support.fake_engine import FakeEngine
 from typer.testing import CliRunner, Result
 
 import headstart
-from headstart.cli import app
+from headstart.base.errors import InvalidPrompt, NonFiniteLogits, PickleCheckpoint
+from headstart.base.options import values_of
+from headstart.commands.cli import app
 from headstart.commands.terminal import harmless
-from headstart.errors import InvalidPrompt, NonFiniteLogits, PickleCheckpoint
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import values_of
 from headstart.types import Sampling
 
 DEFAULTS = values_of(TargetOptions()) | values_of(EngineOptions(max_batch_size=1))
@@ -149,7 +149,7 @@ def test_a_bar_on_the_terminal_leaves_the_output_alone(tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
     file.write_text('{"prompt": "a"}\n{"prompt": "b"}')
     script = (
-        "import headstart; from support.fake_engine import FakeEngine; from headstart.cli import main;"
+        "import headstart; from support.fake_engine import FakeEngine; from headstart.commands.cli import main;"
         "headstart.load = FakeEngine('x' * 200).load; main()"
     )
     command = [sys.executable, "-c", script, "generate", "--prompts", str(file), "--json"]
@@ -375,7 +375,7 @@ def test_a_bug_keeps_its_traceback(engine: FakeEngine) -> None:
 
 def test_a_closed_pipe_is_quiet() -> None:
     script = (
-        "import headstart; from support.fake_engine import FakeEngine; from headstart.cli import main;"
+        "import headstart; from support.fake_engine import FakeEngine; from headstart.commands.cli import main;"
         "headstart.load = FakeEngine('x' * 10**6).load; main()"
     )
     command = [sys.executable, "-c", script, "generate", "prompt", "--max-tokens", "1000000"]

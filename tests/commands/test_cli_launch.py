@@ -15,9 +15,9 @@ import pytest
 from support.fleets import fake_export, fake_installation, free_port
 from typer.testing import CliRunner
 
-from headstart.cli import app
-from headstart.errors import CheckFailed
-from headstart.scale.loopback import answers
+from headstart.base.errors import CheckFailed
+from headstart.commands.cli import app
+from headstart.fleet.loopback import answers
 
 UNCHECKED = ["--no-parity", "--no-audit"]
 
@@ -101,7 +101,7 @@ def test_a_failed_check_has_an_exit_code_of_its_own(places: tuple[Path, Path], m
     def refused(*_: object) -> None:
         raise CheckFailed("planted", hint="none")
 
-    monkeypatch.setattr("headstart.scale.launch.checks.Checks.through_router", refused)
+    monkeypatch.setattr("headstart.fleet.launch.checks.Checks.through_router", refused)
     export, env = places
     port = free_port()
     line = ["launch", str(export), "--vllm", str(env), "--engines", "1", "--port", str(port), *UNCHECKED]

@@ -15,7 +15,7 @@ from support.byte_models import save_model
 from transformers import AutoTokenizer
 from typer.testing import CliRunner, Result
 
-from headstart.cli import app
+from headstart.commands.cli import app
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from support.http_server import chat_model
 from typer.testing import CliRunner
 
 import headstart as hs
-from headstart.cli import app
+from headstart.base.errors import InvalidOption
+from headstart.base.extras import how_to_install
+from headstart.commands.cli import app
 from headstart.commands.serve import drafters_of, example
-from headstart.errors import InvalidOption
-from headstart.extras import how_to_install
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
@@ -158,7 +158,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_line_needs_no_server() -> None:
     code = (
-        "import sys, headstart.cli; "
+        "import sys, headstart.commands.cli; "
         "sys.exit(sorted({'fastapi', 'uvicorn', 'starlette', 'prometheus_client', 'torch'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from headstart import theory
 from headstart.commands import simulate_view
 from headstart.commands.simulate import simulate
-from headstart.insight.what_if.question import what_if
+from headstart.learn.what_if.question import what_if
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)
@@ -271,7 +271,7 @@ def test_the_examples_stand_on_lines_of_their_own() -> None:
 def test_asking_for_help_computes_nothing() -> None:
     script = (
         "import sys, headstart.commands.simulate; "
-        "sys.exit(str(sorted({'torch', 'plotly', 'headstart.theory', 'headstart.simulate'} & set(sys.modules))))"
+        "sys.exit(str(sorted({'torch', 'plotly', 'headstart.theory', 'headstart.learn.simulate'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr.strip() == "[]"

@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from headstart import theory
 from headstart.commands.simulate import simulate
-from headstart.insight.what_if.options import Question
-from headstart.insight.what_if.ssd import ask_ssd
-from headstart.insight.what_if.ssd_options import SsdQuestion
+from headstart.learn.what_if.options import Question
+from headstart.learn.what_if.ssd import ask_ssd
+from headstart.learn.what_if.ssd_options import SsdQuestion
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)

@@ -15,8 +15,8 @@ import pytest
 from support import traces
 from typer.testing import CliRunner, Result
 
-from headstart.cli import app
-from headstart.trace import read_trace
+from headstart.commands.cli import app
+from headstart.engine.trace import read_trace
 
 PROMPTS = ("def add(a, b):", "class Point:\n    def __init__(self")
 
@@ -172,7 +172,7 @@ def test_a_trace_that_cannot_be_written_costs_no_loading(tmp_path: Path) -> None
 
 def test_looking_at_a_trace_waits_for_no_torch(one: Path) -> None:
     code = (
-        "import sys; from headstart.cli import app\n"
+        "import sys; from headstart.commands.cli import app\n"
         f"try: app(['trace', {str(one)!r}, '--what-if', '2'])\n"
         "except SystemExit as end: assert not end.code\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headstart import training
-from headstart.cli import app
-from headstart.training import (
+from headstart import train as training
+from headstart.commands.cli import app
+from headstart.train import (
     Acceptance,
     DraftTraining,
     Eagle3Training,

@@ -14,8 +14,8 @@ import typer
 from support.fake_engines import Engine, FakeServer, fake_server
 from typer.testing import CliRunner, Result
 
+from headstart.base.errors import InvalidOption
 from headstart.commands.watch import seconds_of, watch
-from headstart.errors import InvalidOption
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(watch)
@@ -146,7 +146,7 @@ def test_bad_input_is_refused_with_a_hint(words: tuple[str, ...]) -> None:
 def test_an_interrupt_ends_it_with_the_last_look_s_code(server: FakeServer) -> None:
     words = ["watch", server.url, "--every", "0.1", "--json"]
     hears = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # background jobs ignore it
-    code = f"{hears}; from headstart.cli import main; main()"
+    code = f"{hears}; from headstart.commands.cli import main; main()"
     with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["level"] == "fine"

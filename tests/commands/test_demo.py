@@ -11,13 +11,13 @@ from support.fake_engine import FakeEngine
 from typer.testing import CliRunner, Result
 
 import headstart
-from headstart.cli import app
+from headstart.base.errors import NonFiniteLogits
 from headstart.commands import demo as command
 from headstart.commands import replay as player
+from headstart.commands.cli import app
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.loading import BUNDLED_PENALTY
 from headstart.commands.replay import Run, coloured, measure, pace, replay
-from headstart.errors import NonFiniteLogits
 from headstart.types import Sampling
 
 

@@ -150,8 +150,8 @@ def test_what_cannot_be_is_refused_with_a_hint(words: list[str], told: str) -> N
 
 def test_lessons_need_neither_torch_nor_the_server() -> None:
     script = (
-        "import sys; import headstart.learn.page, headstart.learn.check, headstart.learn.examine;"
-        "headstart.learn.page.lessons_page();"
+        "import sys; import headstart.learn.pages.lessons, headstart.learn.check, headstart.learn.examine;"
+        "headstart.learn.pages.lessons.lessons_page();"
         "sys.exit(', '.join({'torch', 'transformers', 'headstart.serve'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -16,10 +16,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from headstart.cli import app
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_fields, option, options_of, strict, types_of
+from headstart.commands.cli import app
 from headstart.commands.options import command
-from headstart.errors import InvalidOption
-from headstart.options import check_fields, option, options_of, strict, types_of
 
 SPECIAL: dict[str, tuple[list[str], Any]] = {
     "api_key_env": (["PATH"], "PATH"),

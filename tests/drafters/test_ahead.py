@@ -12,11 +12,11 @@ import pytest
 from support.ahead_twins import RAGGED, VOCAB, WARM, Case, difference, draft_model, hits, same_draft, shown
 from support.scripted_worker import ALL, scripted
 
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.ngram import NgramDrafter
 from headstart.engine.scheduler import Scheduler
-from headstart.errors import InvalidOption
 from headstart.types import Draft, Sampling, TreeKind
 
 SCRIPTS: dict[str, Any] = {"none": 0, "one": 1, "two": 2, "three": 3, "all": ALL, "changing": (ALL, 0, 1, 3, 2, ALL, 1)}

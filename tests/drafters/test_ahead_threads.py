@@ -16,11 +16,11 @@ from support.ahead_twins import VOCAB, runner
 from support.scripted_worker import ALL, scripted
 
 import headstart as hs
+from headstart.base.errors import DrafterFailed
 from headstart.drafters import FanOut, Foresight, Observation, Row
 from headstart.drafters.ahead import Ahead, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.foreseeing.worker import Worker
-from headstart.errors import DrafterFailed
 from headstart.types import Draft
 
 NEW = 14

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Observation, Row
 from headstart.drafters.lookahead import LookaheadDrafter
-from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
 from headstart.rule.laws import Laws
 from headstart.rule.noise import Noise

@@ -20,11 +20,11 @@ from support.tiny import VOCAB, checkpoint
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
+from headstart.base.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
 from headstart.drafters import Observation, Row
 from headstart.drafters.growing.ranked import NODES, Experience, grow, sizes, usual_accuracies
 from headstart.drafters.medusa import MedusaDrafter, recognises, tree
 from headstart.engine.engine import Engine
-from headstart.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.linears import can_pack, can_quantize
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads, read_heads

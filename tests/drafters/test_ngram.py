@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
-from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling

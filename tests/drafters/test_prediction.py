@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import NEAR, PredictionDrafter
 from headstart.engine.engine import Engine
-from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Drafting, Sampling

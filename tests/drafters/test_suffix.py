@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart.base.errors import DamagedStore, InvalidOption
 from headstart.drafters import Observation, Row
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.drafters.suffix import SuffixDrafter
-from headstart.errors import DamagedStore, InvalidOption
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step

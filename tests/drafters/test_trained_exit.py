@@ -13,10 +13,10 @@ from support.greedy import NEW, prompts, reference
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
+from headstart.base.errors import UnsupportedModel
 from headstart.drafters import Row
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
-from headstart.errors import UnsupportedModel
 from headstart.model.heads.exit import Exit, read, write
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

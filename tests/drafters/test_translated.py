@@ -21,10 +21,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
+from headstart.base.errors import IncompatibleTokenizer
 from headstart.drafters import Row
 from headstart.drafters.matching.transcript import Retokenised
 from headstart.drafters.translated import TranslatedDraft
-from headstart.errors import IncompatibleTokenizer
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import headstart as hs
-from headstart.errors import InvalidOption, InvalidPrompt
+from headstart.base.errors import InvalidOption, InvalidPrompt
 
 NO_PROMPTS = [
     "\ud800", "a\udfffb", None, 5, 1.5, [None], [], "", [[]], [[None]], [5, None], [5, "a"], [1.5], [[1.5]],

@@ -9,9 +9,9 @@ from support.byte_models import CHAT_TEMPLATE
 from support.tiny import byte_tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from headstart.base.errors import InvalidPrompt
+from headstart.base.prompt_sets import Chat, PromptItem
 from headstart.engine.prompts import encode_chat, has_chat_template, templated
-from headstart.errors import InvalidPrompt
-from headstart.prompt_sets import Chat, PromptItem
 
 ASKED = {"role": "user", "content": "Hi"}
 

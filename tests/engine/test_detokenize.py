@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.engine.detokenize import TextStream
-from headstart.errors import InvalidOption
 from headstart.types.sampling import LONGEST_STOP, MOST_STOP_CHARACTERS
 
 LETTERS = st.text("ab", min_size=1, max_size=6)

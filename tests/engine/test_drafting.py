@@ -15,11 +15,11 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 import headstart as hs
+from headstart.base.errors import InvalidOption, InvalidPrompt
 from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
 from headstart.engine.engine import Engine
 from headstart.engine.prompts import encode_after
-from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.types import Draft, Drafting
 
 SAMPLING = hs.Sampling(max_tokens=NEW)

@@ -14,9 +14,9 @@ from support.tiny import VOCAB, byte_tokenizer, random_model
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
+from headstart.base.errors import ContextExceeded, DrafterFailed, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.drafters import Drafter, Observation, Row
 from headstart.engine.engine import Engine
-from headstart.errors import ContextExceeded, DrafterFailed, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import headstart as hs
+from headstart.base.prompt_sets import by_category, read_prompt_set
 from headstart.engine.prompts import templated
-from headstart.prompt_sets import by_category, read_prompt_set
 
 MODEL = os.environ.get("HEADSTART_REAL_MODEL", "")
 CHAT = Path(__file__).parents[2] / "benchmarks" / "prompts" / "chat.jsonl"

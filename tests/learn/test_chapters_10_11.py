@@ -14,8 +14,8 @@ import pytest
 import typer.main
 from support.lessons import written
 
-from headstart.cli import app
-from headstart.simulate import run_scenario, scenarios
+from headstart.commands.cli import app
+from headstart.learn.simulate import run_scenario, scenarios
 from headstart.theory import Machine, Model, batch_speedup, expected_tokens, forward_seconds, paying_batch
 
 CHAPTERS = ("10", "11")

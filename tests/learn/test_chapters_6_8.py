@@ -16,7 +16,7 @@ from support.chapters import Chapter, by_hand, lessons
 from support.processor import INT8
 
 from headstart import theory
-from headstart.learn.page import kinds
+from headstart.learn.pages.lessons import kinds
 
 ROOT = Path(__file__).parents[2]
 LARGE = {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0, 16: 1.232, 32: 1.857, 64: 3.561}

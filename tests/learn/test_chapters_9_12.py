@@ -12,8 +12,8 @@ from support import traces
 from support.pages import View, checked, watched
 
 from headstart import theory
-from headstart.learn.page import styles
-from headstart.web import build
+from headstart.base.web import build
+from headstart.learn.pages.lessons import styles
 
 BY_RANK = (0.62, 0.17, 0.08, 0.04)
 NODES = 8

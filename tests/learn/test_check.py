@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.learn.check import Checked, check
 from headstart.learn.exercises import EXERCISES, Exercise, exercise, solutions, starter
 from headstart.learn.exercises.changing import compare
 from headstart.learn.exercises.enumeration import Oracle, distance, joint, outcomes
 from headstart.learn.exercises.findings import Findings, WrongAnswer
 from headstart.learn.exercises.verifier import _cases, _mean, _round
+from headstart.learn.simulate import SimpleK
+from headstart.learn.simulate.lengths import History
 from headstart.rule.verify import traverse
-from headstart.simulate import SimpleK
-from headstart.simulate.lengths import History
 from headstart.types import Draft
 
 HEAD = "from collections.abc import Callable, Sequence\nfrom typing import Any\nimport numpy as np\n\n"

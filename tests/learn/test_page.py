@@ -10,7 +10,7 @@ import pytest
 from support.browser import opened, until
 
 from headstart.learn import page as learn_page
-from headstart.learn.page import TITLE, lessons_page, styles
+from headstart.learn.pages.lessons import TITLE, lessons_page, styles
 
 BUDGET = 700_000
 

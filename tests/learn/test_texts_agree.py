@@ -13,7 +13,7 @@ import pytest
 import typer
 from support.lessons import written
 
-from headstart.cli import app
+from headstart.commands.cli import app
 from headstart.learn import page as learn_page
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.twins import Twin
 
-from headstart.simulate import History, SimpleK
+from headstart.learn.simulate import History, SimpleK
 from headstart.theory import round_cost
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Drafter
-from headstart.errors import InvalidOption
 
 PROMPTS = [[5, 9, 12], [7, 3, 3, 8, 41]]
 FIXED: dict[str, Any] = {"pacing": "fixed", "dtype": "float32", "num_speculative_tokens": 3}

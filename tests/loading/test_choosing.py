@@ -12,7 +12,7 @@ import pytest
 from support.eagle_heads import write
 
 import headstart as hs
-from headstart.errors import InvalidOption, ModelNotFound
+from headstart.base.errors import InvalidOption, ModelNotFound
 from headstart.loading.choice import DrafterSpec, choose
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from support.tiny import byte_tokenizer
 
 import headstart as hs
-from headstart.errors import DamagedModel, HeadstartError, ModelNotFound, UnsupportedModel
+from headstart.base.errors import DamagedModel, HeadstartError, ModelNotFound, UnsupportedModel
 from headstart.model import loading
 from headstart.model.reading import reading
 

@@ -14,7 +14,7 @@ from support.tiny import random_model
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.errors import HeadstartError, ModelNotFound
+from headstart.base.errors import HeadstartError, ModelNotFound
 from headstart.loading.load import Target
 from headstart.model.fingerprint import fingerprint
 from headstart.model.loading import resolve

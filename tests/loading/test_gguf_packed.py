@@ -10,7 +10,7 @@ from support.gguf_files import Q, write
 from support.tiny import random_model
 
 import headstart as hs
-from headstart.errors import InvalidOption, NotEnoughMemory
+from headstart.base.errors import InvalidOption, NotEnoughMemory
 from headstart.loading.load import Target
 from headstart.model import int4, native
 

@@ -11,7 +11,7 @@ from support import eagle_heads
 from transformers import AutoConfig
 
 import headstart as hs
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.loading import known_heads
 from headstart.loading.choice import choose
 from headstart.loading.known_heads import TARGET, head_for

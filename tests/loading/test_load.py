@@ -14,8 +14,7 @@ import transformers as tf
 from support.tiny import byte_tokenizer, random_model
 
 import headstart as hs
-from headstart.drafters.translated import TranslatedDraft
-from headstart.errors import (
+from headstart.base.errors import (
     HeadstartError,
     IncompatibleTokenizer,
     InvalidOption,
@@ -25,6 +24,7 @@ from headstart.errors import (
     RemoteCodeRequired,
     UnsupportedModel,
 )
+from headstart.drafters.translated import TranslatedDraft
 from headstart.model import memory
 
 OPTIONS = [
@@ -249,7 +249,7 @@ def test_without_tokenizers_the_sizes_decide(tiny: Callable[..., str], with_toke
 
 
 def test_every_error_is_in_the_tree_and_has_a_hint() -> None:
-    from headstart import errors
+    from headstart.base import errors
 
     for name in errors.__all__:
         kind = getattr(errors, name)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import headstart as hs
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.loading.load import Target
 from headstart.model import int4
 from headstart.model.packed import Segment

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 from support.tiny import byte_tokenizer
 
 import headstart as hs
-from headstart.errors import ModelNotFound
+from headstart.base.errors import ModelNotFound
 from headstart.model import hub, loading
 
 FEW_SECONDS = 20.0

@@ -11,7 +11,7 @@ from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.loading.checkpoint import check_quantize
 from headstart.model import int4, native
 from headstart.model.decoders.grouped import GroupedLinear

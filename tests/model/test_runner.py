@@ -10,7 +10,7 @@ import torch
 from support.tiny import ARCHITECTURES, VOCAB, random_model
 from transformers import AutoModelForCausalLM
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.decoders.linears import PackedLinear, can_pack, prepare
 from headstart.model.loading import adopt
 from headstart.model.packed import Forward, Segment

@@ -16,7 +16,7 @@ from pacing_stepwise import StepwisePacing
 from support.pacing_life import FLAT, STEEP, Life, event
 from support.rows import a_row
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts

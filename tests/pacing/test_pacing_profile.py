@@ -13,9 +13,9 @@ from support.processor import INT8
 from support.tiny import random_model
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
-from headstart.errors import InvalidOption
 from headstart.model import native
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner

@@ -20,7 +20,7 @@ from support.reference_law import (
 )
 from transformers.generation import logits_process as hf
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.rule import law as law_module
 from headstart.rule.law import LawRow, LawState, law, process, token_logprobs
 from headstart.types import Sampling

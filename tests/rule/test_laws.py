@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.reference_law import random_logits
 
-from headstart.errors import NonFiniteLogits
+from headstart.base.errors import NonFiniteLogits
 from headstart.rule.law import LawState, greedy, law
 from headstart.rule.laws import law_rows, laws
 from headstart.rule.verify import traverse, walk

@@ -21,11 +21,11 @@ from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.reference_law import GREEDY, OUTPUT, PROMPT, SAMPLED, STOPS, V, random_logits, transformers_logits
 from support.tiny import random_model
 
+from headstart.base.errors import NonFiniteLogits
 from headstart.drafters import Drafter
 from headstart.drafters.growing import siblings
 from headstart.engine import judging
 from headstart.engine.engine import Engine
-from headstart.errors import NonFiniteLogits
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner

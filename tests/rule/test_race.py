@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from headstart import compiling
+from headstart.base import compiling
 from headstart.rule import noise, race
 from headstart.rule.noise import Noise, Purpose
 

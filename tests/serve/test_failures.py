@@ -14,8 +14,8 @@ from support.bridges import Gate, bridged, job, read, until
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
+from headstart.base.errors import DrafterFailed, EngineFailed, NonFiniteLogits
 from headstart.drafters import Drafter, Row
-from headstart.errors import DrafterFailed, EngineFailed, NonFiniteLogits
 from headstart.serve.stepping import FAILURES
 from headstart.serve.watching import Ended, Watcher
 from headstart.serve.worker import ThreadBridge

@@ -17,7 +17,7 @@ from support.bridges import bridged, job
 from support.greedy import prompts
 
 import headstart as hs
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.serve import ledger as module
 from headstart.serve.bridge import Job
 from headstart.serve.ledger import SCHEMA_VERSION, Ledger, Recording

@@ -14,8 +14,8 @@ from support.bridges import Gate, bridged, job, until
 from support.greedy import prompts
 
 import headstart as hs
+from headstart.base.errors import Overloaded
 from headstart.drafters.ahead import PREFIX
-from headstart.errors import Overloaded
 from headstart.serve.bridge import Job
 from headstart.serve.counts import Buckets
 from headstart.serve.limits import Limits

@@ -16,7 +16,7 @@ from support.pages import View, checked
 from support.playground import PATIENCE, WRITERS, Reader, reading
 
 import headstart as hs
-from headstart.trace.reader import parse_trace
+from headstart.engine.trace.reader import parse_trace
 
 PROMPT = "def fibonacci(n):"
 

@@ -11,11 +11,11 @@ import pytest
 from support.bridges import bridged, job
 
 import headstart as hs
-from headstart.errors import InvalidFile, InvalidOption
+from headstart.base.errors import InvalidFile, InvalidOption
+from headstart.base.traffic import Exchange, TrafficWriter, read
 from headstart.serve.bridge import Job
 from headstart.serve.traffic_log import TrafficLog, TrafficOptions
 from headstart.serve.worker import ThreadBridge
-from headstart.traffic import Exchange, TrafficWriter, read
 
 Load = Callable[..., hs.Engine]
 PROMPT = (5, 6, 7, 5, 6)

@@ -13,7 +13,7 @@ from support.bridges import Gate, bridged, job, read, until
 from support.greedy import NEW, prompts, reference
 
 import headstart as hs
-from headstart.errors import InvalidOption, Overloaded, ServerStopping
+from headstart.base.errors import InvalidOption, Overloaded, ServerStopping
 from headstart.serve.bridge import Bridge, Job, TracedChunk
 from headstart.serve.limits import Limits
 from headstart.serve.worker import ThreadBridge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import headstart as hs
-from headstart.insight.audit.plan import AuditPlan
+from headstart.measure.audit.plan import AuditPlan
 
 TEXTS = ("class Stack:\n    def push", "import os\n\ndef read(")
 PLAN = AuditPlan(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.insight.audit.subject import Ask, Completion
+from headstart.measure.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
 Law = NDArray[np.float64]

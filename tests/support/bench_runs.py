@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headstart.insight.bench.records import FAST, PLAIN, PromptRecord, RunRecord, SourceRecord, Trial
-from headstart.insight.bench.result import BenchResult
-from headstart.insight.provenance import Provenance
+from headstart.measure.bench.records import FAST, PLAIN, PromptRecord, RunRecord, SourceRecord, Trial
+from headstart.measure.bench.result import BenchResult
+from headstart.measure.provenance import Provenance
 from headstart.theory import DraftCost, StepCosts
 
 ENGINE = {

@@ -8,8 +8,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from headstart.learn.page import styles
-from headstart.web import build
+from headstart.base.web import build
+from headstart.learn.pages.lessons import styles
 from support.browser import opened
 
 _WHERE = """() => {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from headstart.insight.report import charts
-from headstart.insight.report.charts import Mark
+from headstart.base.web.report import charts
+from headstart.base.web.report.charts import Mark
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & <b>\u2028\"'"
 

@@ -1,4 +1,4 @@
-"""The training loss as it is defined, differentiated by autograd: the twin of `headstart.training.objective`."""
+"""The training loss as it is defined, differentiated by autograd: the twin of `headstart.train.objective`."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headstart.scale.export.files.deployment import Deployment
-from headstart.scale.export.manifest import (
+from headstart.fleet.export.files.deployment import Deployment
+from headstart.fleet.export.manifest import (
     CostsRecord,
     DepthAt,
     DrafterKind,
@@ -19,8 +19,8 @@ from headstart.scale.export.manifest import (
     PromptsRecord,
     TargetRecord,
 )
-from headstart.scale.export.options import ExportOptions
-from headstart.scale.export.vllm_file import speculative_config, vllm_values
+from headstart.fleet.export.options import ExportOptions
+from headstart.fleet.export.vllm_file import speculative_config, vllm_values
 
 EXPECTED = Expected(
     PromptsRecord(12, "ef", "sample prompts"), 96, 0.0, False, Figure(3.4, 3.1, 3.7),

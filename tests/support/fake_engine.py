@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import headstart
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.types import Chunk, Draft, Output, Sampling, Seconds, Speculation, Stats, Step, TokenLogprob
 
 SECONDS = Seconds(plan=0.05, draft=0.1, verify=0.6, sample=0.1, commit=0.1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from headstart.scale.vllm import Installation
+from headstart.fleet.vllm import Installation
 
 _HERE = Path(__file__).parent
 

@@ -7,11 +7,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headstart.learn.page import lessons_page
+from headstart.learn.pages.lessons import lessons_page
 
 _LISTED = re.compile(r'"hs/lessons/chapters/(\d\d[a-z]?)-[\w-]+"')
 CHAPTERS = sorted(
-    _LISTED.findall(files("headstart.web").joinpath("modules", "lessons", "chapters.js").read_text(encoding="utf-8"))
+    _LISTED.findall(
+        files("headstart.base.web").joinpath("modules", "lessons", "chapters.js").read_text(encoding="utf-8")
+    )
 )
 """The ids of all chapters, which are also their addresses."""
 

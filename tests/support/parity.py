@@ -8,11 +8,11 @@ from pathlib import Path
 
 import headstart
 from headstart.engine.engine import Engine
+from headstart.fleet.parity.counts import Counts, counts_of
+from headstart.fleet.parity.drafters import FixedDepth, drafter_of
+from headstart.fleet.parity.plan import Plan
+from headstart.fleet.parity.subject import Answered
 from headstart.loading.load import Target
-from headstart.scale.parity.counts import Counts, counts_of
-from headstart.scale.parity.drafters import FixedDepth, drafter_of
-from headstart.scale.parity.plan import Plan
-from headstart.scale.parity.subject import Answered
 from headstart.types import Sampling, Step
 
 PAIR = Path(headstart.__file__).parent / "pair"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from headstart.serve.pages import PAGES
+from headstart.commands.serve import PAGES
 from support.http_server import Running
 from support.pages import watched
 

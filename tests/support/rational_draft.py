@@ -18,9 +18,9 @@ from headstart.drafters.ahead import Ahead, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
-from headstart.row import Row
 from headstart.rule.law import LawState
 from headstart.rule.noise import Purpose
+from headstart.rule.row import Row
 from headstart.rule.verify import traverse
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 from support.enumeration import Oracle, RandomModel

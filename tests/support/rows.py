@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headstart.row import Row
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
+from headstart.rule.row import Row
 from headstart.types import Sampling
 
 _LAW = LawState(Sampling(), (), 9, frozenset())

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import headstart.web
-from headstart.web.build import modules
+import headstart.base.web
+from headstart.base.web.build import modules
 from support.browser import opened
 
-_MODULES = Path(headstart.web.__file__).parent / "modules"
+_MODULES = Path(headstart.base.web.__file__).parent / "modules"
 _READY = """async (names) => {
   window.hs = {};
   for (const name of names) window.hs[name.split("/").at(-1)] = await import(`hs/${name}`);

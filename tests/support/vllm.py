@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headstart.errors import EngineNotFound
-from headstart.scale.vllm import find
+from headstart.base.errors import EngineNotFound
+from headstart.fleet.vllm import find
 
 VARIABLE = "HEADSTART_TEST_VLLM"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import theory
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.theory import DraftCost, Machine, Model, StepCosts
 from headstart.theory.ssd import ssd_account
 
@@ -94,7 +94,7 @@ def test_plain_steps_are_what_the_formulas_take(v: dict[int, float] | None) -> N
 
 
 def test_costs_of_a_roofline_are_its_own() -> None:
-    from headstart.insight.what_if.machines import Deployment
+    from headstart.learn.what_if.machines import Deployment
 
     machine, target = Machine(1e11, 1e13, 1e-4), Model(1e9, kv_bytes_per_token=1e5)
     for batch in (1, 3, 60, 1000):

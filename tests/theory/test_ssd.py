@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import theory
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 
 SHARES, TIMES = st.floats(0, 1), st.floats(0, 3)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import theory
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 
 ALPHAS = st.floats(0, 1)
 COSTS = st.floats(0, 2)

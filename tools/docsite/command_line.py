@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from headstart.cli import app
+from headstart.commands.cli import app
 
 _HEAD = """# The command line
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import command_line  # noqa: E402 (mkdocs loads this file by its path, and knows no folder of it)
 
-from headstart.learn.page import lessons_page, traces  # noqa: E402
-from headstart.web.build import page  # noqa: E402
+from headstart.base.web.build import page  # noqa: E402
+from headstart.learn.pages.lessons import lessons_page, traces  # noqa: E402
 
 BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Documents beside docs/, and their places in the site."""

@@ -12,21 +12,21 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, note, output, progress_bar, table_of
-from headstart.errors import InvalidOption
+from headstart.fleet.adapt.learning import Learning
+from headstart.fleet.adapt.options import GateOptions
 from headstart.loading.options import TargetOptions
-from headstart.options import option, values_of
-from headstart.scale.adapt.learning import Learning
-from headstart.scale.adapt.options import GateOptions
 
 if TYPE_CHECKING:
-    from headstart.insight.statistics import Interval
+    from headstart.fleet.adapt.gate import Gain, Pair
+    from headstart.fleet.adapt.run import Adapted, Material
     from headstart.loading.load import Target
-    from headstart.scale.adapt.gate import Gain, Pair
-    from headstart.scale.adapt.run import Adapted, Material
-    from headstart.training.harness import TrainingResult
+    from headstart.theory.statistics import Interval
+    from headstart.train.harness import TrainingResult
 
 _OUT = "Output"
 REFUSED = 1
@@ -104,9 +104,9 @@ def adapt(
     with note(messages(), f"reading {traffic} …"):
         from transformers.utils import logging
 
-        from headstart.insight.provenance import Provenance
+        from headstart.fleet.adapt.run import Adapted, material, write_report
         from headstart.loading.load import Target
-        from headstart.scale.adapt.run import Adapted, material, write_report
+        from headstart.measure.provenance import Provenance
 
         logging.disable_progress_bar()
         made = Provenance.now()
@@ -139,8 +139,8 @@ def adapt(
 def _train(
     target: Target, drafter: str, found: Material, out: Path, learning: Learning, gate: GateOptions
 ) -> TrainingResult:
-    from headstart.scale.adapt.run import trained
-    from headstart.training import TrainingProgress
+    from headstart.fleet.adapt.run import trained
+    from headstart.train import TrainingProgress
 
     try:
         with TrainingProgress(messages()) as progress:
@@ -154,7 +154,7 @@ def _train(
 
 
 def _compare(target: Target, old: str, new: str, found: Material, gate: GateOptions) -> tuple[Gain, tuple[Pair, ...]]:
-    from headstart.scale.adapt.run import compare
+    from headstart.fleet.adapt.run import compare
 
     with progress_bar(messages(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("gate: held-out prompts", total=len(found.split.held_out))
@@ -163,9 +163,9 @@ def _compare(target: Target, old: str, new: str, found: Material, gate: GateOpti
 
 def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
     """Export the new drafter as the old one was, and ask for it."""
-    from headstart.scale.adapt.handover import request
-    from headstart.scale.export.again import same_options
-    from headstart.scale.export.write import export
+    from headstart.fleet.adapt.handover import request
+    from headstart.fleet.export.again import same_options
+    from headstart.fleet.export.write import export
 
     same = same_options(fleet)
     with progress_bar(messages(), TimeElapsedColumn()) as bar:
@@ -187,7 +187,7 @@ def _free(folder: Path) -> Path:
 
 
 def _forget(traffic: Path, user: str) -> None:
-    from headstart.traffic import forget
+    from headstart.base.traffic import forget
 
     count = forget(traffic, user)
     output().print(f"{count} exchange{'s' * (count != 1)} removed from {traffic}", soft_wrap=True, markup=False)

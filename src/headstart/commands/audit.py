@@ -15,22 +15,22 @@ from rich.console import Console
 from rich.progress import TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_fields, check_number, option, strict
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import harmless, messages, note, output, progress_bar
-from headstart.errors import InvalidOption
-from headstart.insight.audit.plan import AuditPlan
-from headstart.insight.samples import sample_prompts
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import check_fields, check_number, option, strict
-from headstart.prompt_sets import PromptItem
+from headstart.measure.audit.plan import AuditPlan
+from headstart.measure.samples import sample_prompts
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
-    from headstart.insight.audit.certificate import Certificate
-    from headstart.insight.audit.subject import Progress
+    from headstart.measure.audit.certificate import Certificate
+    from headstart.measure.audit.subject import Progress
 
 _AUDIT, _OUT = "Audit", "Output"
 _SAMPLING = Sampling(temperature=1.0)
@@ -139,7 +139,7 @@ def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:
-    from headstart.insight.audit.run import audit_engine
+    from headstart.measure.audit.run import audit_engine
 
     longest = engine.drafter.default_budget if k is None else k
     with _progress(console) as progress:
@@ -149,9 +149,9 @@ def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | Non
 def _server(
     servers: Servers, engine: Engine, prompts: list[list[int]], plan: AuditPlan, target: str, console: Console
 ) -> Certificate:
-    from headstart.insight.audit.rounding import transformers_logits
-    from headstart.insight.audit.servers.endpoint import EndpointSubject
-    from headstart.insight.audit.servers.run import audit_endpoint
+    from headstart.fleet.audit.endpoint import EndpointSubject
+    from headstart.fleet.audit.run import audit_endpoint
+    from headstart.measure.audit.rounding import transformers_logits
 
     if engine.tokenizer is None:
         raise InvalidOption(f"{target} has no tokenizer", hint="put the tokenizer's files beside the reference weights")
@@ -168,8 +168,8 @@ def _server(
 
 
 def _against(servers: Servers, items: Sequence[PromptItem], plan: AuditPlan, console: Console) -> Certificate:
-    from headstart.insight.audit.servers.endpoint import EndpointSubject
-    from headstart.insight.audit.servers.run import audit_against
+    from headstart.fleet.audit.endpoint import EndpointSubject
+    from headstart.fleet.audit.run import audit_against
 
     texts = [item.prompt for item in items if isinstance(item.prompt, str)]
     if len(texts) < len(items):
@@ -199,13 +199,13 @@ def _write(certificate: Certificate, out: Path | None, html: Path | None, consol
     if out is not None:
         console.print(Text(f"wrote {certificate.write(out)}"), soft_wrap=True)
     if html is not None:
-        from headstart.insight.report.audit_page import audit_page
+        from headstart.measure.pages.audit_page import audit_page
 
         console.print(Text(f"wrote {audit_page(certificate.record()).write(html)}"), soft_wrap=True)
 
 
 def _print(certificate: Certificate) -> None:
-    from headstart.insight.audit.certificate import HEADLINES
+    from headstart.measure.audit.certificate import HEADLINES
 
     console = output()
     verdict = certificate.verdict

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar
-from headstart.errors import InvalidOption
-from headstart.insight.bench.options import BenchSettings
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
-from headstart.prompt_sets import PromptItem
+from headstart.measure.bench.options import BenchSettings
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.insight.bench.result import BenchResult
-    from headstart.insight.bench.session import Session
+    from headstart.measure.bench.result import BenchResult
+    from headstart.measure.bench.session import Session
 
 SLOWER = 1
 _COLUMNS = (MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -91,7 +91,7 @@ def run(
     store = cli.open_store(suffix_store, drafter)
     options = replace(options, max_batch_size=settings.batch_size, suffix_store="auto" if store is None else store)
     engine = cli.load_engine(messages(), target, drafter, loading, options)
-    from headstart.insight.bench.session import Session
+    from headstart.measure.bench.session import Session
 
     result = _measure(Session(engine, items, settings, asked))
     _report(result, json_file, html_file)
@@ -117,8 +117,8 @@ def compare(
     if fail_below is not None and not 0 < fail_below <= 100:
         raise InvalidOption(f"--fail-below {fail_below:g} is not a percentage", hint="give 95 to allow 5% slower")
     from headstart.commands.bench_tables import print_comparison
-    from headstart.insight.bench import comparison
-    from headstart.insight.bench.result import BenchResult
+    from headstart.measure.bench import comparison
+    from headstart.measure.bench.result import BenchResult
 
     found = comparison.compare(BenchResult.read(before), BenchResult.read(after))
     if print_comparison(output(), found, fail_below):
@@ -133,7 +133,7 @@ def _items(path: Path | None, target: str, *, split: bool) -> list[PromptItem]:
             "--prompts is missing: speedup depends on what is written, and only you know that",
             hint="give --prompts FILE: JSONL, a text file, or a directory; only the bundled target has prompts here",
         )
-    from headstart.insight.samples import sample_prompts
+    from headstart.measure.samples import sample_prompts
 
     return sample_prompts()
 
@@ -148,7 +148,7 @@ def _measure(session: Session) -> BenchResult:
         try:
             return session.run()
         except KeyboardInterrupt:
-            from headstart.insight.bench.summary import summarise
+            from headstart.measure.bench.summary import summarise
 
             if not summarise(session.result):
                 raise
@@ -157,7 +157,7 @@ def _measure(session: Session) -> BenchResult:
 
 def _report(result: BenchResult, json_file: Path | None, html_file: Path | None) -> None:
     from headstart.commands.bench_tables import print_result  # needs NumPy, which --help must not wait for
-    from headstart.insight.bench.summary import summarise
+    from headstart.measure.bench.summary import summarise
 
     figures = summarise(result)
     print_result(output(), result, figures)
@@ -165,7 +165,7 @@ def _report(result: BenchResult, json_file: Path | None, html_file: Path | None)
         result.write(json_file, [each.record() for each in figures])
         output().print(f"result: {json_file}", soft_wrap=True)
     if html_file is not None:
-        from headstart.insight.report.bench_page import bench_page
+        from headstart.measure.pages.bench_page import bench_page
 
         bench_page(result, figures).write(html_file)
         output().print(f"page: {html_file}", soft_wrap=True)

@@ -13,13 +13,13 @@ from rich.text import Text
 
 from headstart.commands.figures import percent
 from headstart.commands.terminal import harmless, table_of
-from headstart.insight.bench.sweep import step_costs, sweep_points, why_not_predicted
-from headstart.insight.bench.verdict import conclude
+from headstart.measure.bench.sweep import step_costs, sweep_points, why_not_predicted
+from headstart.measure.bench.verdict import conclude
 
 if TYPE_CHECKING:
-    from headstart.insight.bench.comparison import Change, Comparison
-    from headstart.insight.bench.result import BenchResult
-    from headstart.insight.bench.summary import Figures
+    from headstart.measure.bench.comparison import Change, Comparison
+    from headstart.measure.bench.result import BenchResult
+    from headstart.measure.bench.summary import Figures
 
 _COLOURS = {"good": "green", "bad": "red", "unsure": "yellow", "info": "cyan"}
 _JUDGEMENTS = {"slower": "red", "faster": "green", "no difference": "dim"}

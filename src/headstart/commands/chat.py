@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from headstart.base.errors import HeadstartError, InvalidOption
+from headstart.base.files import cache_directory
+from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.conversation import Conversation, Piece, ask_with_room, check_chat
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import Fields, command
 from headstart.commands.terminal import for_stdout, harmless, messages, note, output, print_error
-from headstart.errors import HeadstartError, InvalidOption
-from headstart.files import cache_directory
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option, values_of
 from headstart.types import Sampling
 
 if TYPE_CHECKING:

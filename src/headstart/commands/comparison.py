@@ -11,7 +11,7 @@ from rich.text import Text
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
 from headstart.commands.replay import Run
 from headstart.commands.terminal import table_of
-from headstart.insight.measure import first_difference
+from headstart.engine.in_turn import first_difference
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
+from headstart.base.files import write_text
+from headstart.base.prompt_sets import Message
 from headstart.engine.detokenize import TextStream
-from headstart.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
-from headstart.files import write_text
-from headstart.prompt_sets import Message
 from headstart.types import Chunk, Sampling, Stats
 
 if TYPE_CHECKING:

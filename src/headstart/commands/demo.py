@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 from rich.text import Text
 
+from headstart.base.errors import InvalidPrompt
+from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.options import Fields, command
 from headstart.commands.replay import coloured, legend, measure, pace, replay
 from headstart.commands.terminal import note, output
-from headstart.errors import InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
 from headstart.types import Sampling
 
 if TYPE_CHECKING:

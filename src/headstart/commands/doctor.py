@@ -11,21 +11,21 @@ from rich.progress import TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption
+from headstart.base.files import write_text
+from headstart.base.options import check_number, option
 from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import Fields, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
-from headstart.errors import InvalidOption
-from headstart.files import write_text
-from headstart.insight.samples import sample_prompts
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import check_number, option
+from headstart.measure.samples import sample_prompts
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.insight.doctor.question import Examination
-    from headstart.insight.doctor.verdict import Ranked
+    from headstart.measure.doctor.question import Examination
+    from headstart.measure.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
 _SAMPLING = Sampling(max_tokens=128)
@@ -103,9 +103,9 @@ def doctor(
         task = bar.add_task("importing", total=1.0)
         from transformers.utils import logging
 
-        from headstart.insight.doctor.examination import examine
-        from headstart.insight.doctor.question import Question
-        from headstart.insight.doctor.setup import Setup
+        from headstart.measure.doctor.examination import examine
+        from headstart.measure.doctor.question import Question
+        from headstart.measure.doctor.setup import Setup
 
         logging.disable_progress_bar()
         setup = Setup(target, loading, options)
@@ -115,15 +115,15 @@ def doctor(
             question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
         )
     if as_json is not None:
-        from headstart.insight.doctor.facts import record
+        from headstart.measure.doctor.facts import record
 
         write_text(as_json, json.dumps(record(examination), indent=1, allow_nan=False) + "\n")
     if html is not None:
-        from headstart.insight.report.doctor_page import doctor_page
+        from headstart.measure.pages.doctor_page import doctor_page
 
         doctor_page(examination).write(html)
     if markdown:
-        from headstart.insight.doctor.facts import markdown as table
+        from headstart.measure.doctor.facts import markdown as table
 
         print(table(examination))
     else:
@@ -134,7 +134,7 @@ def doctor(
 
 
 def _show(examination: Examination, console: Console, *, own_prompts: bool) -> None:
-    from headstart.insight.doctor.facts import flags, load_line, not_measured, target_facts, warning
+    from headstart.measure.doctor.facts import flags, load_line, not_measured, target_facts, warning
 
     verdict, setup = examination.verdict, examination.question.setup
     console.print(facts_table(target_facts(examination).items()))

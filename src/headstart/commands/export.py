@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.progress import TimeElapsedColumn
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, progress_bar, table_of
-from headstart.errors import InvalidOption
-from headstart.options import option
-from headstart.scale.export.options import ExportOptions
+from headstart.fleet.export.options import ExportOptions
 
 if TYPE_CHECKING:
-    from headstart.scale.export.manifest import Manifest
-    from headstart.scale.export.write import Progress
-    from headstart.scale.vllm import Installation
+    from headstart.fleet.export.manifest import Manifest
+    from headstart.fleet.export.write import Progress
+    from headstart.fleet.vllm import Installation
 
 REQUIRED = inspect.Parameter.empty
 _PROOF = "Proof"
@@ -87,7 +87,7 @@ def export(
 
 
 def _installation(vllm: Path | None) -> Installation:
-    from headstart.scale.vllm import find
+    from headstart.fleet.vllm import find
 
     return find(vllm)
 
@@ -98,8 +98,8 @@ def _write(
 ) -> Manifest:  # fmt: skip
     from transformers.utils import logging
 
-    from headstart.scale.export.check import accepted, processors_of
-    from headstart.scale.export.write import export as write
+    from headstart.fleet.export.check import accepted, processors_of
+    from headstart.fleet.export.write import export as write
 
     logging.disable_progress_bar()
     processors = None if installation is None else processors_of(installation)
@@ -114,11 +114,11 @@ def _write(
 
 def _verify(out: Path, manifest: Manifest, installation: Installation) -> bool:
     """Whether the engine runs it as headstart does; the result goes into the manifest."""
-    from headstart.prompt_sets import read_prompt_set
-    from headstart.scale.export.write import record_verification
-    from headstart.scale.parity.prompts import PROMPTS
-    from headstart.scale.parity.table import render
-    from headstart.scale.parity.verify import verify_export
+    from headstart.base.prompt_sets import read_prompt_set
+    from headstart.fleet.export.write import record_verification
+    from headstart.fleet.parity.prompts import PROMPTS
+    from headstart.fleet.parity.table import render
+    from headstart.fleet.parity.verify import verify_export
 
     own = out / "prompts.jsonl"
     prompts = [item.prompt for item in read_prompt_set(own)[:VERIFIED]] if own.is_file() else PROMPTS

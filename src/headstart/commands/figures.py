@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.table import Table
 
+from headstart.base.as_json import as_json
 from headstart.commands.terminal import facts_table
-from headstart.insight.as_json import as_json
 from headstart.types import AheadStats, Output, Seconds, Stats
 
 

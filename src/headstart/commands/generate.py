@@ -16,15 +16,15 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
+from headstart.base.errors import InvalidOption, InvalidPrompt
+from headstart.base.options import option
+from headstart.base.prompt_sets import Prompt, PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, output_as_json, stats_table
 from headstart.commands.options import command
 from headstart.commands.prompts import read_prompts
 from headstart.commands.terminal import BAD_INPUT, for_stdout, messages, print_error, progress_bar
-from headstart.errors import InvalidOption, InvalidPrompt
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option
-from headstart.prompt_sets import Prompt, PromptItem
 from headstart.types import Output, Sampling
 
 if TYPE_CHECKING:

@@ -16,16 +16,16 @@ from rich.console import Console
 from rich.progress import TaskID, TextColumn
 from rich.text import Text
 
+from headstart.base.errors import CheckFailed
+from headstart.base.options import option, values_of
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, output, print_error, progress_bar
-from headstart.errors import CheckFailed
-from headstart.options import option, values_of
-from headstart.scale.adapt.handover import Handover
-from headstart.scale.adapt.rollout import RolloutOptions
-from headstart.scale.launch.checks import SMOKE_PROMPT, CheckOptions, Checks
-from headstart.scale.launch.fleet import Fleet
-from headstart.scale.launch.options import LaunchOptions
-from headstart.scale.vllm import find
+from headstart.fleet.adapt.handover import Handover
+from headstart.fleet.adapt.rollout import RolloutOptions
+from headstart.fleet.launch.checks import SMOKE_PROMPT, CheckOptions, Checks
+from headstart.fleet.launch.fleet import Fleet
+from headstart.fleet.launch.options import LaunchOptions
+from headstart.fleet.vllm import find
 
 CHECK_FAILED = 1
 REQUIRED = inspect.Parameter.empty

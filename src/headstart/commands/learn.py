@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption
+from headstart.base.files import cache_directory, write_text
+from headstart.base.options import option
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, note, output
-from headstart.errors import InvalidOption
-from headstart.files import cache_directory, write_text
-from headstart.options import option
 
 if TYPE_CHECKING:
     from headstart.learn.check import Checked
@@ -78,7 +78,7 @@ def learn(
 
 def _page(html: Path | None, *, opened: bool) -> None:
     """Write the page where it was asked for, or where it can be found again, and open it."""
-    from headstart.learn.page import lessons_page
+    from headstart.learn.pages.lessons import lessons_page
 
     page = lessons_page()
     if html is not None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option, values_of
 from headstart.commands.terminal import note
-from headstart.errors import InvalidOption
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option, values_of
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
@@ -106,6 +106,6 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
         if new:
             path.unlink()
     if page is not None:
-        from headstart.insight.report.extra import require_report
+        from headstart.base.web.report.extra import require_report
 
         require_report()

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+from headstart.base.options import Option, options_of, types_of
 from headstart.commands.terminal import reported
-from headstart.options import Option, options_of, types_of
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "FILE"}
 _TRACEBACK = typer.Option("--traceback", help="On an error, also show where in the code it was raised.")

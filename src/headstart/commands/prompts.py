@@ -1,4 +1,4 @@
-"""Where prompts come from: an argument, standard input, a file of prompts (`headstart.prompt_sets`)."""
+"""Where prompts come from: an argument, standard input, a file of prompts (`headstart.base.prompt_sets`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.text import Text
 
+from headstart.base.errors import InvalidOption, InvalidPrompt
+from headstart.base.prompt_sets import JSONL, PromptItem, checked, paragraphs, read_prompt_set
 from headstart.commands.terminal import harmless, messages
-from headstart.errors import InvalidOption, InvalidPrompt
-from headstart.prompt_sets import JSONL, PromptItem, checked, paragraphs, read_prompt_set
 
 
 def read_prompts(argument: str | None, file: Path | None, *, split: bool = False) -> list[PromptItem]:

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from headstart.commands.terminal import harmless
 from headstart.engine.detokenize import TextStream
-from headstart.insight.measure import run_once
+from headstart.engine.in_turn import run_once
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from headstart.base.errors import InvalidFile, InvalidOption
+from headstart.base.extras import how_to_install
+from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages
-from headstart.errors import InvalidFile, InvalidOption
-from headstart.extras import how_to_install
+from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.options import option, values_of
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
-from headstart.serve.pages import PAGES, Page
+from headstart.serve.pages import PAGES as SERVED_PAGES
+from headstart.serve.pages import Page
 from headstart.serve.traffic_log import TrafficOptions
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
+
+PAGES = {**SERVED_PAGES, "/learn": Page("the lessons", lambda: lessons_page(playground="/"))}
+"""All pages of the server, by path."""
 
 
 @command

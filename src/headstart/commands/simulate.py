@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output
-from headstart.errors import InvalidOption
-from headstart.insight.what_if.options import Question
-from headstart.insight.what_if.ssd_options import SsdQuestion
-from headstart.options import option
+from headstart.learn.what_if.options import Question
+from headstart.learn.what_if.ssd_options import SsdQuestion
 
 if TYPE_CHECKING:
-    from headstart.insight.report.page import Page
+    from headstart.base.web.report.page import Page
 
 _OUT, _SCENARIOS = "Output", "Scenarios (simulated, with figures of their own)"
 _AHEAD = "Drafting ahead (--ssd; times in steps of the target alone)"
@@ -62,11 +62,11 @@ def simulate(
     for name in ahead.given:
         raise InvalidOption(f"{_flag(name)} is a question about drafting ahead", hint="add --ssd")
     from headstart.commands.simulate_view import view
-    from headstart.insight.what_if.question import ask, record
+    from headstart.learn.what_if.question import ask, record
 
     found = ask(question)
     if html is not None:
-        from headstart.insight.report.simulate_page import simulate_page
+        from headstart.learn.pages.simulate_page import simulate_page
 
         _write(simulate_page(found), html)
     if as_json:
@@ -78,12 +78,12 @@ def simulate(
 def _drafting_ahead(question: Question, ahead: SsdQuestion, html: Path | None, *, as_json: bool) -> None:
     """Simulate rounds on two lanes, for the figures asked about or for all placements."""
     from headstart.commands.simulate_ssd_view import view_ssd
-    from headstart.insight.what_if.ssd import ask_ssd, record_ssd
+    from headstart.learn.what_if.ssd import ask_ssd, record_ssd
 
     with note(messages(), "simulating …"):
         found = ask_ssd(question, ahead)
     if html is not None:
-        from headstart.insight.report.ssd_page import ssd_page
+        from headstart.learn.pages.ssd_page import ssd_page
 
         _write(ssd_page(found), html)
     if as_json:
@@ -95,13 +95,13 @@ def _drafting_ahead(question: Question, ahead: SsdQuestion, html: Path | None, *
 def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
     """Simulate these scenarios, or all, and put theory beside them."""
     from headstart.commands.simulate_view import named, view_scenarios
-    from headstart.simulate import run_scenario, scenarios
+    from headstart.learn.simulate import run_scenario, scenarios
 
     chosen = [named(name) for name in names] or list(scenarios())
     with note(messages(), "simulating …"):
         results = [run_scenario(name) for name in chosen]
     if html is not None:
-        from headstart.insight.report.simulate_page import scenarios_page
+        from headstart.learn.pages.simulate_page import scenarios_page
 
         _write(scenarios_page(results), html)
     if as_json:

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.simulate_view import cell, section, tight_table
-from headstart.insight.what_if.ssd import FanOut, Prospect, SsdAnswer
-from headstart.simulate.two_lanes import LANES, Span
+from headstart.learn.simulate.two_lanes import LANES, Span
+from headstart.learn.what_if.ssd import FanOut, Prospect, SsdAnswer
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
 LETTERS = {"verify": "V", "glue": "g", "levels": "L", "hand over": "h", "draft now": "D"}

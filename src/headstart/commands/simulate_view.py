@@ -15,12 +15,12 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from headstart.errors import InvalidOption
-from headstart.insight.what_if.answers import Answer
-from headstart.insight.what_if.machines import Batches
-from headstart.insight.what_if.question import WhatIf
-from headstart.insight.what_if.temperature import Temperatures
-from headstart.simulate import ScenarioResult, scenarios
+from headstart.base.errors import InvalidOption
+from headstart.learn.simulate import ScenarioResult, scenarios
+from headstart.learn.what_if.answers import Answer
+from headstart.learn.what_if.machines import Batches
+from headstart.learn.what_if.question import WhatIf
+from headstart.learn.what_if.temperature import Temperatures
 from headstart.theory.machine import MOST_BATCH
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}

@@ -18,7 +18,7 @@ from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 
 # Exit codes that shells know: 2 for bad input, 128 + the signal for an interrupt and for a reader that has gone.
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141

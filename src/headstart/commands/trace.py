@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
-from headstart.errors import InvalidOption
-from headstart.options import option
 
 if TYPE_CHECKING:
-    from headstart.trace.reader import Trace, TracedRequest
+    from headstart.engine.trace.reader import Trace, TracedRequest
 
 _OUT = "Output"
 
@@ -46,14 +46,14 @@ def trace(
         headstart trace run.jsonl --what-if 3
         headstart trace run.jsonl --request 2 --json
     """
-    from headstart.trace.format import schema as schema_of
+    from headstart.engine.trace.format import schema as schema_of
 
     if schema:
         print(json.dumps(schema_of(), indent=2))
         return
     if file is None:
         raise InvalidOption("no trace is named", hint="headstart trace run.jsonl")
-    from headstart.trace.reader import read_trace
+    from headstart.engine.trace.reader import read_trace
 
     found = read_trace(file)
     chosen = list(found.requests) if request is None else [found.request(request)]
@@ -71,9 +71,9 @@ def trace(
 
 def _write_page(path: Path, source: Path, only: list[TracedRequest] | None) -> None:
     """The viewer with these requests, or with all of the file's."""
-    from headstart.files import write_text
-    from headstart.trace.reader import lines_of
-    from headstart.web.build import page
+    from headstart.base.files import write_text
+    from headstart.base.web.build import page
+    from headstart.engine.trace.reader import lines_of
 
     lines = lines_of(source)
     if only is not None:
@@ -84,9 +84,9 @@ def _write_page(path: Path, source: Path, only: list[TracedRequest] | None) -> N
 
 
 def _as_json(trace: Trace, requests: list[TracedRequest], k: int | None) -> dict[str, Any]:
-    from headstart.insight.as_json import as_json
-    from headstart.trace.summary import summarise
-    from headstart.trace.what_if import what_if
+    from headstart.base.as_json import as_json
+    from headstart.engine.trace.summary import summarise
+    from headstart.learn.what_if.recorded import what_if
 
     found = []
     for each in requests:

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from headstart.commands.figures import ahead_facts, percent, percentages
 from headstart.commands.terminal import facts_table, harmless, table_of
-from headstart.trace.format import Header
-from headstart.trace.reader import Trace, TracedRequest
-from headstart.trace.summary import Summary, summarise
-from headstart.trace.what_if import Counts, WhatIf, what_if
+from headstart.engine.trace.format import Header
+from headstart.engine.trace.reader import Trace, TracedRequest
+from headstart.engine.trace.summary import Summary, summarise
+from headstart.learn.what_if.recorded import Counts, WhatIf, what_if
 from headstart.types import PARTS
 
 _STYLES = {"accepted": "underline", "bonus": "underline2", "correction": "italic", "plain": ""}

@@ -1,4 +1,4 @@
-"""`headstart train`: make a drafter for a target. The options are the classes of `headstart.training.options`."""
+"""`headstart train`: make a drafter for a target. The options are the classes of `headstart.train.options`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from headstart import training
+from headstart import train as training
+from headstart.base.errors import HeadstartError
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
-from headstart.errors import HeadstartError
-from headstart.training.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
+from headstart.train.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headstart.training import TrainingResult
+    from headstart.train import TrainingResult
 
 train = typer.Typer(help="Train a drafter for a target.", no_args_is_help=True)
 
@@ -93,8 +93,8 @@ def exit_(options: ExitTraining) -> None:
 
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
-    from headstart.training.phases import in_words
-    from headstart.training.progress import sentence
+    from headstart.train.phases import in_words
+    from headstart.train.progress import sentence
 
     try:
         with training.TrainingProgress(messages()) as progress:
@@ -120,8 +120,8 @@ def _print_payoff(console: Console, result: TrainingResult, options: Training) -
     """
     if not result.prompts:
         return
-    from headstart.training import provenance
-    from headstart.training.payoff import measure_payoff
+    from headstart.train import provenance
+    from headstart.train.payoff import measure_payoff
 
     try:
         payoff = measure_payoff(options.target, result, device=options.device)

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_number, option
 from headstart.commands.loading import check_outputs
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.commands.watch_view import view
-from headstart.errors import InvalidOption
-from headstart.insight.watch.look import Look
-from headstart.insight.watch.options import WatchOptions
-from headstart.options import check_number, option
+from headstart.fleet.watch.look import Look
+from headstart.fleet.watch.options import WatchOptions
 
 if TYPE_CHECKING:
-    from headstart.insight.watch.fleet import Watch
+    from headstart.fleet.watch.fleet import Watch
 
 _WHEN, _FROM, _OUT = "When", "Where from", "Output"
 _PAGE_SECONDS = 60.0
@@ -89,9 +89,9 @@ def watch(
     seconds = None if duration is None else seconds_of(duration)
     if once and seconds is not None:
         raise InvalidOption("--once and --for exclude each other", hint="--for looks again and again for that time")
-    from headstart.insight.watch.expected import read_expectation
-    from headstart.insight.watch.fleet import Watch
-    from headstart.insight.watch.store import Store
+    from headstart.fleet.watch.expected import read_expectation
+    from headstart.fleet.watch.fleet import Watch
+    from headstart.fleet.watch.store import Store
 
     expectation = None if baseline is None else read_expectation(baseline)
     key = _api_key(api_key_env)
@@ -152,7 +152,7 @@ class _Outputs:
     ) -> None:
         check_outputs(None, html)
         if html is not None:
-            from headstart.insight.report.extra import require_report
+            from headstart.base.web.report.extra import require_report
 
             require_report()
         self.code = 0
@@ -163,11 +163,11 @@ class _Outputs:
         self._hook = None
         self._exporter = None
         if webhook is not None:
-            from headstart.insight.watch.webhook import Webhook
+            from headstart.fleet.watch.webhook import Webhook
 
             self._hook = Webhook(webhook)
         if prometheus is not None:
-            from headstart.insight.watch.exporter import Exporter
+            from headstart.fleet.watch.exporter import Exporter
 
             self._exporter = Exporter(prometheus)
         self._console = output()
@@ -210,7 +210,7 @@ class _Outputs:
         self.code, self._last = look.exit_code, look
 
     def _write_page(self, path: Path, look: Look) -> None:
-        from headstart.insight.report.watch_page import watch_page
+        from headstart.fleet.watch.page import watch_page
 
         watch_page(look, self._watched.history()).write(path)
         self._written = look.time

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.commands.terminal import harmless, table_of
-from headstart.insight.watch.counters import Counters, total
-from headstart.insight.watch.histograms import Histogram, Quantile
-from headstart.insight.watch.look import Finding, Look, Row
+from headstart.fleet.watch.counters import Counters, total
+from headstart.fleet.watch.histograms import Histogram, Quantile
+from headstart.fleet.watch.look import Finding, Look, Row
 
 NARROW, WIDE = 105, 125
 """Below so many columns there is no table; from so many on the bounds of buckets are shown."""

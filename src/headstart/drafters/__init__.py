@@ -15,11 +15,11 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.row import Row
 from headstart.rule.laws import Laws
+from headstart.rule.row import Row
 from headstart.types import Draft, Step
 
 __all__ = [

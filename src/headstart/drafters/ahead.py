@@ -21,15 +21,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_number
 from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.foreseeing.ahead_or_in_turn import AheadOrInTurn
 from headstart.drafters.foreseeing.work import ForeseeingWork
 from headstart.drafters.foreseeing.worker import Worker, Works
-from headstart.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.model.threads import use_threads
-from headstart.options import check_number
 from headstart.types import Draft, Preparation
 
 PREFIX = "ahead:"

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Observation, Row, Weights
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.from_states import FromStates
@@ -28,7 +29,6 @@ from headstart.model.heads.dflash import Block, DFlashHead
 from headstart.model.heads.dflash_checkpoint import is_dflash as recognises
 from headstart.model.heads.dflash_checkpoint import read
 from headstart.model.runner import ModelRunner
-from headstart.options import check_number
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, TreeKind
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
 from headstart.drafters.growing.policy import MOST, policy_of
@@ -21,7 +22,6 @@ from headstart.drafters.growing.residual import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.options import check_number
 from headstart.types import TreeKind
 
 WEIGHTS: Weights = "none"

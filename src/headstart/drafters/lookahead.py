@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.options import check_number
 from headstart.types import Draft
 
 WEIGHTS: Weights = "none"

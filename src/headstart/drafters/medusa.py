@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headstart.base.errors import UnsupportedModel
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
 from headstart.drafters.growing.ranked import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
-from headstart.errors import UnsupportedModel
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.reading import object_in
 from headstart.model.runner import ModelRunner
-from headstart.options import check_number
 from headstart.types import Draft
 
 WEIGHTS: Weights = "head"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Row, Weights
-from headstart.options import check_number
 from headstart.types import Draft
 
 WEIGHTS: Weights = "none"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.errors import DrafterFailed
+from headstart.base.errors import DrafterFailed
 from headstart.types import Draft, Preparation
 
 _ROUNDED = 1e-5

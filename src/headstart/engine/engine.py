@@ -9,6 +9,8 @@ from typing import Any, get_args, overload
 
 import torch
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_choice, check_number
 from headstart.drafters import Drafter, NoDrafter
 from headstart.engine.guarded_drafter import GuardedDrafter, attach
 from headstart.engine.guards import GuardedPacing, Recorder
@@ -17,14 +19,12 @@ from headstart.engine.loop import StepLoop
 from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
 from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
-from headstart.errors import InvalidOption
+from headstart.engine.trace.format import TOP
+from headstart.engine.trace.recording import Recording
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.options import check_choice, check_number
 from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
-from headstart.trace.format import TOP
-from headstart.trace.recording import Recording
 from headstart.types import (
     Chunk,
     Drafting,
@@ -279,7 +279,7 @@ class Engine:
                 engine.generate("def add(a, b):")
 
         path: the file, one JSON object a line; docs/guides/read-a-trace.md says what they hold, and
-            `headstart.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that the
+            `headstart.engine.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that the
             block is given has its `lines`, its `requests`, and the whole of it from `read()`.
         top: how many of the likeliest tokens of each law are recorded.
         command, note: for the header of the trace.

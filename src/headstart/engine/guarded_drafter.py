@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import index
 
+from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.drafters import Drafter, Observation, Row
 from headstart.engine.drafts import DraftCheck
 from headstart.engine.in_words import in_words
-from headstart.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft

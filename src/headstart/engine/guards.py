@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from headstart.base.errors import CONTAINED, HeadstartError, PacingFailed
 from headstart.drafters import Observation, Row
 from headstart.engine.in_words import in_words
 from headstart.engine.request import Request
-from headstart.errors import CONTAINED, HeadstartError, PacingFailed
 from headstart.pacing import Pacing
 from headstart.types import Budget, Step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.errors import CONTAINED
+from headstart.base.errors import CONTAINED
 
 _LONGEST = 300
 

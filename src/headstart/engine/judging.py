@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headstart.errors import HeadstartError, NonFiniteLogits
-from headstart.row import Row
+from headstart.base.errors import HeadstartError, NonFiniteLogits
 from headstart.rule import race
 from headstart.rule.drafted import drafted_laws
 from headstart.rule.law import token_logprobs
 from headstart.rule.laws import Laws, law_rows, laws, no_law
+from headstart.rule.row import Row
 from headstart.rule.verify import verify, walk
 from headstart.types import Draft, Rule, TokenLogprob, Verdict
 

@@ -20,7 +20,7 @@ from headstart.engine.scheduler import Scheduler
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.row import Row
+from headstart.rule.row import Row
 from headstart.types import Draft, FinishReason, Seconds, Step
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from operator import index
 from typing import Any, TypeVar
 
+from headstart.base.errors import ContextExceeded, InvalidOption, InvalidPrompt
+from headstart.base.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.engine.request import Request
-from headstart.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.bounded import ids_unless_far_too_many
-from headstart.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.rule.law import LawState
 from headstart.types import Drafting, Sampling, Speculation
 

@@ -7,8 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from headstart.base.errors import HeadstartError
 from headstart.engine.detokenize import TextStream
-from headstart.errors import HeadstartError
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts

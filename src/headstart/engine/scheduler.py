@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from headstart.engine.request import Request
 from headstart.model.cache import Slots
 from headstart.model.prefixes import SHORTEST, common_prefix
-from headstart.row import Row
 from headstart.rule.noise import Purpose
+from headstart.rule.row import Row
 
 
 class Scheduler:

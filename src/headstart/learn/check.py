@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.errors import InvalidOption
-from headstart.files import cache_directory, replacing
+from headstart.base.errors import InvalidOption
+from headstart.base.files import cache_directory, replacing
 from headstart.learn.examine import Report
 from headstart.learn.exercises import EXERCISES, Exercise
 

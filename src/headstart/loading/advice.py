@@ -19,8 +19,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, TypeAdapter
 
+from headstart.base.files import cache_directory, cache_file, replacing
 from headstart.drafters.ahead import PREFIX
-from headstart.files import cache_directory, cache_file, replacing
 from headstart.pacing import profile
 
 _VERSION = 2

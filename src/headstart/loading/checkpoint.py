@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import int4, loading
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint

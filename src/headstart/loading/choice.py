@@ -9,10 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from headstart.base.errors import InvalidOption
 from headstart.drafters import KINDS, Drafter, module_of
 from headstart.drafters.ahead import PREFIX, Ahead
 from headstart.engine.guarded_drafter import asking
-from headstart.errors import InvalidOption
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from headstart.base.errors import InvalidOption
 from headstart.drafters import BuildContext, Drafter, NoDrafter, module_of
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.cascade import Cascade
-from headstart.errors import InvalidOption
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import SELF_INT4, DrafterSpec
 from headstart.model.tokens.tokenizers import differences

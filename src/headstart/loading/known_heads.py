@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.model import loading
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.reading import object_in

@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
+from headstart.base.errors import InvalidOption
+from headstart.base.options import reject_unknown
 from headstart.drafters import BuildContext, Drafter
 from headstart.drafters.growing.residual import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.engine.guarded_drafter import attach
-from headstart.errors import InvalidOption
 from headstart.loading import advice
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
 from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
@@ -30,7 +31,6 @@ from headstart.loading.pacing import make_pacing
 from headstart.model import loading
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
-from headstart.options import reject_unknown
 from headstart.types import Rule
 
 AnyDrafter = DrafterName | Drafter

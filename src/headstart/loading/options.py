@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
-from headstart.options import check_choice, check_fields, option, strict
+from headstart.base.options import check_choice, check_fields, option, strict
 from headstart.types import Rule, TreeKind
 
 if TYPE_CHECKING:

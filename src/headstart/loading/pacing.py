@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from headstart.base.errors import CONTAINED, InvalidOption
 from headstart.drafters import Drafter, Row, may_draft
-from headstart.errors import CONTAINED, InvalidOption
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 
 GROUPS = (16, 32, 64, 128)
 """Inputs that may share a scale."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.llama import is_llama_shaped

@@ -17,7 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
-from headstart.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
+from headstart.base.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import hub

@@ -10,7 +10,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from headstart.errors import NotEnoughMemory
+from headstart.base.errors import NotEnoughMemory
 
 _GIB = 2**30
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.attention import IMPLEMENTATION

@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from headstart.errors import DamagedModel, HeadstartError, ModelNotFound, NotEnoughMemory, UnsupportedModel
+from headstart.base.errors import DamagedModel, HeadstartError, ModelNotFound, NotEnoughMemory, UnsupportedModel
 from headstart.model.hub import hub
 
 _COPY = "the checkpoint is damaged: copy or download it again"

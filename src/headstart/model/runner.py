@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
 from headstart.model.cache import Slots
 from headstart.model.decoders import Decoder

@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MOST_LAYERS = 10_000

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from headstart.options import check_number
+from headstart.base.options import check_number
 from headstart.pacing.reasons import not_guessing
-from headstart.row import Row
+from headstart.rule.row import Row
 from headstart.types import Budget, Step
 
 __all__ = ["FixedPacing", "Pacing", "Row"]

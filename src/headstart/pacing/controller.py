@@ -16,7 +16,7 @@ from headstart.pacing import Pacing
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.group import Group, RowState
 from headstart.pacing.source import Source
-from headstart.row import Row
+from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
 from headstart.types import Budget, Preparation, Step
 

@@ -14,7 +14,7 @@ from headstart.pacing.decision import Choice, DraftOption, choose_for_many, choo
 from headstart.pacing.probe import Probe, Verdict
 from headstart.pacing.reasons import MEASURING, drafting, not_guessing, probing, resting
 from headstart.pacing.source import Source
-from headstart.row import Row
+from headstart.rule.row import Row
 from headstart.types import Budget, Draft, Step
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from headstart.files import cache_directory, cache_file, replacing
-from headstart.machine import cpu_name
+from headstart.base.files import cache_directory, cache_file, replacing
+from headstart.base.machine import cpu_name
 from headstart.pacing.measuring import Measurement
 from headstart.theory.costs import StepCosts
 

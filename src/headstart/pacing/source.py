@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headstart.pacing.acceptance import MAX_DEPTH
-from headstart.row import Row
+from headstart.rule.row import Row
 
 
 class Source:

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 
+from headstart.base.errors import CONTAINED
 from headstart.drafters import Drafter, Observation, Row
-from headstart.errors import CONTAINED
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from headstart.errors import CONTAINED
+from headstart.base.errors import CONTAINED
 
 _STEADY = 1.3
 """The second quickest run of an action over the quickest, at most, where the machine is steady."""

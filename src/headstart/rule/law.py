@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.rule.filters import filtered, first_maximum, one_hot
 from headstart.rule.processors import Processor, processors_of
 from headstart.rule.vocabulary import PartialVocabulary

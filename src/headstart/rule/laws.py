@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.errors import NonFiniteLogits
+from headstart.base.errors import NonFiniteLogits
 from headstart.rule.law import LawRow, LawState, greedy, law
 from headstart.types import Draft
 

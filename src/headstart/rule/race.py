@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart import compiling
-from headstart.files import cache_directory
+from headstart.base import compiling
+from headstart.base.files import cache_directory
 
 SHORTEST = 512
 """Below this size of a law the call costs more than it saves."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.types import Chunk, Drafting, Output, Sampling
 
 
@@ -39,7 +39,7 @@ class TracedChunk(Chunk):
     """A chunk of a job that is recorded."""
 
     lines: tuple[dict[str, Any], ...] = ()
-    """The lines of the trace that came with it, without texts: `headstart.trace.format` says what they hold. The first
+    """The lines of the trace that came with it, without texts: `headstart.engine.trace.format` says what they hold. The first
     chunk of a job has a header and the request's line before its steps, the last one the line of the end behind."""
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from headstart.options import check_fields, option, strict
+from headstart.base.options import check_fields, option, strict
 from headstart.serve.counts import FIRST_TOKEN_SECONDS, TOKEN_SECONDS
 from headstart.serve.names import public_name
 from headstart.serve.recorder import Recorder, Write

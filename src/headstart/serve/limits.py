@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headstart.options import check_fields, option, strict
+from headstart.base.options import check_fields, option, strict
 
 
 @strict

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.serve.bridge import Job
 from headstart.types import Chunk, Output
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headstart.learn.page import lessons_page
-from headstart.web.build import page
+from headstart.base.web.build import page
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,6 @@ def viewer_page() -> str:
 
 PAGES: Mapping[str, Page] = {
     "/": Page("the playground", playground_page),
-    "/learn": Page("the lessons", lambda: lessons_page(playground="/")),
     "/trace": Page("the trace viewer", viewer_page),
 }
-"""By path."""
+"""By path. The command adds the lessons, which belong to another wing."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from headstart.engine.engine import Engine
 from headstart.engine.request import Request
+from headstart.engine.trace.lines import header
+from headstart.engine.trace.recorder import Recorder
 from headstart.serve.bridge import TracedChunk
-from headstart.trace.lines import header
-from headstart.trace.recorder import Recorder
 from headstart.types import Chunk
 
 

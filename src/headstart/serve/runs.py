@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from headstart.base.errors import HeadstartError
 from headstart.engine.request import Request
-from headstart.errors import HeadstartError
 from headstart.serve.outbox import ThreadAnswer
 from headstart.serve.recording import JobRecording
 from headstart.serve.watching import Ended, Ending, Watchers

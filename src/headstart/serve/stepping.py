@@ -12,8 +12,8 @@ from queue import SimpleQueue
 
 import torch
 
+from headstart.base.errors import EngineFailed, HeadstartError
 from headstart.engine.engine import Engine
-from headstart.errors import EngineFailed, HeadstartError
 from headstart.serve.limits import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.recording import JobRecording

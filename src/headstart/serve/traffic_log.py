@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from headstart.errors import InvalidFile
-from headstart.options import check_fields, option, strict
+from headstart.base.errors import InvalidFile
+from headstart.base.options import check_fields, option, strict
+from headstart.base.traffic import Exchange, TrafficWriter
 from headstart.serve.recorder import Recorder, Write
 from headstart.serve.watching import Ended, Names
-from headstart.traffic import Exchange, TrafficWriter
 
 _PANEL = "Recording"
 _MEGABYTE = 2**20
@@ -59,7 +59,7 @@ class TrafficLog(Recorder[Exchange]):
     """Records exchanges, from its beginning until `close`.
 
     Args:
-        path, target, limit: see `headstart.traffic.TrafficWriter`. Its `InvalidFile` is raised, its `OSError` ends the
+        path, target, limit: see `headstart.base.traffic.TrafficWriter`. Its `InvalidFile` is raised, its `OSError` ends the
             recording.
         consenting: whether a request must say that it may be stored.
         write_seconds, most_waiting: see `Recorder`. Exchanges longer than half of the file are lost, too.

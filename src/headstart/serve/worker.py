@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from headstart.base.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.engine.engine import Engine
-from headstart.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_words

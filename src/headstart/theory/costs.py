@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from headstart.options import check_number
+from headstart.base.options import check_number
 from headstart.theory.speed import verify_cost
 
 DRAFT = "draft"

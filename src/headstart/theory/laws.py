@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.theory.values import Array, Real, numbers, plain, whole
 
 _SUM_TOLERANCE = 1e-3  # laws in 16 bits add up to 1 no better than this

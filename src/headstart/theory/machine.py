@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.options import check_number
+from headstart.base.options import check_number
 from headstart.theory.rounds import expected_tokens
 from headstart.theory.values import Real, numbers, plain, scalar, whole
 

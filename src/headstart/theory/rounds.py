@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.theory.values import Array, Real, numbers, plain, whole
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.theory.rounds import by_position, expected_tokens, expected_tokens_by_position
 from headstart.theory.values import Array, Real, numbers, plain, scalar, whole
 

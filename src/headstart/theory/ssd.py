@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headstart.errors import InvalidOption
-from headstart.options import check_choice, check_number
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_choice, check_number
 from headstart.theory.values import Array, Real, numbers, plain, scalar, whole
 
 Drafted = Literal["all", "missed", "nothing"]

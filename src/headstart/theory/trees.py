@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.types import children_of, depths_of
 
 _NOTHING = -np.inf

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 
 Real = Any
 """A float where every argument was a scalar, otherwise an array of float64."""

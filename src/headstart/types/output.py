@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.types.ahead import AheadStats
 from headstart.types.step import FinishReason, Seconds, Speculation, TokenLogprob
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from headstart.errors import InvalidOption
-from headstart.options import check_fields, check_number, described, option, strict
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_fields, check_number, described, option, strict
 
 LogprobsMode = Literal["raw", "processed"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.types.draft import Budget, Draft
 
 FinishReason = Literal["stop", "length", "error", "cancelled"]

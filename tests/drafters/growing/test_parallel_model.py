@@ -21,11 +21,11 @@ from support.sampled_law import joint as joint_law
 from support.tiny import VOCAB, random_model
 
 import headstart as hs
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.drafters import Observation, Row
 from headstart.drafters.draft_model import DraftModel, ParallelDraft
 from headstart.drafters.growing.parallel_model import mask_token
 from headstart.drafters.growing.residual import Residual
-from headstart.errors import InvalidOption, UnsupportedModel
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure

@@ -11,10 +11,10 @@ import torch
 from support.sampled_law import p_value
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.residual import Residual
-from headstart.errors import InvalidOption
 from headstart.rule.law import LawState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling

@@ -23,6 +23,7 @@ from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
+from headstart.base.errors import InvalidOption
 from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
@@ -30,7 +31,6 @@ from headstart.drafters.growing import tree as one_tree
 from headstart.drafters.growing.siblings import draw_children, laws_of_children
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees
-from headstart.errors import InvalidOption
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing

@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
-from headstart.errors import DamagedModel
+from headstart.base.errors import DamagedModel
 from headstart.model.gguf.blocks import DECODERS, floats, grouped
 from headstart.model.gguf.header import Tensor
 from headstart.model.gguf.types import OTHERS, TYPES

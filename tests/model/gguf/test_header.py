@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.gguf_files import Q, byte_level, trained, write
 from support.tiny import random_model
 
-from headstart.errors import DamagedModel, HeadstartError, ModelNotFound, UnsupportedModel
+from headstart.base.errors import DamagedModel, HeadstartError, ModelNotFound, UnsupportedModel
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import is_gguf, open_gguf, parts
 from headstart.model.gguf.header import read_header

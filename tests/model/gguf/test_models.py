@@ -13,7 +13,7 @@ from support.gguf_files import Q, quantised, write
 from support.tiny import ARCHITECTURES, random_model
 from transformers import AutoModelForCausalLM
 
-from headstart.errors import DamagedModel, HeadstartError, UnsupportedModel
+from headstart.base.errors import DamagedModel, HeadstartError, UnsupportedModel
 from headstart.model.gguf import checkpoint, weights
 from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.weights import grouped_matrix

@@ -11,7 +11,7 @@ import pytest
 from support.gguf_files import TEXTS, byte_level, trained, write
 from support.tiny import byte_tokenizer, random_model
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.checkpoint import load_config, load_tokenizer
 from headstart.model.gguf.splits import SPLITS
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support import grouped_twin as twin
 
-from headstart import compiling
-from headstart.errors import UnsupportedModel
+from headstart.base import compiling
+from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.grouped import GROUPS, UNIT, ChannelWeights, GroupedWeights, side_by_side
 from headstart.model.native import build

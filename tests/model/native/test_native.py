@@ -13,8 +13,8 @@ import torch
 from support.tiny import VOCAB
 from transformers import AutoModelForCausalLM
 
-from headstart import compiling
-from headstart.errors import InvalidBatch, NotEnoughMemory
+from headstart.base import compiling
+from headstart.base.errors import InvalidBatch, NotEnoughMemory
 from headstart.model import native
 from headstart.model.cache import KVCache, Slots
 from headstart.model.decoders.tiled import TiledCache

@@ -17,7 +17,7 @@ from support.tiny import random_model
 from torch import nn
 
 import headstart as hs
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.loading.load import Target
 from headstart.model import int4, native
 from headstart.model.decoders.grouped import GroupedLinear

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.quantised import AWQ, GPTQ, W8A8, Matrices, w4a16, write
 from support.tiny import random_model
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.model import loading
 from headstart.model.quantised.checkpoint import load_model, load_packed
 

@@ -10,7 +10,7 @@ from support.byte_models import save_model
 from support.tiny import byte_tokenizer
 
 import headstart as hs
-from headstart.errors import ContextExceeded
+from headstart.base.errors import ContextExceeded
 from headstart.model.tokens.bounded import ids_unless_far_too_many
 
 

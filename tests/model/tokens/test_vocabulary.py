@@ -10,7 +10,7 @@ from support.tiny import byte_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from headstart.errors import IncompatibleTokenizer
+from headstart.base.errors import IncompatibleTokenizer
 from headstart.model.tokens.translation import Translation
 from headstart.model.tokens.vocabulary import Vocabulary
 

@@ -16,7 +16,7 @@ from support.http_server import PATIENCE, Running, serving
 from support.tiny import byte_tokenizer
 
 import headstart as hs
-from headstart.errors import Overloaded
+from headstart.base.errors import Overloaded
 from headstart.serve.api import service as service_module
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.lane import Lane

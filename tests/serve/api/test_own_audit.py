@@ -10,9 +10,9 @@ from support.audit_plans import PLAN, TEXTS
 from support.http_server import serving
 
 import headstart as hs
-from headstart.insight.audit.certificate import Certificate
-from headstart.insight.audit.servers.endpoint import EndpointSubject
-from headstart.insight.audit.servers.run import audit_endpoint
+from headstart.fleet.audit.endpoint import EndpointSubject
+from headstart.fleet.audit.run import audit_endpoint
+from headstart.measure.audit.certificate import Certificate
 
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_length": 128, "pacing": "fixed", "num_speculative_tokens": 3}
 

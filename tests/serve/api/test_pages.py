@@ -142,8 +142,8 @@ def test_what_the_pages_ask_the_server(engine: hs.Engine) -> None:
 
 
 def test_the_other_pages_lead_back_to_the_playground() -> None:
-    from headstart.learn.page import lessons_page
-    from headstart.serve.pages import PAGES
+    from headstart.commands.serve import PAGES
+    from headstart.learn.pages.lessons import lessons_page
 
     link = '<script type="application/json" id="data-playground">"/"</script>'
     assert link in PAGES["/learn"].write()

@@ -13,7 +13,7 @@ import pytest
 from support.http_server import Running, serving
 
 import headstart as hs
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.serve.api.app import Application
 from headstart.serve.api.security import Keys
 from headstart.serve.api.settings import ServerOptions

@@ -14,9 +14,9 @@ import httpx2
 import pytest
 from support.http_server import Running, events_of
 
+from headstart.engine.trace.reader import Trace, parse_trace
+from headstart.engine.trace.recording import as_line
 from headstart.rule.noise import Noise, Purpose
-from headstart.trace.reader import Trace, parse_trace
-from headstart.trace.recording import as_line
 
 TRACED = {"speculation": {"trace": True}, "return_token_ids": True}
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.clocks import set_clock
 from support.tiny import byte_tokenizer
 
-from headstart.errors import (
+from headstart.base.errors import (
     ContextExceeded,
     EngineFailed,
     HeadstartError,

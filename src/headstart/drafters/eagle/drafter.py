@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Observation, Row
 from headstart.drafters.eagle.at_once import AtOnce
 from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
@@ -19,7 +20,6 @@ from headstart.model.heads.eagle import Head, complete
 from headstart.model.heads.eagle_checkpoint import read
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.runner import ModelRunner
-from headstart.options import check_number
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, TreeKind
 

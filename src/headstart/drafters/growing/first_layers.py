@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
+from headstart.base.errors import UnsupportedModel
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.own_model import DraftedText, GrowingModel
 from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.errors import UnsupportedModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headstart.base.errors import UnsupportedModel
 from headstart.drafters import Row
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.own_model import GrowingModel
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.errors import UnsupportedModel
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headstart.options import check_number
+from headstart.base.options import check_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from headstart.base.errors import DamagedStore
+from headstart.base.files import replacing
+from headstart.base.options import check_number
 from headstart.drafters.matching.suffix_trie import SuffixTrie, Text
-from headstart.errors import DamagedStore
-from headstart.files import replacing
-from headstart.options import check_number
 
 LIMIT = 1 << 16
 _FORMAT = "headstart suffix store 1"

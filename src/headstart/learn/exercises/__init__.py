@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.learn.exercises import adaptive_k, corrected_distribution, expected_tokens, solutions, verifier
 from headstart.learn.exercises.findings import Findings
 

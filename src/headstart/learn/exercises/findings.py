@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Rational, Real
 from typing import Any
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 
 
 @dataclass(frozen=True, slots=True)

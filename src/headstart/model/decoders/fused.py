@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from headstart.errors import InvalidBatch
+from headstart.base.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits, joined_grouped

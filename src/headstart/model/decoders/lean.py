@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits

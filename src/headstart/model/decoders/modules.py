@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from headstart.errors import InvalidBatch
+from headstart.base.errors import InvalidBatch
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders import linears
 from headstart.model.packed import Forward, Packed

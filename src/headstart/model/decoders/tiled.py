@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from headstart.errors import InvalidBatch
+from headstart.base.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
 from headstart.model.native import structs

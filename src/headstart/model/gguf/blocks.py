@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import DamagedModel
+from headstart.base.errors import DamagedModel
 from headstart.model.gguf.header import Tensor
 from headstart.model.gguf.superblocks import iq4_xs, q4_k, q5_k, q6_k
 from headstart.model.gguf.tables import IQ4

@@ -10,7 +10,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.ends import end_tokens
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.gemma import KEYS_OF_GEMMA, gemma_config

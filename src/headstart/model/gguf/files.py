@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from headstart.errors import DamagedModel, ModelNotFound
+from headstart.base.errors import DamagedModel, ModelNotFound
 from headstart.model.gguf.header import MAGIC, Header, Tensor, read_header
 from headstart.model.gguf.metadata import Metadata
 

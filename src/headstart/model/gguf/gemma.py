@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from transformers import Gemma2Config, Gemma3TextConfig
 
-from headstart.errors import DamagedModel
+from headstart.base.errors import DamagedModel
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.stated import Stated
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.types import OTHERS, TYPES, TensorType
 
 MAGIC = b"GGUF"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.errors import DamagedModel
+from headstart.base.errors import DamagedModel
 
 _REQUIRED: Any = object()
 

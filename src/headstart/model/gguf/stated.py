@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import Metadata
 

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf.ends import CONTROL
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.metadata import Metadata

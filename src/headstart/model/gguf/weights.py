@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import initialization
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from headstart.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model.gguf import header
 from headstart.model.gguf.blocks import BITS, decoded, floats
 from headstart.model.gguf.files import GgufFile

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import safe_open
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.loading import fetch
 from headstart.model.runner import ModelRunner
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from transformers import LlamaConfig
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.decoders.llama import FIXED_ROPE
 from headstart.model.reading import read_object
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.config_fields import as_inputs, check_exact, layer_sizes, rope_of
 
 MarkovKind = Literal["vanilla", "gated", "rnn"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.heads.config_fields import as_inputs, check_exact, layer_sizes, rope_of, trained_depth
 
 EAGLE1, EAGLE3 = 1, 3

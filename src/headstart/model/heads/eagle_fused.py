@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from headstart.errors import InvalidBatch, InvalidOption
+from headstart.base.errors import InvalidBatch, InvalidOption
 from headstart.model import int4, native
 from headstart.model.cache import Slots
 from headstart.model.decoders.grouped import GroupedLinear

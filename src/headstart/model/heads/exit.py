@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.loading import weight_files
 from headstart.model.reading import object_in
 

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from headstart.errors import InvalidOption, UnsupportedModel
+from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize
 from headstart.model.loading import weight_files

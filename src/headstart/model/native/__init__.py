@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headstart.errors import NotEnoughMemory
+from headstart.base.errors import NotEnoughMemory
 from headstart.model.native import build
 from headstart.model.native.build import Unavailable
 from headstart.model.native.structs import Batch, Model, Product, difference

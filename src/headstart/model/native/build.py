@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from headstart import compiling
-from headstart.compiling import STRICT, Unavailable, find_compiler
-from headstart.files import cache_directory
+from headstart.base import compiling
+from headstart.base.compiling import STRICT, Unavailable, find_compiler
+from headstart.base.files import cache_directory
 
 __all__ = ["SOURCES", "STRICT", "Unavailable", "find_compiler", "library"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import ChannelWeights

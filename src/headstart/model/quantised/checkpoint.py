@@ -12,7 +12,7 @@ from torch import nn
 from transformers import initialization
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.llama import is_llama_config

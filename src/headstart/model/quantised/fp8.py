@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.grouped import GroupedWeights
 from headstart.model.quantised.layout import ALL, FLOATS, Outputs, Part, Shape
 

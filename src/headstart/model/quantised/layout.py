@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.grouped import GROUPS, ChannelWeights, GroupedWeights
 from headstart.model.quantised.tensors import Tensors
 

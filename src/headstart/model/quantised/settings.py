@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headstart.errors import UnsupportedModel
+from headstart.base.errors import UnsupportedModel
 from headstart.model.quantised.compressed import Channels, Packed
 from headstart.model.quantised.fp8 import BLOCK, Fp8
 from headstart.model.quantised.gptq import Awq, Gptq

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headstart.errors import DamagedModel
+from headstart.base.errors import DamagedModel
 
 _INDEX = "model.safetensors.index.json"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from headstart.errors import IncompatibleTokenizer
+from headstart.base.errors import IncompatibleTokenizer
 from headstart.model.tokens.vocabulary import Vocabulary
 
 

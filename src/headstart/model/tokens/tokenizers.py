@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from headstart.errors import IncompatibleTokenizer
+from headstart.base.errors import IncompatibleTokenizer
 from headstart.model.gguf.checkpoint import is_gguf
 from headstart.model.gguf.checkpoint import load_tokenizer as gguf_tokenizer
 from headstart.model.reading import reading

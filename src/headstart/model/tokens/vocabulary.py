@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from headstart.errors import IncompatibleTokenizer
+from headstart.base.errors import IncompatibleTokenizer
 
 Lead = Literal["never", "first", "always"]
 """Where a tokenizer writes a space that is not in the text: nowhere, before the text, after special tokens too."""

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.serve.api.body import BoundedBody
 from headstart.serve.api.errors import METHOD, NOT_FOUND, Failure, failure_of
 from headstart.serve.api.reporting import Reporting

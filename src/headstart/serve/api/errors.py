@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headstart.errors import (
+from headstart.base.errors import (
     ContextExceeded,
     EngineFailed,
     HeadstartError,

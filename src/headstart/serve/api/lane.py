@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from headstart.errors import Overloaded
+from headstart.base.errors import Overloaded
 from headstart.serve.api.errors import Refused
 
 T = TypeVar("T")

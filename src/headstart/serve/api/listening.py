@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headstart.errors import InvalidOption
+from headstart.base.errors import InvalidOption
 from headstart.serve.api.app import Application
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reporting import Reporting

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.serve.bridge import Answer
 from headstart.types import Chunk, Output
 

@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.errors import InvalidOption
-from headstart.options import check_fields, option, strict
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_fields, option, strict
 
 _PANEL = "Server"
 

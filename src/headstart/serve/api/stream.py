@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from headstart.errors import HeadstartError
+from headstart.base.errors import HeadstartError
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.errors import failure_of
 from headstart.serve.api.pace import Pace

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headstart.base.errors import InvalidPrompt
 from headstart.engine.prompts import within
-from headstart.errors import InvalidPrompt
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.schemas.chat import MessageField
 from headstart.serve.api.schemas.completions import MOST_PROMPTS

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from headstart.base.errors import ContextExceeded
 from headstart.engine.prompts import within
-from headstart.errors import ContextExceeded
 from headstart.serve.api.errors import Refused
 from headstart.serve.api.reading.prompts import chat_prompt
 from headstart.serve.api.routes.replies import body_of, json_reply, takes

@@ -1,0 +1,131 @@
+"""Writing served traffic: lines are appended, the file is kept below a size, and a user's lines can be removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from headstart.base.errors import InvalidFile
+from headstart.base.files import replacing
+from headstart.base.traffic.format import Exchange, check_version, first_line, read, read_header, write
+from headstart.base.traffic.salt import PRIVATE, Salt, salt_path
+
+
+class TrafficWriter:
+    """Appends exchanges to a file and keeps it below a size. One process at a time may write a file.
+
+    When a line would not fit any more, the older half of the file is forgotten. A line that was broken off when the
+    last writer was killed is removed.
+
+    Args:
+        path: of the file; it and missing folders are made, the file with mode 600.
+        target: the fingerprint of the model that is served.
+        limit: bytes that the file never exceeds.
+
+    Raises:
+        InvalidFile: another process writes it, it holds something else, or another model's traffic.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, target: str, *, limit: int) -> None:
+        self.path, self._limit = path, limit
+        self._first = first_line(target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._salt = Salt(path)
+        try:
+            self._check(target)
+            self._file = self._opened()
+        except BaseException:
+            self._salt.close()
+            raise
+
+    def pseudonym(self, user: str) -> str:
+        """What stands in the file for a user: 16 hexadecimal digits; "" for nobody."""
+        return self._salt.pseudonym(user)
+
+    def append(self, exchanges: Iterable[Exchange]) -> int:
+        """Write these exchanges; returns how many were too long for half of the file, and were left out."""
+        left_out = 0
+        for exchange in exchanges:
+            line = exchange.line()
+            if len(self._first) + len(line) > self._limit // 2:
+                left_out += 1
+                continue
+            if self._file.tell() + len(line) > self._limit:
+                self._forget_half()
+            self._file.write(line)
+        self._file.flush()
+        return left_out
+
+    def close(self) -> None:
+        self._file.close()
+        self._salt.close()
+
+    def _check(self, target: str) -> None:
+        """Refuse a file of something else; cut off a line that has no end."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
+        with self.path.open("r+b") as file:
+            first = read_header(file.readline().decode("utf-8", "replace"))
+            if first is None:
+                raise InvalidFile(f"{self.path} is not a file of traffic", hint="name another file")
+            check_version(self.path, first)
+            if first.get("target") != target:
+                raise InvalidFile(
+                    f"{self.path} holds what another model wrote", hint="name another file, or move this one away"
+                )
+            end = file.seek(0, os.SEEK_END)
+            file.truncate(_last_line_end(file, end))
+
+    def _opened(self) -> IO[bytes]:
+        """The file, at its end."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
+        file = os.fdopen(descriptor, "r+b")
+        if not file.seek(0, os.SEEK_END):
+            file.write(self._first)
+        return file
+
+    def _forget_half(self) -> None:
+        """Keep the newest lines that fill half of the limit at most."""
+        size = self._file.tell()
+        self._file.flush()
+        with replacing(self.path) as partial, partial.open("wb") as kept:
+            kept.write(self._first)
+            self._file.seek(max(len(self._first), size - self._limit // 2 + len(self._first)) - 1)
+            self._file.readline()  # the rest of a line that is forgotten
+            while block := self._file.read(1 << 20):
+                kept.write(block)
+        self._file.close()
+        self._file = self._opened()
+
+
+def forget(path: Path, user: str) -> int:
+    """Remove all lines of a user from a file; returns how many there were.
+
+    Raises:
+        InvalidFile: the file or its salt cannot be read, or a server is writing it.
+    """
+    if not salt_path(path).exists():
+        raise InvalidFile(f"{path} has no salt beside it", hint=f"without {salt_path(path)} no user can be found")
+    with Salt(path) as salt:
+        name = salt.pseudonym(user)
+        traffic = read(path)
+        kept = [exchange for exchange in traffic.exchanges if exchange.user != name]
+        if len(kept) < len(traffic.exchanges):
+            write(path, kept, traffic.target)
+    return len(traffic.exchanges) - len(kept)
+
+
+def _last_line_end(file: IO[bytes], end: int) -> int:
+    """Where the last whole line ends; `end` is that of the file."""
+    at = end
+    while at > 0:
+        begin = max(0, at - (1 << 16))
+        file.seek(begin)
+        found = file.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return 0

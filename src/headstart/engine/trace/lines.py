@@ -1,0 +1,260 @@
+"""The lines of a trace, made from what the engine knows. Plain objects of JSON, in the form that `format` states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from numpy.typing import NDArray
+
+from headstart.drafters import KINDS, Drafter, Observation
+from headstart.engine.trace import numbers
+from headstart.engine.trace.format import VERSION
+from headstart.engine.trace.replay import Replay, coin_of, replay, states
+from headstart.rule.drafted import drafted_laws, whole
+from headstart.rule.laws import Laws
+from headstart.rule.row import Row
+from headstart.types import Draft, Output, Rule, Sampling, Stats, Step
+
+Json = dict[str, Any]
+PACKAGES = ("headstart", "torch", "transformers", "numpy")
+_NOT_TOLD = {"seed", "cache_salt"}
+_DIGITS = 7
+"""Of seconds, behind the point."""
+
+
+def header(engine: Mapping[str, Any], drafters: Sequence[Drafter], *, command: str, note: str) -> Json:
+    """The first line. engine: `Engine.describe()`."""
+    return {
+        "type": "trace",
+        "headstart_trace": VERSION,
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": command,
+        "versions": dict(_versions()),
+        "engine": dict(engine),
+        "drafters": [{"name": each.name, "kind": _kind(each)} for each in drafters],
+        **({"note": note} if note else {}),
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _kind(drafter: Drafter) -> str:
+    module = type(drafter.in_turn).__module__  # one that drafts ahead drafts what it would in turn
+    room = ".".join(module.split(".")[:3])  # some kinds are a file, some a folder
+    return next((kind for kind, name in KINDS.items() if room == f"headstart.drafters.{name}"), "other")
+
+
+def request_line(
+    number: int,
+    prompt: Sequence[int],
+    text: str | None,
+    before: Sequence[int],
+    sampling: Sampling,
+    seed: int,
+    rule: Rule,
+) -> Json:
+    """The line with which the recording of a request begins."""
+    return {
+        "type": "request",
+        "request": number,
+        "prompt": text,
+        "prompt_tokens": list(prompt),
+        **({"before": list(before)} if before else {}),
+        "sampling": _sampling(sampling),
+        "seed": str(seed),
+        "rule": rule,
+    }
+
+
+def _sampling(sampling: Sampling) -> Json:
+    found: Json = {"temperature": sampling.temperature}
+    plain = Sampling()
+    for each in fields(Sampling):
+        value = getattr(sampling, each.name)
+        if each.name not in _NOT_TOLD and value != getattr(plain, each.name):
+            found[each.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Json:
+    """What one step made of one request.
+
+    top: how many of the likeliest tokens of each law are recorded. zero: when the recording began, as `Step.began`.
+    """
+    step, row, laws = observation.step, observation.row, observation.laws
+    assert row is not None, "a step has a row"
+    line = {
+        "type": "step",
+        "request": step.request,
+        "i": step.index,
+        "position": step.position,
+        "source": step.draft.source if len(step.draft) else "",
+        "tokens": list(step.draft.tokens),
+        "parents": list(step.draft.parents),
+        "path": list(step.path),
+        "emitted": list(step.tokens),
+        "procedure": "read",
+        "rows": step.rows,
+        "batch": step.batch,
+        "budget": _budget(step),
+        "seconds": {part: round(value, _DIGITS) for part, value in asdict(step.seconds).items()},
+        "at": round(step.began - zero, _DIGITS),
+        **_ahead(step),
+        "laws": [],
+        "nodes": [{"p": None, "state": "beyond"} for _ in step.draft.tokens],
+        "end": None,
+        "finish_reason": step.finish_reason,
+    }
+    return line if laws is None else line | _judged(step, row, laws, rule, top)
+
+
+def _budget(step: Step) -> Json:
+    found: Json = {"nodes": step.budget.nodes, "reason": step.budget.reason}
+    return found | ({"max_nodes": dict(step.budget.max_nodes)} if step.budget.max_nodes else {})
+
+
+def _ahead(step: Step) -> Json:
+    prepared = step.draft.prepared
+    if prepared is None:
+        return {}
+    found = asdict(prepared)
+    found |= {name: round(found[name] - step.began, _DIGITS) for name in ("begin", "end", "asked", "answered")}
+    return {"ahead": found if prepared.forwards else found | {"begin": None, "end": None}}
+
+
+def _judged(step: Step, row: Row, laws: Laws, rule: Rule, top: int) -> Json:
+    """What a step has more where the target's laws judged something."""
+    draft = step.draft
+    dense = laws.dense.detach().cpu().numpy()
+    again = replay(draft, laws, dense, row.noise, step.position, rule)
+    model = numbers.softmax(laws.logits.detach().float().cpu().numpy()) if row.sampling.greedy else None
+    verdict = again.verdict
+    found: Json = {
+        "procedure": again.procedure,
+        "laws": [_law(law, None if model is None else model[at], top) for at, law in enumerate(dense)],
+        "nodes": _nodes(step, row, dense, model, again, top),
+        "end": {
+            "token": verdict.bonus,
+            "kind": _kind_of_end(draft, verdict.path),
+            "law": numbers.top(again.last, top),
+        },
+    }
+    if again.drawn:
+        found["drawn"] = [list(pair) for pair in again.drawn]
+    tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
+    if verdict.path != step.path or tokens[: len(step.tokens)] != step.tokens:
+        found["mismatch"] = f"the rule, run again, accepts {list(verdict.path)} and emits {list(tokens)}"
+    return found
+
+
+def _law(law: NDArray[Any], model: NDArray[Any] | None, top: int) -> Json:
+    entries = numbers.top(law, top)
+    found: Json = {"p": entries, "rest": numbers.rest(law, entries), "entropy": numbers.entropy(law)}
+    return found if model is None else found | {"model": numbers.top(model, top)}
+
+
+def _nodes(
+    step: Step, row: Row, dense: NDArray[Any], model: NDArray[Any] | None, again: Replay, top: int
+) -> list[Json]:
+    draft = step.draft
+    q = None if draft.q is None else [whole(law, dense.shape[1]) for law in drafted_laws(draft)]
+    drawn = dict(again.drawn)
+    found: list[Json] = []
+    for node, (token, parent, state) in enumerate(zip(draft.tokens, draft.parents, states(draft, again), strict=True)):
+        law = dense[parent + 1]
+        line: Json = {"p": numbers.rounded(float(law[token]))}
+        if model is not None:
+            line["model"] = numbers.rounded(float(model[parent + 1][token]))
+        if q is not None:
+            entries = numbers.top(q[node], top)
+            line |= {
+                "q": numbers.rounded(float(q[node][token])),
+                "q_top": entries,
+                "q_rest": numbers.rest(q[node], entries),
+                "residual": numbers.residual(law, q[node], top),
+                # In full: a coin and a weight that are close must not change places
+                "coin": coin_of(draft, node, row.noise, step.position),
+            }
+        if node in again.weights:
+            line["weight"] = again.weights[node]
+        if parent in drawn:
+            line["drawn"] = drawn[parent]
+        found.append(line | {"state": state})
+    return found
+
+
+def _kind_of_end(draft: Draft, path: Sequence[int]) -> str:
+    if not len(draft):
+        return "plain"
+    last = path[-1] if path else -1
+    return "correction" if draft.children[last + 1] else "bonus"
+
+
+def end_line(number: int, output: Output) -> Json:
+    """The line with which a request ends."""
+    return {
+        "type": "end",
+        "request": number,
+        "finish_reason": output.finish_reason,
+        "text": output.text,
+        "tokens": list(output.tokens),
+        "stats": _stats(output.stats),
+        **({} if output.error is None else {"error": output.error.message}),
+    }
+
+
+def _stats(stats: Stats) -> Json:
+    speculation = stats.speculation
+    found: Json = {}
+    for each in fields(Stats):
+        value = getattr(stats, each.name)
+        if each.name == "seconds":
+            found["seconds"] = {part: round(spent, 6) for part, spent in asdict(value).items()}
+        elif each.name == "ahead":
+            found |= {} if value is None else {"ahead": {name: _number(part) for name, part in asdict(value).items()}}
+        elif each.name != "speculation":
+            found[each.name] = _number(value)
+    found["tokens_per_forward"] = numbers.rounded(stats.tokens_per_forward)
+    found["speculation"] = {"on": speculation.on, "drafter": speculation.drafter, "reason": speculation.reason}
+    return found
+
+
+def _number(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else _plain(value)
+
+
+def ids_of(line: Mapping[str, Any]) -> Iterator[int]:
+    """The token ids that a line names, in order of appearance, some more than once."""
+    for name in ("prompt_tokens", "before", "tokens", "emitted"):
+        yield from line.get(name, ())
+    for law in line.get("laws", ()):
+        yield from (token for token, _ in law["p"])
+        yield from (token for token, _ in law.get("model") or ())
+    for node in line.get("nodes", ()):
+        for name in ("q_top", "residual"):
+            yield from (token for token, _ in node.get(name) or ())
+        if node.get("drawn") is not None:
+            yield node["drawn"]
+    if line.get("end") is not None and line["type"] == "step":
+        yield line["end"]["token"]
+        yield from (token for token, _ in line["end"]["law"])

@@ -1,0 +1,107 @@
+"""`Recording`: a trace while it is made, in a file or in memory. `Engine.trace` gives one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_number
+from headstart.drafters import Drafter, Observation
+from headstart.engine.trace.format import TOP
+from headstart.engine.trace.lines import Json, header
+from headstart.engine.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
+from headstart.engine.trace.recorder import Recorded, Recorder
+from headstart.types import Rule
+
+
+def as_line(line: Mapping[str, Any]) -> str:
+    """A line of the file, with its end."""
+    return json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+class Recording:
+    """What is being recorded. With a path, each line is in the file as soon as its step is done; else they are kept.
+
+    Args:
+        path: of the file, which is written anew; None keeps the lines in memory.
+        engine: `Engine.describe()`.
+        drafters: the engine's.
+        rule: the engine's.
+        tokenizer: of transformers, or None.
+        top: how many of the likeliest tokens of each law are recorded.
+        command: the command that is run, for the header.
+        note: what else the header shall say.
+
+    Raises:
+        InvalidOption: the file cannot be written, or `top` is no count.
+    """
+
+    def __init__(
+        self,
+        path: str | Path | None,
+        *,
+        engine: Mapping[str, Any],
+        drafters: Sequence[Drafter],
+        rule: Rule,
+        tokenizer: Any,
+        top: int = TOP,
+        command: str = "",
+        note: str = "",
+    ) -> None:
+        check_number("top", top, low=1, integer=True)
+        self.path = None if path is None else Path(path)
+        self.failure: Exception | None = None
+        """Why the recording ended early, if it did: a full disk, for example. The texts went on."""
+        self._lines: list[Json] = []
+        self._file: IO[str] | None = None if self.path is None else _opened(self.path)
+        self._recorder = Recorder(self._write, rule=rule, tokenizer=tokenizer, top=top)
+        self._write(header(engine, drafters, command=command, note=note))
+
+    def observe(self, observation: Observation, request: Recorded) -> None:
+        """Record what a step made of a request; see `Recorder`."""
+        if self.failure is None:
+            try:
+                self._recorder.observe(observation, request)
+            except Exception as error:
+                self.failure = error
+                raise
+
+    def close(self) -> None:
+        """Nothing more is written. What was recorded can still be read."""
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def lines(self) -> list[Json]:
+        """The lines so far, as objects of JSON."""
+        if self.path is None:
+            return list(self._lines)
+        return lines_of(self.path)
+
+    def read(self) -> Trace:
+        """The trace so far."""
+        return read_trace(self.path) if self.path is not None else parse_trace(map(as_line, self._lines))
+
+    @property
+    def requests(self) -> Sequence[TracedRequest]:
+        """The recorded requests so far."""
+        return self.read().requests
+
+    def _write(self, line: Json) -> None:
+        if self._file is None:
+            self._lines.append(line)
+        else:
+            self._file.write(as_line(line))
+            self._file.flush()
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        hint = "name a file in a folder that you may write to"
+        raise InvalidOption(f"cannot write {path}: {error.strerror or error}", hint=hint) from error

@@ -1,0 +1,34 @@
+"""How traffic is divided and how the gate judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headstart.base.options import check_fields, option, strict
+
+_PANEL = "Gate"
+
+
+@strict
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateOptions:
+    """What is held out, and how the two drafters are compared on it."""
+
+    held_out: float = option(
+        0.2, "Share of the conversations that is judged on and never learned from.", panel=_PANEL, above=0, high=0.9
+    )
+    gate_prompts: int = option(200, "The most held-out prompts that are continued.", metavar="N", panel=_PANEL, low=20)
+    gate_tokens: int = option(128, "The most tokens of each continuation.", metavar="N", panel=_PANEL, low=1)
+    k: int = option(4, "K, the tokens drafted per step, the same for both drafters.", "--k", "-k", panel=_PANEL, low=1)
+    temperature: float | None = option(
+        None, "Continue all prompts at this temperature. Default: each at its own.", panel=_PANEL, low=0
+    )
+    level: float = option(
+        0.95, "Level of the intervals. A drafter without a gain passes with chance (1 - level) / 2 at most, about.",
+        panel=_PANEL, low=0.5, high=0.9999,
+    )  # fmt: skip
+    batch: int = option(8, "Prompts that are continued at once.", panel=_PANEL, low=1)
+    seed: int = option(0, "Seed of sampling, of the split and of the training.", panel=_PANEL, low=0, high=2**31 - 1)
+
+    def __post_init__(self) -> None:
+        check_fields(self)

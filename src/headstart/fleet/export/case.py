@@ -1,0 +1,107 @@
+"""From what is exported to the `Case` that preflight's rules look at: configs and tokenizers are read, nothing runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+from headstart.drafters.growing.parallel_model import mask_token
+from headstart.fleet.export.options import ExportOptions
+from headstart.fleet.export.preflight import Case, Head
+from headstart.fleet.export.subject import Subject
+from headstart.model import loading
+from headstart.model.heads import eagle_checkpoint
+from headstart.model.heads.medusa import read_heads
+from headstart.model.loading import fetch
+from headstart.model.tokens.tokenizers import differences, load_tokenizer
+
+PROCESSORS = "vllm.logits_processors"
+"""The group of entry points that vLLM loads logits processors from, except while it speculates."""
+
+
+def case_of(
+    subject: Subject,
+    options: ExportOptions,
+    *,
+    target_at: str,
+    drafter_at: str | None,
+    processors: tuple[str, ...] | None = None,
+) -> Case:
+    """processors: those of the engine's environment; None looks into this one.
+
+    Raises:
+        UnsupportedModel (PickleCheckpoint), ModelNotFound: a head that cannot be read, or is damaged; a draft model's
+            mask token that is none.
+    """
+    target = subject.target
+    draft = _draft(subject)
+    return Case(
+        engine=options.engine,
+        kind=subject.drafter.kind,
+        architectures=target.architectures,
+        hidden_size=target.hidden_size,
+        vocab_size=target.vocab_size,
+        layers=target.layers,
+        target_at=target_at,
+        drafter_at=drafter_at,
+        context=options.max_model_len or loading.context_limit(target.config),
+        head=_head(subject),
+        draft_vocab=None if draft is None else draft.vocab_size,
+        draft_context=None if draft is None else draft.context,
+        draft_parallel=draft is not None and draft.parallel,
+        differences=() if draft is None else draft.differences,
+        depth=options.num_speculative_tokens,
+        temperature=options.temperature,
+        dynamic=options.dynamic,
+        costs_known=options.costs is not None,
+        cpu=options.cpu,
+        settings=dict(options.settings),
+        processors=processors_here() if processors is None else processors,
+    )
+
+
+def processors_here() -> tuple[str, ...]:
+    """Names of the logits processors that packages of this environment offer to vLLM."""
+    return tuple(sorted(point.name for point in entry_points(group=PROCESSORS)))
+
+
+def _head(subject: Subject) -> Head | None:
+    drafter, target = subject.drafter, subject.target
+    if drafter.kind == "eagle3":
+        config = eagle_checkpoint.read(fetch(drafter.source), target.config).config
+        third = config.version == eagle_checkpoint.EAGLE3
+        return Head(
+            config.target_width,
+            config.vocab_size,
+            config.layer_ids,
+            config.norm_before_residual,
+            third,
+            layers=config.layers,
+            parallel=config.parallel,
+            width=config.width,
+            norms=tuple(name for name in ("norm_before_fc", "fc_norm") if getattr(config, name)),
+            selector=config.selector_rank > 0,
+        )
+    if drafter.kind == "medusa":
+        heads = read_heads(fetch(drafter.source))
+        vocab_size, width = heads[0].output.shape
+        return Head(width, vocab_size, count=len(heads))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    vocab_size: int
+    context: int
+    differences: tuple[str, ...]
+    parallel: bool
+
+
+def _draft(subject: Subject) -> _Draft | None:
+    if subject.drafter.kind != "draft_model":
+        return None
+    config = loading.load_config(subject.drafter.source, trust_remote_code=False)
+    ours, theirs = (load_tokenizer(each.source, trust_remote_code=False) for each in (subject.target, subject.drafter))
+    found = () if ours is None or theirs is None else differences(ours, theirs)
+    text = config.get_text_config()
+    return _Draft(int(text.vocab_size), loading.context_limit(config), found, mask_token(config) is not None)

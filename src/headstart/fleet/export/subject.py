@@ -1,0 +1,153 @@
+"""What is exported: target and drafter, found by the names that every command takes, and their facts from configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headstart.base.errors import ExportRefused
+from headstart.fleet.export.manifest import DrafterKind
+from headstart.loading.choice import choose
+from headstart.model import loading
+from headstart.model.gguf.files import is_gguf
+
+_ENGINES_HAVE = "vLLM and SGLang draft with an EAGLE-3 head, Medusa heads, a draft model, 'ngram' or 'suffix'"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that writes.
+
+    name: as the user named it. source: its directory or hub id. local: the directory, None for a hub id. revision: the
+    commit of a hub id's files, where it is known.
+    """
+
+    name: str
+    source: str
+    local: Path | None
+    revision: str | None
+    config: Any
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        return tuple(self.config.architectures or ())
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.config.get_text_config().vocab_size)
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.config.get_text_config().hidden_size)
+
+    @property
+    def layers(self) -> int:
+        return int(self.config.get_text_config().num_hidden_layers)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The checkpoint's, by name."""
+        return str(self.config.dtype or "float32").removeprefix("torch.")
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What drafts.
+
+    source: its directory, or the hub id of a draft model; "" where nothing is loaded. raw: its config.json as it
+    stands. revision: as for the target.
+    """
+
+    name: str
+    kind: DrafterKind
+    source: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called in a record of `headstart doctor`."""
+        return (self.name, self.source)
+
+    @property
+    def local(self) -> Path | None:
+        return Path(self.source) if self.source and Path(self.source).is_dir() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A target and its drafter."""
+
+    target: Target
+    drafter: Drafter
+
+
+def find(target: str, drafter: str) -> Subject:
+    """Resolve the names as `headstart.load` does.
+
+    Raises:
+        ExportRefused: a drafter that no other engine has, or that is part of headstart alone.
+        HeadstartError: what `headstart.load` raises for these names.
+    """
+    return Subject(_target(target), _drafter(target, drafter))
+
+
+def _target(name: str) -> Target:
+    source = loading.resolve(name, "target")
+    _refuse_gguf(source)
+    config = loading.load_config(source, trust_remote_code=False)
+    local = Path(source).resolve() if Path(source).is_dir() else None
+    return Target(name, source if local is None else str(local), local, _commit(source), config)
+
+
+def _drafter(target: str, name: str) -> Drafter:
+    if name in ("auto", "none") or "," in name:
+        raise ExportRefused(f"--drafter {name!r} names no single drafter", hint=f"name one: {_ENGINES_HAVE}")
+    spec = choose(target, name).drafters[0]
+    if spec.kind == "ngram" or spec.kind == "suffix":
+        return Drafter(name, spec.kind)  # type: ignore[arg-type]
+    source = str(spec.source) if spec.source else loading.resolve(name, "draft")
+    folder = loading.config_folder(source)
+    raw = {} if folder is None else read_json(folder / "config.json")
+    kinds: dict[str, DrafterKind] = {"medusa": "medusa", "eagle": "eagle3", "draft": "draft_model"}
+    if spec.kind == "dflash" and spec.ahead is None:
+        raise ExportRefused(
+            f"drafter {name!r} is a DFlash or DSpark head, which is not exported",
+            hint="vLLM reads its directory as it was published: name that as `model` in its speculative config",
+        )
+    if spec.kind not in kinds or spec.ahead is not None:
+        raise ExportRefused(f"drafter {name!r} runs in headstart alone", hint=_ENGINES_HAVE)
+    _refuse_gguf(source)
+    if spec.kind == "draft":
+        loading.load_config(source, trust_remote_code=False)
+    local = Path(source).resolve() if Path(source).is_dir() else None
+    return Drafter(name, kinds[spec.kind], source if local is None else str(local), raw, _commit(source))
+
+
+def _refuse_gguf(source: str) -> None:
+    if is_gguf(source):
+        raise ExportRefused(
+            f"{source} is a GGUF file, which vLLM and SGLang would run with other numbers, or not at all",
+            hint="export the original checkpoint, a directory with config.json and *.safetensors, or its hub id",
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A config as it stands; {} where it cannot be read, which loading will explain."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _commit(source: str) -> str | None:
+    """The commit of a hub id's files in the local cache, by the folder they lie in."""
+    if Path(source).is_dir():
+        return None
+    folder = loading.config_folder(source)
+    known = folder is not None and folder.parent.name == "snapshots"
+    return folder.name if known and folder is not None else None

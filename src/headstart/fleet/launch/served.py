@@ -1,0 +1,134 @@
+"""An export as something to start: the configuration file, and what of it differs on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headstart.base.errors import InvalidFile, InvalidOption
+from headstart.fleet.export.manifest import NAME, Manifest, read_manifest
+from headstart.fleet.launch.options import LaunchOptions
+from headstart.fleet.vllm import Flag
+
+CONFIG = "vllm.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What an engine is started with.
+
+    folder: the export. config: its vllm.yaml. name: the model's name for clients. target: its folder here, or its hub
+    id. model: how it is named to vLLM where the file names another. drafter: its folder here, or None where nothing is
+    loaded. flags: options of `vllm serve` that win over the file. tensor, data: the numbers of ranks. length: the
+    longest context, if it is set. manifest: the export's, if it has one.
+    """
+
+    folder: Path
+    config: Path
+    name: str
+    target: str
+    model: str | None
+    drafter: Path | None
+    flags: Mapping[str, Flag]
+    tensor: int
+    data: int
+    length: int | None
+    manifest: Manifest | None
+
+    @property
+    def ranks(self) -> int:
+        """Worker processes of one engine: each needs processors, or a GPU, of its own."""
+        return self.tensor * self.data
+
+
+def read_export(folder: Path, options: LaunchOptions) -> Served:
+    """An export, checked as far as it can be before anything is started.
+
+    An export that has moved, or was written for another machine, is started with the drafter that lies beside it.
+
+    Raises:
+        InvalidFile: the folder is no export for vLLM, or is damaged.
+        InvalidOption: the target, or the drafter, cannot be divided among so many ranks.
+    """
+    folder = folder.absolute()
+    values = _values(folder / CONFIG)
+    model = values.get("model")
+    if not isinstance(model, str):
+        raise InvalidFile(f"{folder / CONFIG} names no model", hint="write the folder again with `headstart export`")
+    manifest = read_manifest(folder) if (folder / NAME).exists() else None
+    target = _target_here(model, manifest)
+    flags: dict[str, Flag] = {name.replace("-", "_"): value for name, value in options.settings.items()}
+    speculation = dict(values.get("speculative-config") or {})
+    drafter = _drafter_here(speculation.get("model"), folder)
+    if drafter is not None and str(drafter) != speculation["model"]:
+        flags.setdefault("speculative_config", speculation | {"model": str(drafter)})
+    tensor = options.tensor_parallel_size or int(values.get("tensor-parallel-size", 1))
+    data = options.data_parallel_size or int(values.get("data-parallel-size", 1))
+    flags |= {"tensor_parallel_size": tensor, "data_parallel_size": data}
+    if tensor > 1:
+        _check_heads("target", Path(target), tensor)
+        if drafter is not None and speculation.get("draft_tensor_parallel_size") != 1:
+            _check_heads("drafter", drafter, tensor)
+    name = values.get("served-model-name", model)
+    length = flags.get("max_model_len", values.get("max-model-len"))
+    return Served(
+        folder, folder / CONFIG, name if isinstance(name, str) else name[0], target,
+        None if target == model else target, drafter, flags, tensor, data,
+        length if isinstance(length, int) else None, manifest,
+    )  # fmt: skip
+
+
+def _values(path: Path) -> dict[str, Any]:
+    """The options of the file by long name, with dashes."""
+    hint = "write one with: headstart export TARGET DRAFTER -o DIR"
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{path.parent} is no export for vLLM: cannot read {path.name}", hint=hint) from error
+    except yaml.YAMLError as error:
+        raise InvalidFile(f"{path} is not YAML", hint=hint) from error
+    if not isinstance(found, dict):
+        raise InvalidFile(f"{path} holds no options", hint=hint)
+    return {str(name).replace("_", "-"): value for name, value in found.items()}
+
+
+def _target_here(model: str, manifest: Manifest | None) -> str:
+    """The target's folder on this machine, where the manifest knows another than the file; else as the file says."""
+    path = None if manifest is None else manifest.target.path
+    return model if path is None or Path(model).exists() or not Path(path).exists() else path
+
+
+def _drafter_here(model: object, folder: Path) -> Path | None:
+    """The drafter's folder: as the file says, or the one beside it; None for a hub id, or where nothing is loaded."""
+    if not isinstance(model, str):
+        return None
+    for candidate in (Path(model), folder / "drafter"):
+        if (candidate / "config.json").is_file():
+            return candidate
+    return None
+
+
+def _check_heads(what: str, folder: Path, ranks: int) -> None:
+    """Whether attention heads can be divided: vLLM's workers would end with an assertion instead of an explanation."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # a hub id: vLLM reads it
+    heads = config.get("num_attention_heads")
+    keys = config.get("num_key_value_heads", heads)
+    for name, count in (("num_attention_heads", heads), ("num_key_value_heads", keys)):
+        if not isinstance(count, int):
+            continue
+        copied = name == "num_key_value_heads" and ranks > count and ranks % count == 0
+        if count % ranks and not copied:
+            fitting = [n for n in range(1, count + 1) if count % n == 0 and (heads or count) % n == 0]
+            raise InvalidOption(
+                f"{ranks} ranks cannot share the {what}'s heads: {name} is {count}",
+                hint=f"--tensor-parallel-size is one of {', '.join(map(str, fitting))} for it; "
+                "or use --data-parallel-size, or more --engines",
+            )

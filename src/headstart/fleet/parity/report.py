@@ -1,0 +1,116 @@
+"""What parity found: the counters of both sides, prompt by prompt and position by position, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headstart.base.as_json import as_json
+from headstart.fleet.parity.counts import Counts, total
+from headstart.fleet.parity.plan import Plan
+from headstart.fleet.parity.reference import Predicted
+from headstart.theory.statistics import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One prompt: what headstart predicts, and what the server counted."""
+
+    prompt_tokens: int
+    predicted: Predicted
+    theirs: Counts
+
+    @property
+    def ours(self) -> Counts:
+        return self.predicted.counts
+
+    @property
+    def equal(self) -> bool:
+        """Whether every counter is the same."""
+        return self.ours == self.theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure of both sides, and the interval of theirs minus ours over all prompts."""
+
+    name: str
+    ours: float
+    theirs: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Acceptance at one position of the drafts, counted from 1, where everything before it was accepted."""
+
+    position: int
+    ours: tuple[int, int]
+    """Accepted, and tested."""
+    theirs: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """The verdict, and everything that it rests on.
+
+    reasons: why it did not pass, in sentences; empty if it did.
+    differences: by position, and of tokens per forward. They decide where the counters need not be equal; the chance
+        that at least one interval misses 0 by bad luck is 1 - level.
+    """
+
+    plan: Plan
+    server: str
+    target: str
+    level: float
+    compared: tuple[Compared, ...]
+    differences: tuple[Difference, ...]
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        return not self.reasons
+
+    @cached_property
+    def ours(self) -> Counts:
+        return total(each.ours for each in self.compared)
+
+    @cached_property
+    def theirs(self) -> Counts:
+        return total(each.theirs for each in self.compared)
+
+    @property
+    def equal(self) -> int:
+        """Prompts whose counters are all the same."""
+        return sum(each.equal for each in self.compared)
+
+    @property
+    def same_text(self) -> int:
+        """Prompts whose text is headstart's own greedy text."""
+        return sum(each.predicted.gap == 0 for each in self.compared)
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        sides = self.ours, self.theirs
+        return tuple(
+            Position(i + 1, *((side.accepted_per_position[i], side.tested(i)) for side in sides))
+            for i in range(self.plan.depth)
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as values of JSON; `forwards` beside the counters that it follows from."""
+        record = as_json({name: getattr(self, name) for name in self.__dataclass_fields__})
+        record["plan"] |= {name: str(value) for name, value in record["plan"].items() if isinstance(value, Path)}
+        sides = {"headstart": self.ours, "server": self.theirs}
+        totals = {name: {**as_json(side), "forwards": side.forwards} for name, side in sides.items()}
+        summary = {"passed": self.passed, "prompts": len(self.compared), "equal": self.equal}
+        return {
+            **summary,
+            "same_text": self.same_text,
+            "totals": totals,
+            "positions": as_json(self.positions),
+            **record,
+        }

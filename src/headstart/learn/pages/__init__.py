@@ -1,0 +1,1 @@
+"""Pages: the lessons, and reports of simulations."""

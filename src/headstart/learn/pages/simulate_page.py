@@ -1,0 +1,198 @@
+"""The pages of `headstart simulate --html`: answers to a question, or simulated scenarios beside the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headstart import theory
+from headstart.base.as_json import as_json
+from headstart.base.web.report import charts
+from headstart.base.web.report.page import Page, VerdictKind
+from headstart.learn.simulate import ScenarioResult
+from headstart.learn.what_if.machines import Batches
+from headstart.learn.what_if.question import WhatIf
+from headstart.learn.what_if.temperature import Temperatures
+
+_TWO = ".2f"
+
+
+def simulate_page(found: WhatIf) -> Page:
+    """The page, not yet written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page("What would speculation bring?", "By formula; no model was run. Measure before you rely on it.")
+    for answer in found.answers:
+        page.verdict(answer.kind, f"{answer.name}: {answer.verdict}", f"{answer.reason}.")
+    _assumptions(page, found)
+    _by_length(page, found)
+    for compared in found.batches:
+        _batches(page, compared)
+    for heat in found.temperatures:
+        _temperatures(page, heat)
+    _maps(page, found)
+    return page
+
+
+def _assumptions(page: Page, found: WhatIf) -> None:
+    page.heading("What was asked")
+    widths = [n for n in (2, 4, 8, 16) if n <= found.most + 1]
+    facts = {
+        "acceptance": ", ".join(answer.name for answer in found.answers),
+        "c, a draft step over a plain step": f"{found.costs.c():.3g}",
+        "v(n), n rows over one": ", ".join(f"v({n}) {found.costs.v(n):.2f}" for n in widths),
+    }
+    if found.batch is not None:
+        facts["batch"] = str(found.batch)
+    page.facts(facts)
+    columns = ["acceptance", "K", "tokens per forward", "speedup", "best K", "at best K", "break-even alpha", "ceiling"]
+    rows = [
+        as_json([a.name, a.k, a.tokens, a.speedup, a.best.k, a.best.speedup, a.break_even, a.ceiling])
+        for a in found.answers
+    ]
+    decimals = ("tokens per forward", "speedup", "at best K", "break-even alpha", "ceiling")
+    page.table(
+        columns,
+        rows,
+        caption="Break-even: the alpha above which this K pays, if any. Ceiling: what no K and no c exceed.",
+        formats=dict.fromkeys(decimals, _TWO),
+    )
+
+
+def _by_length(page: Page, found: WhatIf) -> None:
+    page.heading("How long a draft?")
+    series: dict[str, Any] = {a.name: (list(range(len(a.speedup_by_k))), list(a.speedup_by_k)) for a in found.answers}
+    peaks = (f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
+    marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
+    page.figure(
+        charts.lines(
+            series, x="K, draft tokens per round", y="speedup over plain decoding", marks=marks, reference=1.0
+        ),
+        caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
+        alt="Speedup by draft length: " + "; ".join(peaks),
+    )
+
+
+def _batches(page: Page, compared: Batches) -> None:
+    page.heading(f"Batch size, at alpha {compared.alpha:g} and K = {compared.k}")
+    page.text(
+        "A small batch waits for memory, so that more rows cost nothing. In a large one the processor is busy, and "
+        "every rejected token is work that another request could have had."
+    )
+    columns = ["batch", "plain tokens/s", f"v({compared.k + 1})", "c", "speedup", "tokens/s", "best K", "at best K"]
+    rows = [
+        [r.batch, r.plain, r.verify, r.c, r.speedup, r.speculative, r.best.k, r.best.speedup] for r in compared.rows
+    ]
+    formats = dict.fromkeys(["speedup", "at best K", f"v({compared.k + 1})"], _TWO)
+    page.table(
+        columns, rows, formats=formats | {"c": ".3f", "plain tokens/s": ",.0f", "tokens/s": ",.0f"},
+        caption=f"By memory bandwidth and arithmetic alone. K = {compared.k} pays up to batch {compared.pays_up_to}.",
+    )  # fmt: skip
+    sizes = [row.batch for row in compared.curve]
+    series: dict[str, Any] = {
+        f"K = {compared.k}": (sizes, [row.speedup for row in compared.curve]),
+        "best K": (sizes, [row.best.speedup for row in compared.curve]),
+    }
+    page.figure(
+        charts.lines(series, x="requests in a batch", y="speedup over plain decoding", reference=1.0),
+        caption="Below 1 plain decoding is faster; the best K may be 0.",
+        alt="; ".join(f"batch {row.batch}: {row.speedup:.2f}" for row in compared.rows),
+    )
+
+
+def _temperatures(page: Page, heat: Temperatures) -> None:
+    page.heading(f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1")
+    page.text(
+        "Drawn: the draft is sampled at the same temperature. Likeliest: it always proposes its likeliest token, as "
+        "greedy drafts and n-gram matches do. A toy shows which way heat pushes, not how far it pushes your pair."
+    )
+    rows = [
+        [r.temperature, r.alpha, r.best.k, r.best.speedup, r.point, r.point_best.k, r.point_best.speedup]
+        for r in heat.rows
+    ]
+    of_each = ("alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K, likeliest", "speedup, likeliest")
+    names = ["temperature", *of_each]
+    page.table(names, rows, formats=dict.fromkeys([names[1], names[3], names[4], names[6]], _TWO))
+    xs = [row.temperature for row in heat.curve]
+    series: dict[str, Any] = {
+        "drawn": (xs, [row.alpha for row in heat.curve]),
+        "likeliest": (xs, [row.point for row in heat.curve]),
+    }
+    page.figure(
+        charts.lines(series, x="temperature", y="alpha"),
+        caption="Acceptance of the toy at each temperature.",
+        alt="; ".join(f"at {r.temperature:g}: drawn {r.alpha:.2f}, likeliest {r.point:.2f}" for r in heat.rows),
+    )
+
+
+def _maps(page: Page, found: WhatIf) -> None:
+    """The same maps as on a terminal, with finer steps."""
+    page.heading("Where you are, and where it would pay")
+    here, costs, k = found.maps.here, found.costs, found.maps.k
+    alphas = np.linspace(0.2, 0.95, 16).round(2)
+    lengths = np.arange(1, max(found.most, k) + 1)
+    drafts = np.linspace(0, max(0.5, 1.2 * costs.c()), 21).round(4)
+    by_length = theory.alpha_k_table(alphas, lengths, costs.c(), costs.v)
+    by_cost = theory.alpha_c_table(alphas, drafts, k, costs.v)
+    by_length_caption = f"by alpha and K, at c = {costs.c():.3g}. A line, where there is one, is where it breaks even."
+    for place, x, across, speedups, caption, change in (
+        (1, "K", lengths, by_length, by_length_caption, "rising with alpha; so does the best K"),
+        (2, "c", drafts, by_cost, f"by alpha and draft cost, at K = {k}.", "rising with alpha and falling with c"),
+    ):
+        marks = [charts.Mark(here[place], here[0], "you are here")] if here else []
+        page.figure(
+            charts.heatmap(
+                across.tolist(), alphas.tolist(), speedups, x=x, y="alpha", z="speedup", middle=1.0, marks=marks
+            ),
+            caption=f"Speedup {caption}",
+            alt=f"Speedups from {speedups.min():.2f} to {speedups.max():.2f}, {change}",
+        )
+
+
+def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
+    """The page, not yet written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over plain decoding.")
+    names = [result.scenario.name for result in results]
+    gains = [result.speedup for result in results]
+    lows, highs = ([gain.value + sign * 2 * gain.standard_error for gain in gains] for sign in (-1, 1))
+    page.figure(
+        charts.bars(
+            names,
+            {"simulated": [gain.value for gain in gains]},
+            y="speedup over plain decoding",
+            low_high={"simulated": (lows, highs)},
+            reference=1.0,
+        ),
+        caption="Below 1 plain decoding is faster. Whiskers: two standard errors.",
+        alt="; ".join(f"{name}: {gain.value:.2f}" for name, gain in zip(names, gains, strict=True)),
+    )
+    columns = ["scenario", "acceptance", "K", "c", "simulated", "standard error", "by formula", "best K", "at best K"]
+    rows = [
+        [
+            result.scenario.name,
+            str(result.scenario.alpha),
+            str(result.scenario.parameters()["k"]),
+            result.scenario.c,
+            result.speedup.value,
+            result.speedup.standard_error,
+            result.predicted,
+            result.best_k,
+            result.best_speedup,
+        ]
+        for result in results
+    ]
+    decimals = dict.fromkeys(["simulated", "by formula", "at best K"], ".2f")
+    page.table(columns, rows, formats=decimals | {"standard error": ".3f"})
+    kinds: dict[bool | None, VerdictKind] = {True: "good", False: "bad", None: "unsure"}
+    for result in results:
+        others = "".join(f" {name}: {one.value:.2f}." for name, one in result.alternatives.items())
+        page.verdict(kinds[result.pays], f"{result.scenario.name}: {result.verdict}", result.scenario.story + others)
+    return page

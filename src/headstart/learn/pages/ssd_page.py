@@ -1,0 +1,83 @@
+"""The page of `headstart simulate --ssd --html`: does drafting ahead pay, where the time goes, and the two lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.base.web.report import charts
+from headstart.base.web.report.page import Page
+from headstart.learn.pages.lanes import lanes
+from headstart.learn.what_if.ssd import Prospect, SsdAnswer
+
+
+def ssd_page(answer: SsdAnswer) -> Page:
+    """The page, not yet written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page(
+        "Would drafting ahead pay?",
+        "Speculative speculative decoding, simulated round by round on two lanes. No model was run.",
+    )
+    for found in answer.prospects:
+        page.verdict(found.kind, f"{found.placement.name}: {found.verdict}", found.reason)
+    if len(answer.prospects) > 1:
+        _compared(page, answer.prospects)
+    for found in answer.prospects:
+        _lanes(page, found)
+    if answer.fan_outs:
+        page.heading("How many outcomes to foresee?")
+        rows = [[f.fan_out, f.branches, f.hit_rate, f.round_time, f.over_in_turn] for f in answer.fan_outs]
+        page.table(
+            ["fan-out", "branches", "hit rate", "time of a round", "over drafting in turn"], rows,
+            formats={"hit rate": ".2f", "time of a round": ".2f", "over drafting in turn": ".2f"},
+        )  # fmt: skip
+        series = {"drafting ahead": ([f.fan_out for f in answer.fan_outs], [f.over_in_turn for f in answer.fan_outs])}
+        page.figure(
+            charts.lines(series, x="fan-out", y="speedup over drafting in turn", reference=1.0),
+            caption="More branches foresee more outcomes and take longer. Below 1 drafting in turn is faster.",
+            alt="; ".join(f"F = {f.fan_out}: {f.over_in_turn:.2f}" for f in answer.fan_outs),
+        )
+    return page
+
+
+def _compared(page: Page, prospects: Sequence[Prospect]) -> None:
+    page.heading("Where it pays")
+    names = [found.placement.name for found in prospects]
+    gains = [found.over_in_turn for found in prospects]
+    page.figure(
+        charts.bars(names, {"simulated": gains}, y="speedup over drafting in turn", reference=1.0),
+        caption="Below 1 drafting in turn is faster.",
+        alt="; ".join(f"{name}: {gain:.2f}" for name, gain in zip(names, gains, strict=True)),
+    )
+    columns = ["placement", "K", "hit rate", "tokens a round", "in turn, ms", "ahead, ms", "over plain",
+               "over drafting in turn", "measured by others"]  # fmt: skip
+    rows = [
+        [
+            f.placement.name, f.placement.plan.k, f.ahead.hit_rate, f.ahead.tokens_per_round, f.in_turn.round_time,
+            f.ahead.round_time, f.over_plain, f.over_in_turn, f.placement.published,
+        ]
+        for f in prospects
+    ]  # fmt: skip
+    page.table(columns, rows, formats=dict.fromkeys(columns[2:], ".2f"))
+
+
+def _lanes(page: Page, found: Prospect) -> None:
+    page.heading(found.placement.name)
+    facts = {
+        "alpha": "/".join(f"{a:.3g}" for a in found.placement.plan.acceptance),
+        "K": str(found.placement.plan.k),
+        "hit rate": f"{found.ahead.hit_rate:.2f}",
+        "over plain decoding": f"{found.over_plain:.2f}x",
+        "known": found.placement.known,
+        "assumed": found.placement.assumed,
+    }
+    page.facts({name: value for name, value in facts.items() if value})
+    costs = ", ".join(f"{name} {found.number(time)}" for name, time in found.costs.items())
+    page.figure(
+        lanes(found.ahead.spans, unit=found.unit),
+        caption=f"The first rounds. A round hides {found.number(found.hidden)} of drafting and costs: {costs}.",
+        alt=f"Target and drafter side by side in time. A round takes {found.number(found.ahead.round_time)} ahead and "
+        f"{found.number(found.in_turn.round_time)} in turn",
+    )

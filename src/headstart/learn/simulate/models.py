@@ -1,0 +1,200 @@
+"""Models as the simulator sees them: any callable from a context to a law.
+
+    law = model(context)      # context: a tuple of token ids; law: [V], anything np.asarray takes
+
+Two optional attributes make one faster; neither changes its law:
+
+    model.laws(contexts)      # contexts: [n, L] int64, n of equal length; gives [n, V]
+    model.order               # n: only the last n tokens matter, so only they are passed, and contexts that share
+                              # them are asked about once; absent or None: everything matters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headstart.base.errors import InvalidOption, InvalidPrompt
+from headstart.base.options import check_number
+from headstart.learn.simulate.laws import Floats, Ints, InvalidLaw, as_floats, checked
+from headstart.theory.laws import softmax
+
+
+class Model(Protocol):
+    """What every model is; see the module's docstring for what it may also have."""
+
+    def __call__(self, context: tuple[int, ...], /) -> ArrayLike: ...
+
+
+def order_of(model: Model) -> int | None:
+    """How many last tokens matter to the model; None if all do."""
+    order = getattr(model, "order", None)
+    if order is not None:
+        check_number("order", order, low=0, integer=True)
+        order = int(order)
+    return order
+
+
+def ask(model: Model, contexts: Sequence[tuple[int, ...]], vocab: int | None, role: str) -> Floats:
+    """The model's laws [n, V] after `contexts`, checked; in as few calls as its batched form allows.
+
+    Raises:
+        InvalidLaw: it gave something else.
+    """
+    batched = getattr(model, "laws", None)
+    if batched is None:
+        return np.concatenate([checked([_law(model, c, role)], [c], vocab, role) for c in contexts])
+    rows: list[Floats] = [np.empty(0)] * len(contexts)
+    for length in sorted({len(c) for c in contexts}):
+        which = [i for i, c in enumerate(contexts) if len(c) == length]
+        same = [contexts[i] for i in which]
+        found = batched(np.array(same, dtype=np.int64).reshape(len(same), length))
+        for i, law in zip(which, checked(found, same, vocab, role), strict=True):
+            rows[i] = law
+    return np.stack(rows)
+
+
+def _law(model: Model, context: tuple[int, ...], role: str) -> Floats:
+    law = as_floats(model(context), [context], role)
+    if law.ndim != 1 or law.size == 0:
+        raise InvalidLaw(f"the {role} gave a law of shape {law.shape}", hint=f"give [V] after context {context[-8:]}")
+    return law
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A Markov model: one law for every possible sequence of the last `order` tokens.
+
+    table: [V, ..., V, V], `order` axes for the last tokens (oldest first) and one for the next. A context shorter
+    than that is read as if token 0 stood before it.
+    """
+
+    table: Floats
+
+    def __post_init__(self) -> None:
+        table = np.asarray(self.table, dtype=np.float64)
+        if table.ndim < 1 or len(set(table.shape)) != 1:
+            raise InvalidOption(f"a table of shape {table.shape} is no model", hint="every axis must have V entries")
+        object.__setattr__(self, "table", table)
+
+    @property
+    def order(self) -> int:
+        return self.table.ndim - 1
+
+    @property
+    def vocab(self) -> int:
+        return int(self.table.shape[-1])
+
+    def __call__(self, context: tuple[int, ...], /) -> Floats:
+        law: Floats = self.laws(np.array([context], dtype=np.int64).reshape(1, len(context)))[0]
+        return law
+
+    def laws(self, contexts: Ints) -> Floats:
+        if contexts.size and not 0 <= contexts.min() <= contexts.max() < self.vocab:
+            raise InvalidPrompt(
+                f"a context has tokens outside 0..{self.vocab - 1}", hint="prompts are lists of token ids below V"
+            )
+        missing = max(0, self.order - contexts.shape[1])
+        padded = np.pad(contexts, ((0, 0), (missing, 0)))
+        last = padded[:, padded.shape[1] - self.order :]
+        found: Floats = np.broadcast_to(self.table[tuple(last.T)], (len(contexts), self.vocab))
+        return found
+
+
+def random_table(vocab: int = 10, order: int = 1, *, seed: int = 0, spread: float = 1.0) -> TableModel:
+    """A table model of V tokens whose logits are N(0, spread squared) in each of its V**order contexts."""
+    check_number("vocab", vocab, low=2, integer=True)
+    check_number("order", order, low=0, integer=True)
+    check_number("spread", spread, low=0)
+    rng = np.random.default_rng(seed)
+    return TableModel(softmax(rng.normal(0, spread, (vocab,) * (order + 1)), 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class LogitsModel:
+    """See `from_logits`."""
+
+    function: Callable[[Any], ArrayLike]
+    temperature: float
+    batched: bool
+    order: int | None
+
+    def __call__(self, context: tuple[int, ...], /) -> Floats:
+        one = np.array([context], dtype=np.int64).reshape(1, len(context))
+        law: Floats = (self._laws(one) if self.batched else self._softmax([self.function(context)], [context]))[0]
+        return law
+
+    @property
+    def laws(self) -> Callable[[Ints], Floats] | None:
+        return self._laws if self.batched else None
+
+    def _laws(self, contexts: Ints) -> Floats:
+        return self._softmax(self.function(contexts), [tuple(c) for c in contexts.tolist()])
+
+    def _softmax(self, logits: Any, contexts: Sequence[tuple[int, ...]]) -> Floats:
+        rows = as_floats(logits, contexts, "function of logits")
+        if rows.ndim != 2 or len(rows) != len(contexts) or rows.shape[1] == 0:
+            raise InvalidLaw(
+                f"the function gave logits of shape {rows.shape if self.batched else rows.shape[1:]}",
+                hint=f"give those of the next token alone, [V] for one context, after {contexts[0][-8:]}",
+            )
+        for row, context in zip(rows, contexts, strict=True):
+            if np.isnan(row).any() or row.max() in (np.inf, -np.inf):
+                raise InvalidLaw(
+                    "the function gave logits that make no law (NaN, +infinity, or nothing but -infinity)",
+                    hint=f"it was asked about context {context[-8:]} (its last tokens)",
+                )
+        return softmax(rows, self.temperature)
+
+
+def from_logits(
+    function: Callable[[Any], ArrayLike], temperature: float = 1.0, *, batched: bool = False, order: int | None = None
+) -> LogitsModel:
+    """A model from a function of any framework that gives the next token's logits.
+
+    Args:
+        function: takes a tuple of token ids, gives logits [V]; anything np.asarray takes. -infinity forbids a token.
+        temperature: divides the logits; 0 makes the law one-hot: greedy decoding.
+        batched: the function takes [n, L] int64 instead and gives [n, V].
+        order: see the module's docstring.
+    """
+    check_number("temperature", temperature, low=0)
+    return LogitsModel(function, float(temperature), batched, order)
+
+
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """See `at_temperature`."""
+
+    model: Model
+    temperature: float
+
+    @property
+    def order(self) -> int | None:
+        return order_of(self.model)
+
+    def __call__(self, context: tuple[int, ...], /) -> Floats:
+        law: Floats = self._tempered([context])[0]
+        return law
+
+    def laws(self, contexts: Ints) -> Floats:
+        return self._tempered([tuple(c) for c in contexts.tolist()])
+
+    def _tempered(self, contexts: Sequence[tuple[int, ...]]) -> Floats:
+        with np.errstate(divide="ignore"):
+            return softmax(np.log(ask(self.model, contexts, None, "model")), self.temperature)
+
+
+def at_temperature(model: Model, temperature: float) -> Tempered:
+    """The model whose laws are the given one's to the power 1 / temperature, renormalised; 0 is greedy."""
+    check_number("temperature", temperature, low=0)
+    return Tempered(model, float(temperature))
+
+
+def greedy(model: Model) -> Tempered:
+    """The model that puts everything on its likeliest token (the first of several)."""
+    return at_temperature(model, 0.0)

@@ -1,0 +1,155 @@
+"""Everything that can be asked at once, and its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.base.as_json import as_json
+from headstart.base.errors import InvalidOption
+from headstart.learn.what_if.answers import Answer, Maps, answer, maps
+from headstart.learn.what_if.machines import Batches, Deployment, batches
+from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question
+from headstart.learn.what_if.temperature import Temperatures, temperatures
+from headstart.theory import Machine, Model, StepCosts
+
+_MACHINE = ("bandwidth", "flops", "parameters")
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """One answer per acceptance asked about; the rest where it was asked for."""
+
+    costs: StepCosts
+    """Of the first batch size."""
+    most: int
+    """The longest draft considered."""
+    answers: tuple[Answer, ...]
+    maps: Maps
+    batch: int | None = None
+    """The first batch size, where there is a machine."""
+    batches: tuple[Batches, ...] = ()
+    """One for each alpha."""
+    temperatures: tuple[Temperatures, ...] = ()
+    """One for each alpha."""
+
+
+def record(found: WhatIf) -> dict[str, Any]:
+    """All numbers as JSON takes them."""
+    costs = found.costs
+    v = {rows: costs.v(rows) for rows in range(1, found.most + 2)}
+    lists = {name: getattr(found, name) for name in ("batch", "answers", "maps", "batches", "temperatures")}
+    return as_json({"headstart_simulate": 1, "c": costs.c(), "verify_cost": v, **lists})  # type: ignore[no-any-return]
+
+
+def what_if(
+    acceptances: Sequence[Sequence[float]],
+    costs: StepCosts | Deployment,
+    *,
+    k: int | None = None,
+    most: int = MOST,
+    sizes: Sequence[int] = (),
+    heat: Sequence[float] = (),
+) -> WhatIf:
+    """Ask everything at once.
+
+    Args:
+        acceptances: each one alpha, or conditional acceptances by position.
+        costs: what a step costs, or a machine and models to get them from, at the first of `sizes` (1 without any).
+        k: the draft length; the best one by default.
+        most: the longest draft considered.
+        sizes: batch sizes to compare; they need a Deployment.
+        heat: temperatures to compare, on a toy.
+
+    Raises:
+        InvalidOption: nothing asked, a value out of its range, or sizes without a machine.
+    """
+    if not acceptances:
+        raise InvalidOption("no acceptance was given", hint="give at least one alpha")
+    if sizes and isinstance(costs, StepCosts):
+        raise InvalidOption("batch sizes need a machine", hint="give a Deployment: bandwidth, FLOP/s and models")
+    first = sizes[0] if sizes else 1
+    here = costs if isinstance(costs, StepCosts) else costs.costs(first)
+    answers = tuple(answer(acceptance, k, here, most) for acceptance in acceptances)
+    alphas = [(a.alpha, a.k) for a in answers if a.alpha is not None]
+    compared = (
+        tuple(batches(costs, alpha, length, sizes or (1,), most) for alpha, length in alphas)
+        if isinstance(costs, Deployment)
+        else ()
+    )
+    return WhatIf(
+        here,
+        most,
+        answers,
+        maps(answers[0], [alpha for alpha, _ in alphas], here),
+        None if isinstance(costs, StepCosts) else first,
+        compared,
+        tuple(temperatures(alpha, heat, here, most) for alpha, _ in alphas) if heat else (),
+    )
+
+
+def ask(question: Question) -> WhatIf:
+    """`what_if`, for a question made of options.
+
+    Raises:
+        InvalidOption: options contradict each other or lack their companions; or as `what_if`.
+    """
+    most = MOST if question.most is None else question.most
+    return what_if(
+        _acceptances(question),
+        _costs(question),
+        k=question.k,
+        most=most,
+        sizes=question.batch,
+        heat=question.temperature,
+    )
+
+
+def _acceptances(question: Question) -> list[tuple[float, ...]]:
+    if not question.by_position:
+        return [(alpha,) for alpha in question.alpha or (DEFAULT_ALPHA,)]
+    if question.alpha:
+        raise InvalidOption("--alpha and --by-position exclude each other", hint="give one of them")
+    if question.temperature or question.batch:
+        raise InvalidOption(
+            "--temperature and --batch ask about one alpha, not about positions", hint="give --alpha instead"
+        )
+    return [tuple(question.by_position)]
+
+
+def _costs(question: Question) -> StepCosts | Deployment:
+    c = DEFAULT_C if question.c is None else question.c
+    extra = ("draft_parameters", "bytes_per_weight", "kv_bytes_per_token", "context", "batch")
+    given = [name for name in (*_MACHINE, *extra) if name in question.given]
+    if not given:
+        return StepCosts.in_plain_steps(c, question.verify_cost)
+    missing = [_flag(name) for name in _MACHINE if name not in given]
+    if missing:
+        raise InvalidOption(
+            f"{_flag(given[0])} needs {' and '.join(missing)} too",
+            hint="a machine's figures give c and v(n) at each batch size",
+        )
+    if question.verify_cost is not None:
+        raise InvalidOption(
+            "--verify-cost and a machine exclude each other", hint="the machine's figures say what more rows cost"
+        )
+    if question.draft_parameters is not None and question.c is not None:
+        raise InvalidOption("--c and --draft-parameters exclude each other", hint="the draft's size gives c")
+    return _deployment(question, c)
+
+
+def _deployment(question: Question, c: float) -> Deployment:
+    """A machine and its models, in bytes, FLOP/s and parameters."""
+    weight = 2.0 if question.bytes_per_weight is None else question.bytes_per_weight
+    small = question.draft_parameters
+    return Deployment(
+        Machine((question.bandwidth or 0.0) * 1e9, (question.flops or 0.0) * 1e12),
+        Model(question.parameters or 0.0, weight, question.kv_bytes_per_token or 0.0),
+        c if small is None else Model(small, weight),
+        question.context or 0.0,
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

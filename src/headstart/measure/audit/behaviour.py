@@ -1,0 +1,230 @@
+"""Where speculation leaks without touching the law: stops, ends, limits, log-probabilities and seeds.
+
+A block of accepted tokens can run past what should have ended it, at any offset inside the block; so each limit is put
+at every offset in turn, and what comes back must be the subject's own unlimited greedy text, cut there. A text that
+differs from the one before (a server's batches change) tells nothing about cuts and is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headstart.measure.audit.checks import BehaviourResult, Check, NotTested, Trial, check
+from headstart.measure.audit.ends import Ends
+from headstart.measure.audit.rounding import Rounding
+from headstart.measure.audit.subject import (
+    CUT,
+    Ask,
+    Completion,
+    Progress,
+    Reference,
+    Subject,
+    no_progress,
+)
+from headstart.types import Sampling
+
+PROMPTS = 3
+"""Prompts that promises are tried on."""
+LENGTH = 40
+"""Tokens of the greedy texts."""
+OFFSETS = 24
+"""Offsets of a text at which a stop is put."""
+_LOGPROB = 1e-3
+"""Nats: what decimals and float32 explain."""
+_STRAY = 0.05
+"""Share of log-probabilities that may lie outside the tolerance: the largest change measured is not the largest."""
+_WARM = Sampling(temperature=1.0)
+
+Seeded = Callable[[Sequence[int], Sampling], Completion]
+
+
+def audit_behaviour(
+    subject: Subject,
+    reference: Reference | None,
+    prompts: Sequence[Sequence[int]],
+    rounding: Rounding | None,
+    progress: Progress = no_progress,
+    *,
+    k: int,
+    gives_tokens: bool = True,
+    may_ignore: bool = False,
+    seeded: Seeded | None = None,
+) -> BehaviourResult:
+    """Try every promise on the first `PROMPTS` prompts.
+
+    reference, rounding: None where there are no reference weights; what needs them is not tested then
+    k: the longest draft; limits are tried up to k + 3
+    gives_tokens: False for a server that gives text alone
+    may_ignore: fields beyond OpenAI's may be unknown to the subject; ignoring one altogether is then no failure
+    seeded: one completion with the seed of its `Sampling`, for a subject that can
+    """
+    progress("behaviour", 0, 1)
+    promises = _Promises(subject, reference, prompts[:PROMPTS], may_ignore=may_ignore, gives_tokens=gives_tokens)
+    return BehaviourResult(
+        (
+            check("stop strings", promises.stop_strings),
+            check("stop tokens", promises.stop_tokens),
+            check("max_tokens", lambda: promises.max_tokens(k + 3)),
+            check("end of text", promises.ends.nothing_after),
+            check("min_tokens", lambda: promises.ends.min_tokens(k + 3)),
+            check("logprobs", lambda: promises.logprobs(rounding)),
+            _seeds(seeded, prompts[:PROMPTS]),
+        )
+    )
+
+
+class _Promises:
+    """The promises, tried on one subject.
+
+    Its greedy texts have no limit but LENGTH tokens; only those that come out the same twice are compared with others.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        reference: Reference | None,
+        prompts: Sequence[Sequence[int]],
+        *,
+        may_ignore: bool,
+        gives_tokens: bool,
+    ) -> None:
+        self._subject, self._reference = subject, reference
+        self._may_ignore, self._gives_tokens = may_ignore, gives_tokens
+        self._asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
+        self._texts, again = subject.sample(self._asks), subject.sample(self._asks)
+        self.ends = Ends(subject, reference, self._asks, self._texts, gives_tokens=gives_tokens, may_ignore=may_ignore)
+        pairs = enumerate(zip(self._texts, again, strict=True))
+        self._steady = [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
+        self._untested = "no greedy text came out the same twice" if prompts else "there is no prompt"
+
+    def stop_strings(self) -> Trial:
+        """A stop string at each of the first offsets of each text."""
+        cases = [
+            (i, offset, stop)
+            for i in self._steady
+            for offset, stop in _stops(self._texts[i].text, max(1, OFFSETS // len(self._steady)))
+        ]
+        found = self._sample([(i, {"stop": [stop]}) for i, _, stop in cases])
+        failures, counted = [], 0
+        for (i, offset, stop), completion in zip(cases, found, strict=True):
+            text = self._texts[i].text
+            if completion.text == text[:offset] and completion.finish_reason == "stop":
+                counted += 1
+            elif stop in completion.text or text.startswith(completion.text):
+                counted += 1
+                failures.append(
+                    f"stop {stop!r} at character {offset}: {completion.text[-30:]!r} ({completion.finish_reason}), "
+                    f"expected {text[:offset][-30:]!r} (stop)"
+                )
+        return Trial(counted, failures, f"cut before the first occurrence at {counted} offsets", self._untested)
+
+    def stop_tokens(self) -> Trial:
+        """A stop token at each of the first positions."""
+        if not self._gives_tokens:
+            raise NotTested("the server tells no tokens")
+        cases = []
+        for i in self._steady:
+            tokens = self._texts[i].tokens
+            firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ends.ids]
+            cases += [(i, at) for at in firsts[:OFFSETS]]
+        found = self._sample([(i, {"stop_token_ids": [self._texts[i].tokens[at]]}) for i, at in cases])
+        failures, counted, ignored = [], 0, 0
+        for (i, at), completion in zip(cases, found, strict=True):
+            tokens = self._texts[i].tokens
+            if completion.tokens[:at] != tokens[:at] and tokens[: len(completion.tokens)] != completion.tokens:
+                continue  # another text
+            counted += 1
+            ignored += completion.tokens == tokens
+            if completion.tokens not in (tokens[: at + 1], tokens[:at]) or completion.finish_reason != "stop":
+                failures.append(
+                    f"stop token at position {at}: {len(completion.tokens)} tokens ({completion.finish_reason})"
+                )
+        if self._may_ignore and counted and ignored == counted:
+            raise NotTested("the server does not know stop_token_ids")
+        return Trial(counted, failures, f"nothing after the stop token at {counted} positions", self._untested)
+
+    def max_tokens(self, most: int) -> Trial:
+        """1, 2, ... `most` tokens."""
+        cases = [(i, count) for i in self._steady for count in range(1, most + 1)]
+        found = self._sample([(i, {"max_tokens": count}) for i, count in cases])
+        failures, counted = [], 0
+        for (i, count), completion in zip(cases, found, strict=True):
+            whole = self._texts[i]
+            if len(completion.tokens) <= count and not _begins(completion, whole, self._gives_tokens):
+                continue
+            counted += 1
+            if not self._gives_tokens:
+                wrong = completion.text != whole.text and completion.finish_reason != "length"
+            else:
+                expected = min(count, len(whole.tokens))
+                reason = "length" if count < len(whole.tokens) else whole.finish_reason
+                wrong = (len(completion.tokens), completion.finish_reason) != (expected, reason)
+            if wrong:
+                failures.append(f"max_tokens={count}: {len(completion.tokens)} tokens ({completion.finish_reason})")
+        exact = f"exact, for each of 1 to {most}"
+        kept = exact if self._gives_tokens else "each text is cut short, with finish_reason"
+        return Trial(counted, failures, kept, self._untested)
+
+    def logprobs(self, rounding: Rounding | None) -> Trial:
+        """The log-probabilities given are those of the reference for the very tokens."""
+        if self._reference is None or rounding is None:
+            raise NotTested("there are no reference weights")
+        asks = [Ask(ask.prompt, replace(ask.sampling, logprobs=1)) for ask in self._asks]
+        found = [(ask, c) for ask, c in zip(asks, self._subject.sample(asks), strict=True) if c.logprobs]
+        if not found or not self._gives_tokens:
+            raise NotTested("the server gives none")
+        tolerance = max(_LOGPROB, rounding.logprob)
+        off: list[tuple[float, str]] = []
+        cases = 0
+        for number, (ask, completion) in enumerate(found):
+            laws = self._reference.laws(ask.prompt, completion.tokens, _WARM)
+            for at, entry in enumerate(completion.logprobs or ()):
+                expected = float(np.log(max(float(laws[at, entry.token]), 1e-38)))
+                cases += 1
+                if not abs(expected - entry.logprob) <= tolerance:
+                    words = f"text {number}, position {at}: {entry.logprob:.4f}, expected {expected:.4f}"
+                    off.append((abs(expected - entry.logprob), words))
+        kept = f"{cases - len(off)} of {cases} within {tolerance:.2g} nats"
+        failures = [words for _, words in sorted(off, reverse=True)] if len(off) > _STRAY * cases else []
+        return Trial(cases, failures, kept)
+
+    def _sample(self, cases: Sequence[tuple[int, dict[str, Any]]]) -> list[Completion]:
+        """The greedy texts of these numbers again, with options."""
+        asks = [Ask(self._asks[i].prompt, replace(self._asks[i].sampling, **options)) for i, options in cases]
+        return self._subject.sample(asks)
+
+
+def _stops(text: str, most: int) -> list[tuple[int, str]]:
+    """(offset, string): strings of 1 to 8 characters that first come at each of the first offsets of a text."""
+    found = []
+    for offset in range(len(text)):
+        for size in (*range(1 + offset % 3, 9), *range(1, 1 + offset % 3)):
+            stop = text[offset : offset + size]
+            if len(stop) == size and text.find(stop) == offset and "\ufffd" not in stop:
+                found.append((offset, stop))
+                break
+    return found[:most]
+
+
+def _same(a: Completion, b: Completion) -> bool:
+    return (a.tokens, a.text) == (b.tokens, b.text)
+
+
+def _begins(part: Completion, whole: Completion, tokens: bool) -> bool:
+    """Whether one text is the beginning of the other."""
+    a, b = (part.tokens, whole.tokens) if tokens else (part.text, whole.text)
+    return a == b[: len(a)] or b == a[: len(b)]
+
+
+def _seeds(seeded: Seeded | None, prompts: Sequence[Sequence[int]]) -> Check:
+    """The same seed twice. It is reported only: servers promise it at most for one batch size."""
+    if seeded is None:
+        return Check("seeds", "not tested", "the subject takes no seeds")
+    warm = replace(_WARM, max_tokens=LENGTH, seed=7)
+    equal = sum(_same(seeded(prompt, warm), seeded(prompt, warm)) for prompt in prompts)
+    detail = f"{equal} of {len(prompts)} texts came out the same with the same seed"
+    return Check("seeds", "passed" if equal == len(prompts) and prompts else "noted", detail, len(prompts))

@@ -1,0 +1,149 @@
+"""What a sampled audit found, and its verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headstart.measure.audit.plan import AuditPlan
+from headstart.measure.audit.power import Power, least
+from headstart.measure.audit.subject import Ask, Verdict
+from headstart.types import Sampling
+
+STRATEGIES: Mapping[str, str] = {
+    "likelier": "likely tokens come too often, or too seldom (temperature, greedy acceptance)",
+    "repeats": "tokens of the output come again too often, or too seldom (penalties)",
+    "ends": "the text ends too often, or too seldom",
+    "guesses": "what the draft model prefers comes too often, or too seldom (resampling after a rejection)",
+    "lag": "tokens follow the law of a neighbouring position",
+    "ranks": "some ranks in the law come up too often",
+    "ids": "some tokens come up too often everywhere",
+    "prefixes": "some first tokens come up too often",
+    "unlawful": "tokens of probability 0 come up",
+}
+"""What each strategy bets on, in words."""
+
+
+@dataclass(frozen=True)
+class SampledResult:
+    """What a sampled audit found.
+
+    tolerance: total variation by which laws may differ without being wrong
+    completions, tokens, prefixes: how many were drawn, and how many different prefixes they have
+    evidence, most_evidence: the capital at the end, and the most it ever was (1 is no evidence, 1/level is proof)
+    strategies: the capital of each strategy
+    curve: after each batch: completions, capital, and the least power so far (0 if not known)
+    bound: the mean total variation of a token's law is at least this, at confidence 1 - level
+    estimate: of that distance, along what the best bettor looked at
+    projected: the completions needed, from going on in simulation where growth so far tells nothing
+    past_end: texts that went on after a token that ends them
+    impossible: tokens of probability 0
+    subject, reference: what they are
+    """
+
+    verdict: Verdict
+    plan: AuditPlan
+    tolerance: float
+    asks: Sequence[Ask]
+    completions: int
+    tokens: int
+    prefixes: int
+    evidence: float
+    most_evidence: float
+    strategies: dict[str, float]
+    curve: Sequence[tuple[int, float, float]]
+    bound: float
+    estimate: float
+    powers: list[Power]
+    projected: int | None
+    past_end: int
+    impossible: int
+    subject: dict[str, Any]
+    reference: dict[str, Any]
+
+    @property
+    def needed(self) -> int | None:
+        """Completions that the power asked for takes, or would take; None where that is not known."""
+        if self.projected is not None:
+            return self.projected
+        counted = [power.needed for power in self.powers if power.counted]
+        known = [needed for needed in counted if needed is not None]
+        return max(known) if known and len(known) == len(counted) else None
+
+    @property
+    def reasons(self) -> list[str]:
+        """The verdict in words, the main reason first."""
+        found = self._accusations()
+        if self.verdict == "not lossless":
+            return found
+        if not self.tokens:
+            return ["the subject wrote no token"]
+        plan, weakest = self.plan, least(self.powers)
+        if weakest is None:
+            return [
+                *found,
+                f"no bias of {plan.effect:g} can be tried: the laws leave almost nothing to chance; "
+                "audit at a higher temperature, or with another prompt",
+            ]
+        caught = (
+            f"of laws off by {plan.effect:g} in total variation, {weakest.share:.0%} are caught by "
+            f"{self.completions} completions ({self.tokens} tokens) where the bias is hardest to see: {weakest.what}"
+        )
+        if self.verdict == "lossless":
+            return [f"no bet won more than {self.most_evidence:.3g} times its stake", caught, *found]
+        more = f"about {self.needed} completions" if self.needed else "many more completions"
+        return [*found, caught, f"a power of {plan.power:g} takes {more}, or a larger effect, or a larger level"]
+
+    def _accusations(self) -> list[str]:
+        found, level = [], self.plan.level
+        if self.past_end:
+            found.append(f"{self.past_end} of {self.completions} texts went on after a token that ends them")
+        if self.most_evidence >= 1 / level:
+            best = max(self.strategies, key=lambda name: self.strategies[name])
+            found.append(
+                f"bets against the reference's law won {self.most_evidence:.3g} times their stake after "
+                f"{self.completions} completions; a lossless engine"
+                + (f", its laws within {self.tolerance:.2g} of these at every token," if self.tolerance else "")
+                + f" reaches {1 / level:g} with probability {level:g} at most. The winning bet: {STRATEGIES[best]}"
+            )
+            if self.bound > 0:
+                found.append(f"the law of a token is off by at least {self.bound:.3f} in total variation, on average")
+        if self.impossible:
+            found.append(f"{self.impossible} of {self.tokens} tokens have probability 0 under the reference")
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Everything, as JSON values."""
+        samplings: list[Sampling] = []
+        for ask in self.asks:
+            samplings += [] if ask.sampling in samplings else [ask.sampling]
+        return {
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "settings": {
+                **self.plan.bets(),
+                "tolerance": self.tolerance,
+                "replicates": self.plan.replicates,
+                "samplings": [asdict(sampling) for sampling in samplings],
+            },
+            "subject": self.subject,
+            "reference": self.reference,
+            "asks": [{"prompt": list(ask.prompt), "sampling": asdict(ask.sampling)} for ask in self.asks],
+            "completions": self.completions,
+            "tokens": self.tokens,
+            "distinct_prefixes": self.prefixes,
+            "e_value": _short(self.evidence),
+            "e_value_most": _short(self.most_evidence),
+            "e_values": {name: _short(value) for name, value in self.strategies.items()},
+            "total_variation": {"at_least": round(self.bound, 5), "seen_by_best_bettor": round(self.estimate, 5)},
+            "power": {power.bias: power.record() for power in self.powers},
+            "completions_needed": self.needed,
+            "texts_past_their_end": self.past_end,
+            "tokens_of_probability_0": self.impossible,
+            "e_value_by_completions": [[n, _short(evidence), round(power, 3)] for n, evidence, power in self.curve],
+        }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

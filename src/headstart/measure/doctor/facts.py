@@ -1,0 +1,239 @@
+"""An examination in words and as JSON: findings, lines to paste, the table of predictions, every number behind them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from headstart.base.as_json import as_json
+from headstart.base.errors import HeadstartError
+from headstart.base.options import values_of
+from headstart.measure.doctor.ahead import Outlook
+from headstart.measure.doctor.candidates import absolute
+from headstart.measure.doctor.costs import bandwidth, bound_in_words, costs_record, free_rows
+from headstart.measure.doctor.measuring import Inspected
+from headstart.measure.doctor.memory import in_gib
+from headstart.measure.doctor.question import Examination
+from headstart.measure.doctor.setup import Setup
+from headstart.measure.doctor.verdict import Measured, Ranked
+
+_OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
+_FLAGS = {"draft_tree": "--tree"}
+UNSTEADY = 2.0
+"""Slow plain steps over quick ones from which on timings are not to be trusted."""
+
+
+def target_facts(examination: Examination) -> dict[str, str]:
+    """Names and values about target, memory, costs and tokenizers."""
+    costs, memory = examination.costs, examination.memory
+    bytes_per_second = bandwidth(costs, examination.read)
+    speed = "" if bytes_per_second is None else f", reading weights at {bytes_per_second / 1e9:.1f} GB/s"
+    tokenizers = {
+        f"tokens of {one.candidate.name}": "; ".join((one.compatibility.words, *one.compatibility.differences))
+        for one in examination.inspected
+        if one.compatibility is not None and one.compatibility.how in ("sizes", "ids", "intersection", "text")
+    }
+    needs = ", ".join(
+        f"{one.candidate.name} {in_gib(one.memory.total)}" for one in examination.inspected if one.memory is not None
+    )
+    prompts = examination.forms or str(len(examination.question.items))
+    batches = dict.fromkeys((1, examination.question.setup.engine_options.max_batch_size))
+    return {
+        "target": ", ".join(str(examination.described[name]) for name in ("target", "dtype", "device", "decoder")),
+        "memory": memory.words,
+        **({"drafters need": needs} if needs else {}),
+        "one forward": f"{costs.forward(1) * 1e3:.2f} ms{speed}",
+        "v(n)": ", ".join(f"{n}: {costs.v(n):.2f}" for n in costs.forwards),
+        "nearly free": f"up to {free_rows(costs)} rows",
+        "bound by": "; ".join(bound_in_words(costs, batch) for batch in batches),
+        **tokenizers,
+        **({"drafting ahead": words} if (words := ahead_words(examination.ahead)) else {}),
+        "prompts": f"{prompts}, up to {examination.tokens} new tokens each",
+    }
+
+
+def ahead_words(found: Outlook | None) -> str:
+    """What was measured of drafting ahead, in figures; nothing where it was not tried."""
+    if found is None or found.account is None:
+        return ""
+    account = found.account
+    ranks = ", ".join(f"{f}: {share:.0%}" for f, share in (found.by_fan_out or {}).items())
+    return (
+        f"outcomes foreseen by fan-out {ranks}; in verifications: drafting {account.hidden:.2f} in turn and "
+        f"{found.ahead:.2f} ahead, {account.sharing:.2f} slower beside it"
+    )
+
+
+def warning(examination: Examination) -> str:
+    """What makes the timings doubtful, or nothing."""
+    spread = examination.unsteady
+    if spread is None or spread < UNSTEADY:
+        return ""
+    return (
+        f"Plain steps took up to {spread:.1f} times as long as others: something else is running on this machine, and "
+        "the figures are rough. Ask again when it is quiet."
+    )
+
+
+def not_measured(examination: Examination) -> list[tuple[str, str]]:
+    """(candidate, why) of all that could not be, typed reasons first."""
+    found = []
+    for one in examination.inspected:
+        error = one.result
+        if isinstance(error, HeadstartError):
+            found.append((one.candidate.name, f"{type(error).__name__}: {error.message} ({error.hint})"))
+        elif error is None:
+            found.append((one.candidate.name, "the time ran out first; --seconds gives more"))
+    return found + list(examination.passed_over.items())
+
+
+def load_line(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
+    """`hs.load(...)`; paced by default, or with drafts of the recommended length."""
+    drafters = ["none"] if best is None else list(best.candidate.drafters)
+    given = [repr(absolute(setup.target)), repr(drafters[0] if len(drafters) == 1 else drafters)]
+    given += [f"{name}={value!r}" for name, value in _changed(setup).items()]
+    if fixed and best is not None:
+        given += [f"num_speculative_tokens={best.best.k}", 'pacing="fixed"']
+    return f"hs.load({', '.join(given)})"
+
+
+def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
+    """The same for `headstart generate`."""
+    words = ["--target", absolute(setup.target)]
+    for name in ("none",) if best is None else best.candidate.drafters:
+        words += ["--drafter", name]
+    for name, value in _changed(setup).items():
+        words += [_FLAGS.get(name, f"--{name.replace('_', '-')}"), str(value)]
+    if fixed and best is not None:
+        words += ["--k", str(best.best.k), "--pacing", "fixed"]
+    return shlex.join(words)
+
+
+def markdown(examination: Examination) -> str:
+    """Predicted against measured, a row per candidate that was measured; with what made it."""
+    columns = (
+        "drafter", "tokens/forward predicted", "measured", "first token, ms", "without drafter", "speedup predicted",
+        "measured", "error",
+    )  # fmt: skip
+    rows = [
+        f"| {one.candidate.name} | {one.expected.tokens_per_forward:.2f} | {found.tokens_per_forward:.2f} | "
+        f"{found.first_token * 1e3:.0f} | {found.first_token_alone * 1e3:.0f} | {one.expected.speedup.value:.2f} | "
+        f"{found.speedup.times.replace('x', '')} | {one.error:+.0%} |"
+        for one in sorted(examination.ranked, key=lambda one: -one.gain)
+        if (found := one.measured) is not None
+    ]
+    head = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    facts = "; ".join(f"{name}: {value}" for name, value in examination.provenance.rows().items())
+    return "\n".join([*head, *rows, "", f"{facts}."])
+
+
+def _changed(setup: Setup) -> dict[str, object]:
+    """The options to be named: those that are not as `headstart.load` has them."""
+    given, usual = (values_of(each.target_options) | values_of(each.engine_options) for each in (setup, Setup()))
+    return {name: given[name] for name in _OPTIONS if given[name] != usual[name]}
+
+
+def record(examination: Examination) -> dict[str, Any]:
+    """{"headstart_doctor": 1, ...}; numbers that are not known are null."""
+    question, verdict = examination.question, examination.verdict
+    ranked = {one.candidate: one for one in examination.ranked}
+    best = verdict.best
+    found: dict[str, Any] = {
+        "headstart_doctor": 1,
+        "provenance": examination.provenance,
+        "target": examination.described,
+        "seconds": examination.seconds,
+        "prompts": len(question.items),
+        "prompts_sent": examination.forms,
+        "tokens_per_prompt": examination.tokens,
+        "temperature": question.sampling.temperature,
+        "memory": examination.memory.record(),
+        "costs": costs_record(examination.costs, examination.read),
+        "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
+        "passed_over": examination.passed_over,
+        "ahead": _ahead(examination.ahead),
+        "verdict": {
+            "kind": verdict.kind,
+            "headline": verdict.headline,
+            "drafters": () if best is None else best.candidate.drafters,
+            "k": None if best is None else best.best.k,
+            "tree": None if best is None else best.tree,
+            "speedup": None if best is None else best.gain,
+            "reasons": verdict.reasons,
+            "batch": verdict.batch,
+            "load": load_line(question.setup, best),
+            "flags": flags(question.setup, best),
+        },
+        "advice": None if examination.advice is None else str(examination.advice),
+    }
+    return as_json(found)  # type: ignore[no-any-return]
+
+
+def _ahead(found: Outlook | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    account = found.account
+    return {
+        "drafters": found.candidate.drafters,
+        "k": found.k,
+        "pays": found.pays,
+        "most": found.most,
+        "gain": found.gain,
+        "rounds": found.rounds,
+        "hit": found.hit,
+        "by_fan_out": found.by_fan_out,
+        "in_verifications": None if account is None else {
+            "in_turn": account.hidden,
+            "ahead": found.ahead,
+            "slower": account.sharing,
+            "waiting": account.waiting,
+            "missing": account.missing,
+            "gain": account.gain,
+        },
+        "sentence": found.sentence,
+    }  # fmt: skip
+
+
+def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "drafters": inspected.candidate.drafters,
+        "origin": inspected.candidate.origin,
+        "tokenizer": inspected.compatibility,
+        "memory": None if inspected.memory is None else inspected.memory.record(),
+    }
+    if isinstance(inspected.result, HeadstartError):
+        found["error"] = inspected.result
+    if ranked is None:
+        return found
+    best = ranked.best
+    found["tree"] = ranked.tree
+    found["expected"] = {
+        "speedup": ranked.expected.speedup,
+        "tokens_per_forward": ranked.expected.tokens_per_forward,
+        "drafting": ranked.expected.drafting,
+        "by_batch": ranked.expected.batches,
+    }
+    found["best"] = {
+        "k": best.k,
+        "depth": best.depth,
+        "speedup": best.speedup,
+        "tokens_per_forward": best.tokens_per_forward,
+        "speaks": best.drafting,
+        "by_batch": best.batches,
+        "sources": best.members,
+    }
+    found["by_k"] = [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions]
+    if ranked.measured is not None:
+        found["measured"] = _measured(ranked.measured, ranked.error)
+    return found
+
+
+def _measured(measured: Measured, error: float | None) -> dict[str, Any]:
+    return {
+        "speedup": measured.speedup,
+        "error": error,
+        "first_token": measured.first_token,
+        "first_token_alone": measured.first_token_alone,
+        "tokens_per_forward": measured.tokens_per_forward,
+        "prompts": measured.prompts,
+    }

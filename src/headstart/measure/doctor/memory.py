@@ -1,0 +1,104 @@
+"""Does it fit: weights and caches of target and draft against the memory that is free, and what would fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headstart.base.as_json import as_json
+from headstart.base.errors import NotEnoughMemory
+from headstart.model.memory import MemoryNeed
+
+GIB = 2**30
+LEAST = 64
+"""Tokens of context without which nothing can be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is free and what is needed, in bytes."""
+
+    free: int
+    needs: tuple[MemoryNeed, ...]
+    """The target's, then the draft's."""
+    slots: int
+    """Requests at once that the caches are for."""
+    length: int
+    """Tokens of each request that the caches are for."""
+
+    @property
+    def total(self) -> int:
+        return sum(need.total for need in self.needs)
+
+    @property
+    def weights(self) -> int:
+        return sum(need.weights for need in self.needs)
+
+    @property
+    def headroom(self) -> int:
+        """What would be left, or (below 0) what is missing."""
+        return self.free - self.total
+
+    @property
+    def fits(self) -> bool:
+        return self.headroom >= 0
+
+    @property
+    def most_length(self) -> int:
+        """Tokens of context that would fit with so many requests at once; 0 if the weights alone do not."""
+        return self._most(self.length)
+
+    @property
+    def most_slots(self) -> int:
+        """Requests at once that would fit with so long a context."""
+        return self._most(self.slots)
+
+    def _most(self, asked: int) -> int:
+        left, each = self.free - self.weights, sum(need.cache for need in self.needs) / asked
+        if left < 0:
+            return 0
+        return asked if left >= asked * each else int(left / each)
+
+    @property
+    def words(self) -> str:
+        parts = "; ".join(
+            f"{need.name}: weights {in_gib(need.weights)}, cache {in_gib(need.cache)}" for need in self.needs
+        )
+        context = f"{self.slots} requests of {self.length} tokens"
+        if self.fits:
+            return f"fits: {in_gib(self.total)} of {in_gib(self.free)} free, for {context} ({parts})"
+        need = f"{in_gib(self.total)} needed, {in_gib(self.free)} free"
+        return f"does not fit: {need}, for {context} ({parts}); {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """What would fit instead."""
+        if self.most_length < LEAST:
+            return "the weights leave no room for a cache"
+        options = [f"--max-length {self.most_length}"]
+        if self.most_slots >= 1:
+            options.append(f"--max-batch-size {self.most_slots}")
+        return f"{' or '.join(options)} would fit"
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "free": self.free,
+            "needs": as_json(self.needs),
+            "max_batch_size": self.slots,
+            "max_length": self.length,
+            "headroom": self.headroom,
+            "fits": self.fits,
+            "most_length": self.most_length,
+            "most_batch_size": self.most_slots,
+        }
+
+
+def check(memory: Memory) -> None:
+    """Raise `NotEnoughMemory`, with what would fit, unless it fits."""
+    if not memory.fits:
+        names = " and ".join(need.name for need in memory.needs)
+        raise NotEnoughMemory(f"{names} {memory.words}", hint=f"{memory.remedy}, or take a smaller model")
+
+
+def in_gib(size: int) -> str:
+    return f"{size / GIB:.2f} GiB"

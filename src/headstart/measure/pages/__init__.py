@@ -1,0 +1,1 @@
+"""Report pages of what was measured."""

@@ -1,0 +1,139 @@
+"""The doctor's answer as a page: verdict, candidates, speedup by K, acceptance by position, batches, the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.base.web.report import charts
+from headstart.base.web.report.page import Page
+from headstart.measure.doctor.facts import flags, load_line, not_measured, target_facts, warning
+from headstart.measure.doctor.prediction import BATCHES
+from headstart.measure.doctor.question import Examination
+from headstart.measure.doctor.verdict import Ranked
+
+_SOME = 6
+"""The most candidates that a line chart shows, the best first, so that a reader can tell the lines apart."""
+
+
+def doctor_page(examination: Examination) -> Page:
+    """The page, still to be written.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is missing.
+    """
+    page = Page(f"Will speculation help? ({examination.described['target']})", "headstart doctor")
+    verdict = examination.verdict
+    page.verdict(verdict.kind, verdict.headline, verdict.batch)
+    setup = examination.question.setup
+    page.code(f"{load_line(setup, verdict.best)}\nheadstart generate {flags(setup, verdict.best)}")
+    if doubts := warning(examination):
+        page.verdict("info", "The machine was busy", doubts)
+    page.heading("Why")
+    page.items(verdict.reasons)
+    ranked = sorted(examination.ranked, key=lambda one: -one.gain)
+    if ranked:
+        _candidates(page, ranked)
+        _by_k(page, ranked)
+        _by_position(page, ranked)
+        _by_batch(page, ranked)
+    if rows := not_measured(examination):
+        page.heading("Not measured")
+        page.table(["candidate", "why"], rows)
+    _target(page, examination)
+    return page
+
+
+def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
+    page.heading("Candidates")
+    columns = ["drafter", "drafts of", "drafts in", "alpha", "c", "tokens/forward", "predicted"]
+    measured = any(one.measured is not None for one in ranked)
+    if measured:
+        columns += ["measured", "error", "first token, ms", "without drafter"]
+    rows = []
+    for one in ranked:
+        member = max(one.best.members.values(), key=lambda m: m.share, default=None)
+        alpha, c = (None, None) if member is None else (member.alpha, member.c)
+        row: list[str | float | int | None] = [
+            one.candidate.name, one.expected.k, one.expected.drafting, alpha, c, one.expected.tokens_per_forward,
+            one.expected.speedup.value,
+        ]  # fmt: skip
+        if measured:
+            found = one.measured
+            row += [None] * 4 if found is None else [
+                found.speedup.value, one.error, found.first_token * 1e3, found.first_token_alone * 1e3,
+            ]  # fmt: skip
+        rows.append(row)
+    formats = {
+        "drafts in": ".0%", "alpha": ".2f", "c": ".3f", "tokens/forward": ".2f", "predicted": ".2f", "measured": ".2f",
+        "error": "+.0%", "first token, ms": ".0f", "without drafter": ".0f",
+    }  # fmt: skip
+    caption = "Speedups of whole answers over decoding without a drafter, one request at a time, default pacing."
+    page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
+    page.figure(
+        charts.bars(
+            [one.candidate.name for one in ranked],
+            {"predicted speedup": [one.expected.speedup.value for one in ranked]},
+            y="speedup over decoding without a drafter",
+            low_high={"predicted speedup": charts.ends(one.expected.speedup for one in ranked)},
+            reference=1.0,
+        ),
+        caption="Predicted speedup with the default pacing, with its interval over prompts.",
+        alt="A bar per candidate; the dashed line is decoding without a drafter.",
+    )
+
+
+def _by_k(page: Page, ranked: Sequence[Ranked]) -> None:
+    series = {
+        one.candidate.name: ([p.k for p in one.predictions], [p.speedup.value for p in one.predictions])
+        for one in ranked[:_SOME]
+        if one.predictions
+    }
+    if not series:
+        return
+    page.figure(
+        charts.lines(series, x="tokens drafted (nodes of a tree)", y="speedup", reference=1.0),
+        caption="Predicted speedup by the length of drafts.",
+        alt="A line per candidate; above 1 speculation is faster than plain decoding.",
+    )
+
+
+def _by_position(page: Page, ranked: Sequence[Ranked]) -> None:
+    series = {}
+    for one in ranked[:_SOME]:
+        for name, member in one.best.members.items():
+            if len(one.candidate.drafters) == 1 and member.acceptance:
+                series[name] = (list(range(1, len(member.acceptance) + 1)), list(member.acceptance))
+    if series:
+        page.figure(
+            charts.lines(series, x="position in the draft", y="accepted, once all before it were"),
+            caption="Conditional acceptance by position, on the prompts.",
+            alt="A line per drafter: how often the first, second, ... guess was right.",
+        )
+
+
+def _by_batch(page: Page, ranked: Sequence[Ranked]) -> None:
+    series = {
+        one.candidate.name: (
+            BATCHES, [max(p.batches[batch] for p in (one.expected, *one.predictions)) for batch in BATCHES]
+        )
+        for one in ranked[:_SOME]
+    }  # fmt: skip
+    page.figure(
+        charts.lines(series, x="requests at once", y="speedup", reference=1.0),
+        caption="Predicted speedup by batch size, each time with the best length.",
+        alt="A line per candidate; where it falls below 1, speculation stops paying.",
+    )
+
+
+def _target(page: Page, examination: Examination) -> None:
+    costs = examination.costs
+    page.heading("The target on this machine")
+    page.facts(target_facts(examination))
+    v = {n: costs.v(n) for n in costs.forwards}
+    page.figure(
+        charts.lines({"measured": (list(v), list(v.values()))}, x="rows of a forward (n)", y="v(n)"),
+        caption="What a step of n rows takes without drafts, over a plain step. The flatter, the cheaper guesses are.",
+        alt="v(n) by number of rows.",
+    )
+    page.heading("How this was made")
+    page.facts(examination.provenance.rows())

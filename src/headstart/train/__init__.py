@@ -1,0 +1,45 @@
+"""Train drafters for a target: distil a draft language model, train an EAGLE-3 head, Medusa heads, or an early exit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headstart.base.lazy import lazily
+from headstart.train.options import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape, Training
+
+if TYPE_CHECKING:
+    from headstart.train.acceptance import Acceptance
+    from headstart.train.distil import train_draft
+    from headstart.train.eagle3 import train_eagle3
+    from headstart.train.exit_head import train_exit
+    from headstart.train.medusa import train_medusa
+    from headstart.train.progress import TrainingProgress
+    from headstart.train.reports import Report, TrainingResult
+
+__all__ = [
+    "Acceptance",
+    "DraftTraining",
+    "Eagle3Training",
+    "ExitTraining",
+    "MedusaTraining",
+    "Report",
+    "Shape",
+    "Training",
+    "TrainingProgress",
+    "TrainingResult",
+    "train_draft",
+    "train_eagle3",
+    "train_exit",
+    "train_medusa",
+]
+
+__getattr__ = lazily(
+    __name__,
+    acceptance="Acceptance",
+    distil="train_draft",
+    eagle3="train_eagle3",
+    exit_head="train_exit",
+    medusa="train_medusa",
+    progress="TrainingProgress",
+    reports="Report TrainingResult",
+)

@@ -1,0 +1,160 @@
+"""How often drafts will be accepted, estimated from the two laws on held-out windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headstart.base.errors import TrainingFailed
+from headstart.train.windows import Windows
+
+TEMPERATURES = (0.0, 0.7, 1.0)
+DRAFT_LENGTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Means over held-out answers, the text being given (teacher forcing).
+
+    rate: temperature -> the mean chance that one draft token is accepted, sum_v min(p_v, q_v); at 0, the share of
+        positions where the two likeliest tokens are the same.
+    length: temperature -> the expected number of accepted tokens out of K: 4, or as many as a parallel head guesses.
+    kl: KL(p||q) in nats per token.
+    target_nats: cross-entropy of the text under the target, in nats per token.
+    draft_nats: cross-entropy of the text under the draft, in nats per token.
+    tokens: tokens that were measured on.
+    reached: temperature -> the chances that the first, second, ... token is accepted together with all before it;
+        they add up to `length`.
+    """
+
+    rate: dict[str, float]
+    length: dict[str, float]
+    kl: float
+    target_nats: float
+    draft_nats: float
+    tokens: int
+    reached: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def guesses(self) -> int:
+        """K, the draft tokens in a row."""
+        return max(map(len, self.reached.values()), default=DRAFT_LENGTH)
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Tally:
+    """What is summed over held-out windows, and the `Acceptance` it comes to."""
+
+    def __init__(self) -> None:
+        self._passes: dict[float, list[list[Tensor]]] = {t: [] for t in TEMPERATURES}
+        self._rows, self._kl = 0, 0.0
+        self._nats = [0.0, 0], [0.0, 0]  # of the target and of the draft: their sum and their number
+
+    def add(
+        self,
+        log_p: Tensor,
+        log_q: Tensor,
+        rates: Callable[[float], list[Tensor]],
+        *,
+        target_nats: Tensor,
+        draft_nats: Tensor,
+        wanted: Tensor,
+    ) -> None:
+        """Add one window.
+
+        log_p, log_q: the two laws of the first draft token at each position, [T, tokens both know].
+        rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
+        target_nats, draft_nats: the text's tokens under the two laws, [t] with t <= T; a token that a law does not know
+            is NaN there.
+        wanted: bool [t], at which positions the first draft token stands for one of an answer; only those count. A law
+            beyond the text's end counts if the last of these does.
+        """
+        rows = torch.cat([wanted, wanted[-1:].expand(len(log_p) - len(wanted))])
+        for temperature, passes in self._passes.items():
+            passes.append([each[rows[: len(each)]] for each in rates(temperature)])
+        log_p, log_q = log_p[rows], log_q[rows]
+        self._rows += len(log_p)
+        self._kl += (log_p.exp() * (log_p - log_q)).sum().item()
+        for sums, nats in zip(self._nats, (target_nats, draft_nats), strict=True):
+            known = nats[wanted & ~nats.isnan()]
+            sums[0] += known.sum().item()
+            sums[1] += len(known)
+
+    def result(self, windows: Windows) -> Acceptance:
+        """The means over the answers in these windows, all of which have been added.
+
+        Raises:
+            TrainingFailed: there is no answer in them.
+        """
+        if not self._rows:
+            raise TrainingFailed(
+                "the held-out windows hold prompts alone, and no answer", hint="hold out more, or give longer answers"
+            )
+        reached = {f"{t:g}": accepted_in_passes(passes) for t, passes in self._passes.items()}
+        return Acceptance(
+            rate={
+                f"{t:g}": torch.cat([each[0] for each in passes]).mean().item() for t, passes in self._passes.items()
+            },
+            length={t: sum(depths) for t, depths in reached.items()},
+            kl=self._kl / self._rows if math.isfinite(self._kl) else math.nan,
+            target_nats=self._nats[0][0] / max(1, self._nats[0][1]),
+            draft_nats=self._nats[1][0] / max(1, self._nats[1][1]),
+            tokens=int(windows.answers.sum()),
+            reached=reached,
+        )
+
+
+def chain_rates(rates: Tensor, draft_length: int = DRAFT_LENGTH) -> list[Tensor]:
+    """K passes of one window, where the rate [T] at a position is the same however a chain came to it."""
+    return [rates[k:] for k in range(draft_length)]
+
+
+def accepted_in_passes(rates: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
+    """The chance that the k-th draft token is accepted together with all before it, k = 1..K.
+
+    rates: for each window the acceptance rates of K passes, by the row [T_k] that the chain began at, with
+    T_1 >= T_2 >= ... Chains that do not reach the last pass are left out.
+    """
+    chances = [torch.stack([r[: len(passes[-1])] for r in passes]).cumprod(0) for passes in rates]
+    return tuple(torch.cat(chances, dim=1).mean(1).tolist())
+
+
+def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: float) -> Tensor:
+    """Chance of acceptance at each position: [..., V] logits to [...]."""
+    if temperature == 0:
+        return (target_logits.argmax(-1) == draft_logits.argmax(-1)).float()
+    p = (target_logits.float() / temperature).softmax(-1)
+    q = (draft_logits.float() / temperature).softmax(-1)
+    return torch.minimum(p, q).sum(-1)
+
+
+@torch.no_grad()
+def measure(target: Any, draft: Any, windows: Windows) -> Acceptance:
+    """Compare the two models on the answers in windows, one window at a time.
+
+    The first position is left out: after a single token the laws are unlike those of a real text.
+    """
+    device = next(draft.parameters()).device
+    tally = Tally()
+    for window, answers in windows:
+        ids = window.long()[None].to(device)
+        p, q = (model(ids, use_cache=False).logits[0, 1:].float() for model in (target, draft))
+        log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
+        labels = ids[0, 2:]
+        tally.add(
+            log_p,
+            log_q,
+            lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
+            target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
+            draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
+            wanted=answers[2:].to(device),
+        )
+    return tally.result(windows)

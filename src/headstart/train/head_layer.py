@@ -1,0 +1,109 @@
+"""The decoder layers of an EAGLE head, for training: plain modules over the rows of one pass."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headstart.train.head_shape import HeadShape
+from headstart.train.unrolled import attend
+
+Past = list[tuple[Tensor, Tensor]]
+"""Keys and values [B, H', T, dim] of each pass so far."""
+
+
+class Layer(nn.Module):
+    """A decoder layer: attention, then the MLP. The first attends over [embedding; state], both normed."""
+
+    def __init__(self, shape: HeadShape, *, first: bool) -> None:
+        super().__init__()
+        if first:
+            self.hidden_norm = RMSNorm(shape.hidden, shape.eps)
+        self.input_layernorm = RMSNorm(shape.hidden, shape.eps)
+        self.self_attn = _Attention(shape, (2 if first else 1) * shape.hidden)
+        self.post_attention_layernorm = RMSNorm(shape.hidden, shape.eps)
+        self.mlp = _Mlp(shape)
+        self._norm_before_residual = first and shape.norm_before_residual
+
+    def forward(
+        self,
+        embedded: Tensor | None,
+        state: Tensor,
+        turn: tuple[Tensor, Tensor],
+        past: Past,
+        rows: Tensor | None,
+    ) -> Tensor:
+        """embedded (None but in the first layer), state [B, T, d], or [1, 1, d] where all rows are alike; turn [T, dim]
+        each; this pass's keys and values are appended to `past`; rows as `attend` has them. Returns [B, T, d]."""
+        if embedded is None:
+            x = state + self.self_attn(self.input_layernorm(state), turn, past, rows)
+        else:
+            normed = self.hidden_norm(state)
+            both = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+            x = (normed if self._norm_before_residual else state) + self.self_attn(both, turn, past, rows)
+        result: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return result
+
+
+class _Attention(nn.Module):
+    def __init__(self, shape: HeadShape, width: int) -> None:
+        super().__init__()
+        self._dim = shape.head_dim
+        self.q_proj = nn.Linear(width, shape.heads * shape.head_dim, bias=False)
+        self.k_proj = nn.Linear(width, shape.kv_heads * shape.head_dim, bias=False)
+        self.v_proj = nn.Linear(width, shape.kv_heads * shape.head_dim, bias=False)
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past, rows: Tensor | None) -> Tensor:
+        query, key, value = (self._by_head(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        query, key = rotate(query, *turn), rotate(key, *turn)
+        batch, count = past[0][0].shape[0] if past else len(x), len(turn[0])
+        query, key, value = (each.expand(batch, -1, count, -1) for each in (query, key, value))
+        past.append((key, value))
+        out = attend(query, past, rows)
+        result: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return result
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """[B, T, heads * dim] to [B, heads, T, dim]."""
+        return x.view(*x.shape[:2], -1, self._dim).transpose(1, 2)
+
+
+class _Mlp(nn.Module):
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.up_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return result
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm as transformers computes it: in float32, rounded before the gain."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * F.rms_norm(x.float(), x.shape[-1:], eps=self.eps).to(x.dtype)
+
+
+def rotation(length: int, shape: HeadShape, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin [length, head_dim] of every position, in the convention of Llama (halves, not pairs)."""
+    speeds = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2, device=device).float() / shape.head_dim)
+    angles = torch.arange(length, device=device).float()[:, None] * speeds
+    both = torch.cat([angles, angles], dim=-1)
+    return both.cos().to(dtype), both.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [..., T, dim]."""
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos + turned * sin

@@ -1,0 +1,106 @@
+"""The options of a run that trains an EAGLE-3 or P-EAGLE head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from headstart.base.errors import InvalidOption
+from headstart.base.options import option, strict
+from headstart.train.options.shared import DepthTraining
+
+Format = Literal["hf", "speculators", "both"]
+DepthWeights = Literal["decay", "confidence"]
+
+_head = partial(option, panel="The head")
+_run = partial(option, panel="Training run")
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Eagle3Training(DepthTraining):
+    """One run that trains an EAGLE-3 head for a target.
+
+    layer_ids: None takes 2, L // 2 and L - 3, or what is nearest in a shallow target.
+    ttt_steps: the first pass is included.
+    begin_with: replaces `init`. The head's sizes are kept, and where they are not given its layers and its vocabulary.
+    format: "speculators" is what vLLM loads directly; "both" puts it below `speculators/`.
+    """
+
+    tv_weight: float = 0.5
+    batch_size: int = 4
+    row_share: float = 0.6
+    layer_ids: Sequence[int] | None = _head(
+        None, "A target layer whose input the head reads; give three. Default: an early, a middle and a late one.",
+        "--layer-id", low=0,
+    )  # fmt: skip
+    ttt_steps: int = _head(
+        4, "Passes of the training-time test: how many tokens in a row the head learns to draft.", low=1, high=16
+    )
+    depth_weights: DepthWeights = _run(
+        "decay", "Weight of each pass: by 'step_decay', or by how many guesses the head itself expects to be accepted "
+        "there and after ('confidence').",
+    )  # fmt: skip
+    tv_warmup: int = _run(0, "Steps over which the weight of the rejection rate rises to 'tv_weight'.", low=0)
+    tv_ramp: float = _run(
+        0.0, "Let that weight also grow with a guess's own chance a of acceptance, as 1 - exp(-ramp * a); 0 does not.",
+        low=0,
+    )  # fmt: skip
+    layers: int = _head(1, "Decoder layers; those after the first begin as the identity.", low=1, high=8)
+    parallel: int = _head(
+        0, "Guess this many tokens in one forward, with masked rows (P-EAGLE); it takes the place of 'ttt_steps'. "
+        "Use two layers or more. Default: one forward for each token.", low=0, high=32,
+    )  # fmt: skip
+    mask_token: int | None = _head(
+        None, "Id of the token that stands for a guess in those rows. Default: one that the text does not have.", low=0
+    )
+    learn_mask: bool = _head(
+        False, "Learn the embedding of that token too; the head then has an embedding of its own, as large as the "
+        "target's.",
+    )  # fmt: skip
+    freeze_first: bool = _run(
+        False, "Keep the first guess of 'begin_with' as it is: train its masked rows and its selector alone.",
+    )  # fmt: skip
+    selector_rank: int = _head(
+        0, "Rank of a selector, which corrects guesses by the token before them; 0 leaves it out. Try 32.", low=0
+    )
+    selector_top_k: int = _head(16, "Candidates of each guess among which the selector chooses.", low=2)
+    freeze_output: bool = _run(False, "Leave the output matrix as it begins, which makes steps cheaper.")
+    step_decay: float = _head(0.8, "Weight of each pass relative to the one before.", above=0, high=1)
+    draft_vocab_size: int | None = _head(
+        None, "Number of tokens that the head can propose, the most frequent ones. Default: as many as cover 95% of "
+        "the text, from 8,192 to 32,768.", low=1,
+    )  # fmt: skip
+    norm_before_residual: bool = _head(False, "The residual carries the normed hidden state, as in some checkpoints.")
+    format: Format = _head("hf", "Layout on disk: for headstart and SGLang ('hf'), for vLLM ('speculators'), or both.")
+
+    def __post_init__(self) -> None:
+        DepthTraining.__post_init__(self)
+        if self.depths + 2 > self.sequence_length:
+            name = "parallel" if self.parallel else "ttt_steps"
+            raise InvalidOption(
+                f"sequence_length={self.sequence_length} is too short for {name}={self.depths}",
+                hint="each further step needs one more token of a window",
+            )
+        if self.parallel == 1:
+            raise InvalidOption("parallel=1 guesses no token beyond the first", hint="use 2 or more, or leave it out")
+        for name, usual in (("learn_mask", False), ("mask_token", None), ("selector_rank", 0)):
+            if not self.parallel and getattr(self, name) != usual:
+                raise InvalidOption(f"{name} is given, and the head guesses one token at a time", hint="add parallel=8")
+        if self.freeze_first and not self._adds():
+            raise InvalidOption(
+                "freeze_first leaves nothing to train",
+                hint="give begin_with, and parallel to add guesses to that head",
+            )
+        if self.layer_ids is not None and len(set(self.layer_ids)) != 3:
+            raise InvalidOption(f"layer_ids={self.layer_ids} are not three different layers", hint="give three")
+
+    @property
+    def depths(self) -> int:
+        """Guesses in a row that the head learns to make."""
+        return self.parallel or self.ttt_steps
+
+    def _adds(self) -> bool:
+        return self.begin_with is not None and self.parallel > 0

@@ -1,0 +1,111 @@
+"""From texts to equal windows, a held-out part, and batches that are a function of the step alone.
+
+A drafter guesses what the target writes, never what a user does. So a text remembers how many of its tokens were asked,
+and a window which of its tokens were answered: guesses of those are measured. Everything is learnt from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from headstart.base.errors import TrainingFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Token ids, of which the first `asked` are a prompt and the others its answer; in a plain text none is asked."""
+
+    ids: Sequence[int]
+    asked: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Text:
+        begin, end, _ = part.indices(len(self.ids))
+        return Text(self.ids[begin:end], min(max(0, self.asked - begin), end - begin))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Windows of text: their token ids, int32 [n, length], and which of the tokens are answers, bool [n, length]."""
+
+    ids: Tensor
+    answers: Tensor
+
+    @classmethod
+    def plain(cls, ids: Tensor) -> Windows:
+        """Windows in which every token counts."""
+        return cls(ids, torch.ones_like(ids, dtype=torch.bool))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, which: slice | Tensor) -> Windows:
+        return Windows(self.ids[which], self.answers[which])
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.ids, self.answers, strict=True)
+
+    def in_parts(self, size: int) -> Iterator[Windows]:
+        """At most so many windows at a time."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+
+def split(documents: Sequence[Text], share: float, seed: int) -> tuple[list[Text], list[Text]]:
+    """Documents to learn from, and documents held out. A single document is cut in two."""
+    if len(documents) == 1:
+        (text,) = documents
+        cut = round(len(text) * (1 - share))
+        return [text[:cut]], [text[cut:]]
+    order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed)).tolist()
+    held = max(1, round(share * len(documents)))
+    return [documents[i] for i in order[held:]], [documents[i] for i in order[:held]]
+
+
+def pack(documents: Iterable[Text], length: int, *, what: str) -> Windows:
+    """Windows of so many tokens. A document fills windows from its start; what is left over shares windows.
+
+    Every window is full, so that there is no padding and no mask. Raises `TrainingFailed` if there is not even one.
+    """
+    windows: list[list[int]] = []
+    rest: list[int] = []
+    for text in documents:
+        marked = [2 * token + (place >= text.asked) for place, token in enumerate(text.ids)]
+        full = len(marked) - len(marked) % length
+        windows += [marked[i : i + length] for i in range(0, full, length)]
+        rest += marked[full:]
+        while len(rest) >= length:
+            windows.append(rest[:length])
+            rest = rest[length:]
+    if not windows:
+        raise TrainingFailed(
+            f"the {what} text has fewer tokens than one window of {length}",
+            hint="give more text, a larger validation share, or a smaller sequence_length",
+        )
+    marked_ids = torch.tensor(windows, dtype=torch.int32)
+    return Windows(marked_ids >> 1, (marked_ids & 1).bool())
+
+
+def picks(count: int, step: int, size: int, seed: int) -> Tensor:
+    """Which of `count` windows a step reads [size]: each pass over the windows has an order of its own.
+
+    It depends on its arguments alone, so a resumed run sees what the uninterrupted one would have seen.
+    """
+    picked = []
+    for place in range(step * size, (step + 1) * size):
+        epoch, index = divmod(place, count)
+        picked.append(_order(count, seed, epoch)[index])
+    return torch.stack(picked)
+
+
+@lru_cache(maxsize=2)
+def _order(count: int, seed: int, epoch: int) -> Tensor:
+    """The permutation of one epoch."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
