@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.pages import View, checked
 
-from headstart.learn import page as learn_page
+from headstart.learn.pages import lessons as learn_page
 from headstart.theory import Machine, Model, forward_seconds
 
 CHAPTERS = ("00", "01", "02", "03")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.browser import opened, until
 
-from headstart.learn import page as learn_page
+from headstart.learn.pages import lessons as learn_page
 from headstart.learn.pages.lessons import TITLE, lessons_page, styles
 
 BUDGET = 700_000

@@ -14,7 +14,7 @@ import typer
 from support.lessons import written
 
 from headstart.commands.cli import app
-from headstart.learn import page as learn_page
+from headstart.learn.pages import lessons as learn_page
 
 
 @pytest.fixture(scope="module")

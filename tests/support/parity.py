@@ -16,7 +16,7 @@ from headstart.loading.load import Target
 from headstart.types import Sampling, Step
 
 PAIR = Path(headstart.__file__).parent / "pair"
-RECORDED = Path(__file__).parents[1] / "scale" / "parity" / "recorded"
+RECORDED = Path(__file__).parents[1] / "fleet" / "parity" / "recorded"
 
 
 class StandIn:

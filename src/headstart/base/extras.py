@@ -11,7 +11,7 @@ from typing import Literal
 
 Extra = Literal["report", "serve"]
 
-CLONE = Path(__file__).parents[2]
+CLONE = Path(__file__).parents[3]
 """Where pyproject.toml is, if the package runs from a clone: `pip install -e`, or PYTHONPATH."""
 
 

@@ -279,8 +279,8 @@ class Engine:
                 engine.generate("def add(a, b):")
 
         path: the file, one JSON object a line; docs/guides/read-a-trace.md says what they hold, and
-            `headstart.engine.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that the
-            block is given has its `lines`, its `requests`, and the whole of it from `read()`.
+            `headstart.engine.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that
+            the block is given has its `lines`, its `requests`, and the whole of it from `read()`.
         top: how many of the likeliest tokens of each law are recorded.
         command, note: for the header of the trace.
 

@@ -39,8 +39,9 @@ class TracedChunk(Chunk):
     """A chunk of a job that is recorded."""
 
     lines: tuple[dict[str, Any], ...] = ()
-    """The lines of the trace that came with it, without texts: `headstart.engine.trace.format` says what they hold. The first
-    chunk of a job has a header and the request's line before its steps, the last one the line of the end behind."""
+    """The lines of the trace that came with it, without texts: `headstart.engine.trace.format` says what they hold. The
+    first chunk of a job has a header and the request's line before its steps, the last one the line of the end
+    behind."""
 
 
 @dataclass(frozen=True, slots=True)

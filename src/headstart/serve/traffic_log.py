@@ -59,8 +59,8 @@ class TrafficLog(Recorder[Exchange]):
     """Records exchanges, from its beginning until `close`.
 
     Args:
-        path, target, limit: see `headstart.base.traffic.TrafficWriter`. Its `InvalidFile` is raised, its `OSError` ends the
-            recording.
+        path, target, limit: see `headstart.base.traffic.TrafficWriter`. Its `InvalidFile` is raised, its `OSError` ends
+            the recording.
         consenting: whether a request must say that it may be stored.
         write_seconds, most_waiting: see `Recorder`. Exchanges longer than half of the file are lost, too.
         clock: seconds since 1970.
