@@ -40,7 +40,7 @@ from headstart.commands.prompts import read_prompts
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
 from headstart.rule.noise import Noise, Purpose
-from headstart.rule.verify import DraftedLaws, Laws, left, verify
+from headstart.rule.verify import Distributions, DraftedDistributions, left, verify
 from headstart.types import Draft, Verdict
 
 PLAIN = "plain"
@@ -146,15 +146,17 @@ def resident() -> int:
 def judged_by_token() -> Iterator[None]:
     """Meanwhile drawn chains are judged by the rule of Leviathan et al. (arXiv:2211.17192), for comparison."""
 
-    def by_token(draft: Draft, p: Laws, q: DraftedLaws | None, noise: Noise, position: int, rule: Any) -> Verdict:
+    def by_token(
+        draft: Draft, p: Distributions, q: DraftedDistributions | None, noise: Noise, position: int, rule: Any
+    ) -> Verdict:
         if q is None:
             return verify(draft, p, q, noise, position, rule)
         for node, token in enumerate(draft.tokens):
-            coin = noise.uniform(position + node, Purpose.ACCEPT, lane=position, index=node)
-            if not coin < p[node][token] / q[node][token]:
+            uniform = noise.uniform(position + node, Purpose.ACCEPT, lane=position, index=node)
+            if not uniform < p[node][token] / q[node][token]:
                 rest = left(p[node], 1, q[node])
-                law = rest / rest.sum() if rest.sum() > 0 else p[node]
-                return Verdict(tuple(range(node)), noise.draw(law, position + node, Purpose.TOKEN))
+                distribution = rest / rest.sum() if rest.sum() > 0 else p[node]
+                return Verdict(tuple(range(node)), noise.draw(distribution, position + node, Purpose.TOKEN))
         end = len(draft)
         return Verdict(tuple(range(end)), noise.draw(p[end], position + end, Purpose.TOKEN))
 

@@ -1,7 +1,8 @@
 """Streams of windows of counts, as traffic makes them, and the shipped detector's arithmetic on many of them at once.
 
-Requests differ: each has an acceptance of its own, drawn from a beta law, so that its tests are alike. A request of so
-many tokens takes tokens / E(acceptance, K) rounds. Shapes: S streams, C cells (tags times positions), W windows.
+Requests differ: each has an acceptance of its own, drawn from a beta distribution, so that its tests are alike. A
+request of so many tokens takes tokens / E(acceptance, K) rounds. Shapes: S streams, C cells (tags times positions), W
+windows.
 """
 
 from __future__ import annotations

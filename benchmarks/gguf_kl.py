@@ -6,7 +6,7 @@ float32.
 The reference is transformers' own modules in float32 on the file's dequantised weights, so that nothing but the
 engines' own rounding is measured: of the rows that are multiplied, of keys and values, of sums. All judge the same
 positions, the answers of a file of {"prompt": [ids], "output": [ids]} lines, as `headstart train` writes them. The KL
-divergence is sum p (log p - log q) in nats, p the reference's law and q the engine's, at temperature 1.
+divergence is sum p (log p - log q) in nats, p the reference's distribution and q the engine's, at temperature 1.
 
 llama.cpp runs in `ENVIRONMENTS/llamacpp` (benchmarks/peer_workers); where that is missing it is left out, with the
 reason.

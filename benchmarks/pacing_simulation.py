@@ -18,7 +18,7 @@ from pacing_stepwise import StepwisePacing
 from headstart.pacing import FixedPacing, Pacing, Row
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
@@ -29,7 +29,7 @@ READ = 1 / 50
 """Reading a token of context, in drafted tokens."""
 NOISE = 0.15
 _SCALE = 0.01  # seconds of a plain step
-_LAW = LawState(Sampling(), (), 9, frozenset())
+_LAW = SamplingState(Sampling(), (), 9, frozenset())
 _SPECULATION = Speculation(True, "simulated")
 
 

@@ -27,7 +27,7 @@ from rich.table import Table
 import headstart as hs
 from headstart.engine.engine import Engine
 from headstart.engine.prompts import has_chat_template
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.processors import Processor
 
 FILE = Path(__file__).parent / "prompts" / "stock.py.txt"
@@ -85,7 +85,9 @@ class Task:
         if self.forced:
             stops = frozenset({self._end})
             forced = Forced(self._wanted, self._end)
-            request.law = LawState(sampling, self.prompt, engine.target.vocab_size, stops, processors=(forced,))
+            request.distribution = SamplingState(
+                sampling, self.prompt, engine.target.vocab_size, stops, processors=(forced,)
+            )
         while request.finish_reason is None:
             engine.step()
         return request.finish()

@@ -3,11 +3,12 @@
     python benchmarks/ssd_hits.py                                        # the bundled pair, its twelve prompts
     python benchmarks/ssd_hits.py --target DIR --drafter DIR --prompts FILE
 
-The target writes texts, and both models read them: laws p and q at every position. What follows is in expectation,
-without further noise. Alpha is the mean of sum min(p, q). After a rejection, where s drawn from q was rejected (the
-chance max(q - p, 0)) and the bonus token is drawn from max(p - q, 0), the hit rate is the chance that it is among the F
-likeliest of q other than s; after a draft that was accepted as a whole, p of the F likeliest of q. Positions count
-alike, whereas rounds begin more often where drafts are rejected; so figures of an engine at work may differ a little.
+The target writes texts, and both models read them: distributions p and q at every position. What follows is in
+expectation, without further noise. Alpha is the mean of sum min(p, q). After a rejection, where s drawn from q was
+rejected (the chance max(q - p, 0)) and the bonus token is drawn from max(p - q, 0), the hit rate is the chance that it
+is among the F likeliest of q other than s; after a draft that was accepted as a whole, p of the F likeliest of q.
+Positions count alike, whereas rounds begin more often where drafts are rejected; so figures of an engine at work may
+differ a little.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from headstart.measure.samples import sample_prompts
 
 PAIR = Path(hs.__file__).parent / "pair"
 MOST = 8
-Laws = NDArray[np.float64]
+Distributions = NDArray[np.float64]
 
 
-def laws(logits: Laws, temperature: float) -> Laws:
+def distributions(logits: Distributions, temperature: float) -> Distributions:
     """[n, V] at a temperature; 0 is the likeliest token."""
     if not temperature:
         return np.asarray(np.eye(logits.shape[-1])[logits.argmax(-1)])
@@ -51,8 +52,8 @@ class Hits:
         self.positions, self.alpha, self.rejected = 0, 0.0, 0.0
         self.after, self.full = np.zeros(MOST), np.zeros(MOST)
 
-    def add(self, target: Laws, draft: Laws, temperature: float) -> None:
-        p, q = laws(target, temperature), laws(draft, temperature)
+    def add(self, target: Distributions, draft: Distributions, temperature: float) -> None:
+        p, q = distributions(target, temperature), distributions(draft, temperature)
         order = (-draft).argsort(-1)[:, : MOST + 1]
         kept, wrong = np.minimum(p, q).sum(-1), np.maximum(q - p, 0)
         left = np.maximum(p - q, 0)

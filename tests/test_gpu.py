@@ -1,4 +1,4 @@
-"""On a CUDA device: the same claims. Their CPU twins are test_greedy_identity and test_sampled_law."""
+"""On a CUDA device: the same claims. Their CPU twins are test_greedy_identity and test_sampled_distribution."""
 
 from __future__ import annotations
 

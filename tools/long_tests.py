@@ -17,7 +17,7 @@ LIST = Path(__file__).parents[1] / "tests" / "long_tests.txt"
 ONE, ALL = 1.0, 3.0  # seconds
 PROOFS = (
     "tests/commands/test_cli_launch.py",  # no process may be left behind by it
-    "tests/drafters/test_ahead_law.py::test_two_rounds",
+    "tests/drafters/test_ahead_distribution.py::test_two_rounds",
     "tests/drafters/test_eagle.py::test_chi",
     "tests/engine/test_greedy_identity.py",
     "tests/engine/test_matrix.py",

@@ -22,7 +22,8 @@ STYLE = "font-family='system-ui, sans-serif' font-size='12'"
 GREY = "#808080"
 COLOURS = {"verify": "#2a78d6", "glue": "#8d5fc0", "levels": "#2f9e62", "draft now": "#d64a2a", "hand over": "#c49a1a"}
 WORDS = {
-    "verify": "target verifies", "draft now": "drafted while the target waits", "glue": "law after each prefix",
+    "verify": "target verifies", "draft now": "drafted while the target waits",
+    "glue": "distribution after each prefix",
     "levels": "drafts for all likely outcomes", "hand over": "outcome handed over",
 }  # fmt: skip
 

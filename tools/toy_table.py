@@ -1,9 +1,10 @@
-"""Writes the table of the lessons' toy: the laws of a target and a draft after each of 28 kinds of context.
+"""Writes the table of the lessons' toy: the distributions of a target and a draft after each of 28 kinds of context.
 
     python tools/toy_table.py
 
-The toy is that of a published tutorial: ten words, and laws that depend on the sum of the last three token ids, made
-with NumPy's legacy generator. The page cannot run NumPy, so it carries the laws; a test makes them anew and compares.
+The toy is that of a published tutorial: ten words, and distributions that depend on the sum of the last three token
+ids, made with NumPy's legacy generator. The page cannot run NumPy, so it carries the distributions; a test makes them
+anew and compares.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ WORDS = 10
 SUMS = 3 * (WORDS - 1) + 1
 
 _HEAD = """\
-// The toy's laws: row s holds the ten chances after a context whose last three token ids add up to s.
+// The toy's distributions: row s holds the ten chances after a context whose last three token ids add up to s.
 // Written by tools/toy_table.py.
 """
 
 
-def laws(seed: int, spread: float, boost: float) -> NDArray[np.float64]:
+def distributions(seed: int, spread: float, boost: float) -> NDArray[np.float64]:
     """[28, 10]: softmax of normal logits, one of them raised; for each sum a generator of its own."""
     rows = []
     for total in range(SUMS):
@@ -35,11 +36,11 @@ def laws(seed: int, spread: float, boost: float) -> NDArray[np.float64]:
 
 
 def target() -> NDArray[np.float64]:
-    return laws(100, 1.0, 2.0)
+    return distributions(100, 1.0, 2.0)
 
 
 def draft() -> NDArray[np.float64]:
-    return laws(200, 0.8, 1.5)
+    return distributions(200, 0.8, 1.5)
 
 
 def module() -> str:

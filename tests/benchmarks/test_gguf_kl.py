@@ -1,4 +1,5 @@
-"""The figures of `benchmarks/gguf_kl.py`: divergences of laws that can be written down, and which texts are judged."""
+"""The figures of `benchmarks/gguf_kl.py`: divergences of distributions that can be written down, and which texts are
+judged."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 from gguf_kl import divergences, facts, read_texts
 
 
-def test_divergences_are_those_of_the_laws() -> None:
+def test_divergences_are_those_of_the_distributions() -> None:
     right = torch.tensor([[0.5, 0.25, 0.25], [0.9, 0.05, 0.05]]).log()
     found = torch.tensor([[0.25, 0.5, 0.25], [0.9, 0.05, 0.05]]).log()
     kl, same = divergences(right + 3, found - 1)

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 try:
-    from ssd_hits import MOST, Hits, laws
+    from ssd_hits import MOST, Hits, distributions
 finally:
     sys.path.pop(0)
 
@@ -23,15 +23,15 @@ def test_the_expected_hit_rates_are_those_of_drawn_outcomes(temperature: float) 
     hits = Hits()
     hits.add(target, draft, temperature)
     found = hits.record()
-    p, q = laws(target, temperature)[0], laws(draft, temperature)[0]
+    p, q = distributions(target, temperature)[0], distributions(draft, temperature)[0]
     order = (-draft[0]).argsort()
     rounds, rejected, inside, full = 20_000, 0, np.zeros(MOST), np.zeros(MOST)
     residual = np.maximum(p - q, 0) / np.maximum(p - q, 0).sum()
-    guesses, coins = noise.choice(12, rounds, p=q), noise.random(rounds)
+    guesses, uniforms = noise.choice(12, rounds, p=q), noise.random(rounds)
     bonuses, plains = noise.choice(12, rounds, p=residual), noise.choice(12, rounds, p=p)
-    for s, coin, bonus, other in zip(guesses, coins, bonuses, plains, strict=True):
+    for s, uniform, bonus, other in zip(guesses, uniforms, bonuses, plains, strict=True):
         full[list(order).index(other) :] += 1
-        if coin * q[s] >= p[s]:
+        if uniform * q[s] >= p[s]:
             rejected += 1
             inside[[token for token in order if token != s].index(bonus) :] += 1
     assert found["alpha"] == pytest.approx(1 - rejected / rounds, abs=0.02)
@@ -39,7 +39,7 @@ def test_the_expected_hit_rates_are_those_of_drawn_outcomes(temperature: float) 
     np.testing.assert_allclose(found["hits_full"], full / rounds, atol=0.02)
 
 
-def test_greedy_laws_are_the_ranks_of_the_likeliest_token() -> None:
+def test_greedy_distributions_are_the_ranks_of_the_likeliest_token() -> None:
     """The draft finds the target's token first, third and second: one kept, two missed."""
     target = np.eye(4)[[0, 0, 0]]
     draft = np.array([[3.0, 2, 1, 0], [1, 3, 2, 0], [2, 3, 1, 0]])

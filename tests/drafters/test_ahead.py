@@ -1,4 +1,5 @@
-"""`Ahead(inner)` hands out the very drafts that `inner` would have made: token by token, law by law, to the bit."""
+"""`Ahead(inner)` hands out the very drafts that `inner` would have made: token by token, distribution by distribution,
+to the bit."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.ngram import NgramDrafter
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
 
@@ -33,7 +33,7 @@ class Counting(Drafter):
 
 
 def context(request: int, budget: int) -> Row:
-    return Row(request, (1,), LawState(Sampling(), (), 9, frozenset()), Noise(0), budget=Budget(budget))
+    return Row(request, (1,), SamplingState(Sampling(), (), 9, frozenset()), Noise(0), budget=Budget(budget))
 
 
 def test_preference_budgets_and_what_is_passed_on() -> None:

@@ -14,7 +14,7 @@ from support import dflash_heads, eagle_heads
 from support.dflash_heads import BLOCK, FORMS, INPUTS, Plain, write
 from support.eagle_engines import PROMPTS, paths, recorded, reference, runner_of
 from support.eagle_heads import CONTEXT
-from support.sampled_law import PROMPT, TOKENS, joint, p_value
+from support.sampled_distribution import PROMPT, TOKENS, joint, p_value
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
@@ -26,7 +26,7 @@ from headstart.model.cache import KVCache
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.dflash import Block, DFlashHead
 from headstart.model.heads.dflash_checkpoint import is_dflash, read
-from headstart.rule.drafted import drafted_laws, whole
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.types import Sampling
 
 TEXTS = ([3, 5, 2, 7, 11, 4, 4, 1, 9], [8, 2], [6, 6, 1, 14, 20])
@@ -159,7 +159,7 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
     form: str, tree: Any, kind: str | None, folder: Path, root: Path, engine_of: Callable[..., Engine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Prompts in pieces, requests that join and leave; every node's law, and greedy chains."""
+    """Prompts in pieces, requests that join and leave; every node's distribution, and greedy chains."""
     target = eagle_heads.target(root)
     plain = Plain(write(folder, form, kind=kind, draft_vocab=13), target)
     engine = engine_of(target, folder, tree, budget=BLOCK)
@@ -183,10 +183,10 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
             if row.sampling.greedy and tree == "none":
                 assert path[-1] == int(scores.argmax())
             elif draft.q is not None:
-                law = (scores / 0.8).softmax(-1)
-                law[elder] = 0
-                found = torch.from_numpy(whole(drafted_laws(draft)[node], len(law)))
-                torch.testing.assert_close(found, law / law.sum(), atol=1e-4, rtol=1e-3)
+                distribution = (scores / 0.8).softmax(-1)
+                distribution[elder] = 0
+                found = torch.from_numpy(whole(drafted_distributions(draft)[node], len(distribution)))
+                torch.testing.assert_close(found, distribution / distribution.sum(), atol=1e-4, rtol=1e-3)
         if tree == "top-k":
             assert tuple(draft.tokens[each] for each in draft.path(0)) in set(plain.paths(text, 1))
 

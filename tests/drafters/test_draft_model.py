@@ -1,4 +1,5 @@
-"""The draft LM: what it proposes is its own law, and its cache follows the committed text at the least cost."""
+"""The draft LM: what it proposes is its own distribution, and its cache follows the committed text at the least
+cost."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from headstart.drafters import Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling
 
@@ -26,22 +27,22 @@ def drafter() -> DraftModel:
 
 
 def context(tokens: Sequence[int], budget: int = 3, request: int = 0, **sampling: Any) -> Row:
-    law = LawState(Sampling(**sampling), tokens, VOCAB, frozenset())
-    return Row(request, tuple(tokens), law, Noise(7), budget=Budget(budget))
+    distribution = SamplingState(Sampling(**sampling), tokens, VOCAB, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(7), budget=Budget(budget))
 
 
-def plain_law(tokens: Sequence[int], temperature: float = 1.0) -> torch.Tensor:
+def plain_distribution(tokens: Sequence[int], temperature: float = 1.0) -> torch.Tensor:
     with torch.no_grad():
         return (random_model("llama")(torch.tensor([list(tokens)])).logits[0, -1] / temperature).softmax(-1)
 
 
 @pytest.mark.parametrize("prompt", [[5], list(range(3, 30))], ids=["short", "read in chunks"])
-def test_q_is_the_law_each_token_was_drawn_from(drafter: DraftModel, prompt: list[int]) -> None:
+def test_q_is_the_distribution_each_token_was_drawn_from(drafter: DraftModel, prompt: list[int]) -> None:
     (draft,) = drafter.propose([context(prompt, temperature=0.7)])
     assert draft.q is not None
     assert draft.q.shape == (3, VOCAB)
     for i in range(3):
-        want = plain_law([*prompt, *draft.tokens[:i]], 0.7)
+        want = plain_distribution([*prompt, *draft.tokens[:i]], 0.7)
         torch.testing.assert_close(draft.q[i], want, atol=1e-5, rtol=1e-4)
     noise = Noise(7)
     drawn = [noise.draw(draft.q[i].numpy(), len(prompt) + i, Purpose.DRAFT, len(prompt)) for i in range(3)]
@@ -53,7 +54,7 @@ def test_a_greedy_draft_is_the_argmax_chain_and_a_point_mass(drafter: DraftModel
     assert draft.q is None
     text = [5, 6]
     for token in draft.tokens:
-        assert token == int(plain_law(text).argmax())
+        assert token == int(plain_distribution(text).argmax())
         text.append(token)
 
 

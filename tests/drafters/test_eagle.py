@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from support import eagle_heads
 from support.eagle_engines import PROMPTS, engines, head_of, paths, recorded, reference, runner_of
 from support.eagle_heads import FORMS, LAYERS, Plain, write
-from support.sampled_law import PROMPT, TOKENS, joint, p_value
+from support.sampled_distribution import PROMPT, TOKENS, joint, p_value
 from support.tiny import checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -29,8 +29,8 @@ from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, 
 from headstart.model.heads.stored_tensors import rounded
 from headstart.model.packed import Packed, Segment
 from headstart.model.runner import ModelRunner
-from headstart.rule.drafted import drafted_laws, whole
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
 
@@ -263,7 +263,7 @@ def likeliest(plain: Plain, text: Sequence[int], count: int, depth: int, width: 
 
 
 @pytest.mark.parametrize("tree", ["none", "sampled"])
-def test_q_is_the_law_each_node_was_drawn_from(
+def test_q_is_the_distribution_each_node_was_drawn_from(
     tree: str, folder: Path, root: Path, engine_of: Callable[..., Engine]
 ) -> None:
     target = eagle_heads.target(root)
@@ -278,12 +278,14 @@ def test_q_is_the_law_each_node_was_drawn_from(
         assert draft.q is not None
         assert draft.vocabulary is not None
         assert draft.q.shape == (len(draft), 13)
-        q = [whole(law, 23) for law in drafted_laws(draft)]
+        q = [whole(distribution, 23) for distribution in drafted_distributions(draft)]
         for node, path in enumerate(paths(draft)):
-            law = (plain.logits(text, path[:-1]) / 0.8).softmax(-1)
+            distribution = (plain.logits(text, path[:-1]) / 0.8).softmax(-1)
             elder = [i for i in draft.children[draft.parents[node] + 1] if i < node]
-            law[[draft.tokens[i] for i in elder]] = 0
-            torch.testing.assert_close(torch.from_numpy(q[node]), law / law.sum(), atol=1e-4, rtol=1e-3)
+            distribution[[draft.tokens[i] for i in elder]] = 0
+            torch.testing.assert_close(
+                torch.from_numpy(q[node]), distribution / distribution.sum(), atol=1e-4, rtol=1e-3
+            )
             checked += 1
     assert checked > 20
 
@@ -292,10 +294,10 @@ def test_a_request_of_which_states_are_missing_gets_no_draft(folder: Path, root:
     target = eagle_heads.target(root)
     runner = runner_of(target)
     drafter = EagleDrafter.load(write(folder, "eagle3"), runner, target_folder=target, slots=2, tree="none")
-    law = LawState(Sampling(), (), 23, frozenset())
+    distribution = SamplingState(Sampling(), (), 23, frozenset())
 
     def propose(request: int, tokens: Sequence[int]) -> Draft:
-        return drafter.propose([Row(request, tuple(tokens), law, Noise(0), budget=Budget(4))])[0]
+        return drafter.propose([Row(request, tuple(tokens), distribution, Noise(0), budget=Budget(4))])[0]
 
     assert len(propose(-1, [1, 2, 3, 4])) == 0, "measured before the first request"
     Watched(drafter, runner).read(1, [5, 6, 7])
@@ -379,7 +381,7 @@ FAST = (("eagle3", "none", "coupled"), ("eagle3", "top-k", "coupled"), ("eagle3"
 
 @pytest.mark.parametrize(
     ("form", "tree", "rule", "temperature", "top_p"),
-    [pytest.param(*law, marks=() if law[:3] in FAST else pytest.mark.slow) for law in LAWS],
+    [pytest.param(*distribution, marks=() if distribution[:3] in FAST else pytest.mark.slow) for distribution in LAWS],
 )
 def test_chi_square(
     form: str, tree: str, rule: Any, temperature: float, top_p: float, folder: Path, root: Path,

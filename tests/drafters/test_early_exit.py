@@ -14,7 +14,7 @@ from headstart.drafters import Row
 from headstart.drafters.early_exit import EarlyExitDrafter, choose_layer
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Sampling
 
@@ -43,8 +43,8 @@ def test_drafts_are_those_of_a_model_that_has_only_the_first_layers(decoder: Any
     cache.keep(slot, len(TEXT) - 1)
     drafter = EarlyExitDrafter(layer=1)
     drafter.attach(target, cache)
-    law = LawState(Sampling(), (), target.vocab_size, frozenset())
-    (draft,) = drafter.propose([Row(0, tuple(TEXT), law, Noise(0), budget=Budget(4), slot=slot)])
+    distribution = SamplingState(Sampling(), (), target.vocab_size, frozenset())
+    (draft,) = drafter.propose([Row(0, tuple(TEXT), distribution, Noise(0), budget=Budget(4), slot=slot)])
     short = first_layers(tiny("llama"), 1)
     text = list(TEXT)
     for _ in range(4):
@@ -62,8 +62,8 @@ def test_what_was_drafted_leaves_no_trace_in_the_logits(tiny: Callable[..., str]
     before = target.forward([Segment(slot, TEXT[-1:])], cache).logits
     drafter = EarlyExitDrafter(layer=1)
     drafter.attach(target, cache)
-    law = LawState(Sampling(), (), target.vocab_size, frozenset())
-    drafter.propose([Row(0, tuple(TEXT), law, Noise(0), budget=Budget(6), slot=slot)])
+    distribution = SamplingState(Sampling(), (), target.vocab_size, frozenset())
+    drafter.propose([Row(0, tuple(TEXT), distribution, Noise(0), budget=Budget(6), slot=slot)])
     assert torch.equal(target.forward([Segment(slot, TEXT[-1:])], cache).logits, before)
 
 

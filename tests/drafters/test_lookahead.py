@@ -10,15 +10,15 @@ import torch
 from headstart.base.errors import InvalidOption
 from headstart.drafters import Observation, Row
 from headstart.drafters.lookahead import LookaheadDrafter
-from headstart.rule.law import LawState
-from headstart.rule.laws import Laws
+from headstart.rule.distribution import SamplingState
+from headstart.rule.distributions import Distributions
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
 
 def context(tokens: Sequence[int], budget: int) -> Row:
-    law = LawState(Sampling(), (), 100, frozenset())
-    return Row(0, tuple(tokens), law, Noise(0), budget=Budget(budget))
+    distribution = SamplingState(Sampling(), (), 100, frozenset())
+    return Row(0, tuple(tokens), distribution, Noise(0), budget=Budget(budget))
 
 
 def after(token: int) -> int:
@@ -42,7 +42,7 @@ def judged(draft: Draft, x0: int) -> tuple[tuple[int, ...], Observation]:
     step = Step(
         0, 0, 0, draft, tuple(path), emitted, None, 1 + len(draft), 1, Seconds(), None, Speculation(True, "lookahead")
     )
-    return emitted, Observation(step, laws=Laws((), torch.empty(0), tokens=heard))
+    return emitted, Observation(step, distributions=Distributions((), torch.empty(0), tokens=heard))
 
 
 def test_columns_are_solved_level_by_level() -> None:

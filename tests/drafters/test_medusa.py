@@ -1,4 +1,5 @@
-"""Medusa: the law is kept, drafts are what the heads say of the target's own states, and the tree is the best one."""
+"""Medusa: the distribution is kept, drafts are what the heads say of the target's own states, and the tree is the best
+one."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ import transformers as tf
 from safetensors.torch import save_file
 from support.greedy import prompts, reference
 from support.rotation import rotated
-from support.sampled_law import PROMPT, TOKENS, joint, model, p_value
-from support.sampled_law import VOCAB as EIGHT
+from support.sampled_distribution import PROMPT, TOKENS, joint, model, p_value
+from support.sampled_distribution import VOCAB as EIGHT
 from support.tiny import VOCAB, checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -31,7 +32,7 @@ from headstart.model.heads.medusa import HeadWeights, MedusaHeads, read_heads
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
@@ -96,8 +97,8 @@ def made() -> Iterator[Callable[..., Engine]]:
 
 
 def context(tokens: Sequence[int], budget: int = 16, request: int = 0, **options: Any) -> Row:
-    law = LawState(Sampling(cache_salt=options.pop("salt", "")), (), VOCAB, frozenset())
-    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget), **options)
+    distribution = SamplingState(Sampling(cache_salt=options.pop("salt", "")), (), VOCAB, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(0), budget=Budget(budget), **options)
 
 
 def observation(
@@ -152,7 +153,7 @@ SAMPLES = 1200
 @pytest.mark.parametrize(
     ("rule", "temperature"), rotated([("exact", "coupled")], [(0.7,), (1.3,)], lambda rule: rule == "exact")
 )
-def test_sampled_text_follows_the_law(
+def test_sampled_text_follows_the_distribution(
     rule: Any, temperature: float, root: Path, tmp_path: Path, made: Callable[..., Engine]
 ) -> None:
     path = model(root, 0, 2)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from headstart.base.errors import InvalidOption
 from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling
 
 
 def context(tokens: Sequence[int], budget: int, request: int = 0) -> Row:
-    law = LawState(Sampling(), (), 100, frozenset())
-    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget))
+    distribution = SamplingState(Sampling(), (), 100, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(0), budget=Budget(budget))
 
 
 def search(tokens: Sequence[int], budget: int, longest: int, shortest: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from headstart.drafters.eagle.drafter import LONGEST
 from headstart.engine.engine import Engine
 from headstart.model.heads.eagle_checkpoint import is_eagle, read
 from headstart.model.packed import Packed, Segment
-from headstart.rule.drafted import drafted_laws, whole
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.types import Draft, Sampling
 
 TEXT = [3, 5, 2, 7, 11, 4, 4, 1, 9]
@@ -96,7 +96,7 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
     form: str, tree: Any, rank: int, folder: Path, root: Path, engine_of: Callable[..., Engine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Greedy chains, and the laws of drawn ones; prompts in pieces, requests that join and leave."""
+    """Greedy chains, and the distributions of drawn ones; prompts in pieces, requests that join and leave."""
     target = eagle_heads.target(root)
     plain = Plain(write(folder, form, layers=2, masked=True, rank=rank, draft_vocab=13), target)
     engine = engine_of(target, folder, tree, budget=K)
@@ -123,11 +123,11 @@ def test_drafts_are_those_of_the_formulas_and_cost_one_forward(
                 scores[elder] = float("-inf")
                 assert path[-1] == int(scores.argmax())
                 continue
-            law = (scores / 0.8).softmax(-1)
-            law[elder] = 0
+            distribution = (scores / 0.8).softmax(-1)
+            distribution[elder] = 0
             assert draft.q is not None
-            found = torch.from_numpy(whole(drafted_laws(draft)[node], len(law)))
-            torch.testing.assert_close(found, law / law.sum(), atol=1e-4, rtol=1e-3)
+            found = torch.from_numpy(whole(drafted_distributions(draft)[node], len(distribution)))
+            torch.testing.assert_close(found, distribution / distribution.sum(), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("tree", "rank", "dim"), [("none", 0, 16), ("top-k", 3, 16), ("mixed", 3, 8)])

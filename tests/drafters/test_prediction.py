@@ -16,7 +16,7 @@ from headstart.drafters import Row
 from headstart.drafters.ngram import NgramDrafter
 from headstart.drafters.prediction import NEAR, PredictionDrafter
 from headstart.engine.engine import Engine
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Drafting, Sampling
 
@@ -27,9 +27,9 @@ def after(
     drafter: PredictionDrafter, output: Sequence[int], prediction: Sequence[int], budget: int = 4, request: int = 0
 ) -> tuple[int, ...]:
     """What is drafted once this output has followed the prompt."""
-    law = LawState(Sampling(), (), 100, frozenset())
+    distribution = SamplingState(Sampling(), (), 100, frozenset())
     row = Row(
-        request, (*PROMPT, *output), law, Noise(0), budget=Budget(budget), prompt_tokens=len(PROMPT),
+        request, (*PROMPT, *output), distribution, Noise(0), budget=Budget(budget), prompt_tokens=len(PROMPT),
         drafting=Drafting(prediction=tuple(prediction)),
     )  # fmt: skip
     (draft,) = drafter.propose([row])

@@ -15,7 +15,7 @@ from headstart.drafters import Observation, Row
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.drafters.matching.suffix_trie import ROOT, SuffixTrie, Text
 from headstart.drafters.suffix import SuffixDrafter
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
@@ -23,8 +23,8 @@ texts_ = st.lists(st.lists(st.integers(0, 3), max_size=25), min_size=1, max_size
 
 
 def context(tokens: Sequence[int], budget: int, request: int = 0, salt: str = "") -> Row:
-    law = LawState(Sampling(cache_salt=salt), (), 100, frozenset())
-    return Row(request, tuple(tokens), law, Noise(0), budget=Budget(budget))
+    distribution = SamplingState(Sampling(cache_salt=salt), (), 100, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(0), budget=Budget(budget))
 
 
 def step(request: int, tokens: Sequence[int]) -> Observation:

@@ -20,7 +20,7 @@ from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.model.heads.exit import Exit, read, write
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Sampling
 
@@ -53,8 +53,8 @@ def drafted(drafter: Any, target: ModelRunner, **sampling: Any) -> hs.types.Draf
     target.forward([Segment(slot, TEXT[:-1])], cache)
     cache.keep(slot, len(TEXT) - 1)
     drafter.attach(target, cache)
-    law = LawState(Sampling(**sampling), (), VOCAB, frozenset())
-    (draft,) = drafter.propose([Row(0, TEXT, law, Noise(0), budget=Budget(5), slot=slot)])
+    distribution = SamplingState(Sampling(**sampling), (), VOCAB, frozenset())
+    (draft,) = drafter.propose([Row(0, TEXT, distribution, Noise(0), budget=Budget(5), slot=slot)])
     assert cache.lengths[slot] == len(TEXT) - 1, "the target's cache is as it was"
     return draft
 

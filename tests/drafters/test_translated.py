@@ -14,8 +14,8 @@ import torch
 from support.counting import rows_fed
 from support.languages import TEXT, byte_level, pieces, random_lm, renumbered, taught, with_ids
 from support.rotation import rotated
-from support.sampled_law import PROMPT, joint, p_value
-from support.sampled_law import model as eight_tokens
+from support.sampled_distribution import PROMPT, joint, p_value
+from support.sampled_distribution import model as eight_tokens
 from support.tiny import byte_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -28,7 +28,7 @@ from headstart.drafters.translated import TranslatedDraft
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling
 
@@ -66,8 +66,8 @@ def drafter_of(
 def context(
     tokens: Sequence[int], vocab: int, budget: int = 3, request: int = 0, stops: Sequence[int] = (), **sampling: Any
 ) -> Row:
-    law = LawState(Sampling(**sampling), tokens, vocab, frozenset(stops))
-    return Row(request, tuple(tokens), law, Noise(7), budget=Budget(budget))
+    distribution = SamplingState(Sampling(**sampling), tokens, vocab, frozenset(stops))
+    return Row(request, tuple(tokens), distribution, Noise(7), budget=Budget(budget))
 
 
 @pytest.fixture
@@ -93,12 +93,12 @@ def run() -> Iterator[Callable[..., hs.Engine]]:
 # -- what is proposed ---------------------------------------------------------------------------------------------
 
 
-def plain_law(model: Any, tokens: Sequence[int], temperature: float) -> torch.Tensor:
+def plain_distribution(model: Any, tokens: Sequence[int], temperature: float) -> torch.Tensor:
     with torch.no_grad():
         return (model(torch.tensor([list(tokens)])).logits[0, -1] / temperature).softmax(-1)
 
 
-def test_q_is_the_drafts_law_over_the_intersection() -> None:
+def test_q_is_the_drafts_distribution_over_the_intersection() -> None:
     target, draft = byte_level(), pieces()
     drafter = drafter_of(random_lm(len(draft)), target, draft, method="intersection")
     prompt = target("The quick brown")["input_ids"]
@@ -108,10 +108,10 @@ def test_q_is_the_drafts_law_over_the_intersection() -> None:
     pairs = drafter.translation.to_target
     theirs = draft("The quick brown")["input_ids"]
     for i, token in enumerate(made.tokens):
-        law = plain_law(random_lm(len(draft)), theirs, 0.7)
+        distribution = plain_distribution(random_lm(len(draft)), theirs, 0.7)
         want = torch.zeros(len(target))
         for there, here in pairs.items():
-            want[here] = law[there]
+            want[here] = distribution[there]
         torch.testing.assert_close(made.q[i], want / want.sum(), atol=1e-5, rtol=1e-4)
         theirs.append(drafter.translation.to_draft[token])
     noise = Noise(7)
@@ -119,7 +119,7 @@ def test_q_is_the_drafts_law_over_the_intersection() -> None:
     assert list(made.tokens) == drawn
 
 
-def test_processors_act_on_the_law_over_the_intersection() -> None:
+def test_processors_act_on_the_distribution_over_the_intersection() -> None:
     target, draft = byte_level(), pieces()
     drafter = drafter_of(random_lm(len(draft)), target, draft, method="intersection")
     wanted = target.get_vocab()["Ġthe"]
@@ -183,7 +183,7 @@ def test_the_end_of_the_text_is_proposed_as_the_targets_own(method: Method) -> N
             model.get_output_embeddings().weight[theirs[mark]] = 100 * model.model.norm.weight.new_ones(32)
         drafter = drafter_of(model, target, draft, method=method)
         tokens = target("The quick")["input_ids"]
-        high = plain_law(model, draft("The quick")["input_ids"], 1.0)[theirs[mark]]
+        high = plain_distribution(model, draft("The quick")["input_ids"], 1.0)[theirs[mark]]
         if high < 0.5:  # the sign of the hidden state's sum: turn the mark around
             with torch.no_grad():
                 model.get_output_embeddings().weight[theirs[mark]] *= -1
@@ -427,7 +427,8 @@ def test_the_end_of_the_text_inside_a_draft(method: Method, run: Callable[..., A
         assert out.stats.accepted > 0
 
 
-# -- sampled text follows the target's law ------------------------------------------------------------------------
+# -- sampled text follows the target's distribution
+# ------------------------------------------------------------------------
 
 
 def few_words(words: Sequence[str], merges: Sequence[tuple[str, str]]) -> PreTrainedTokenizerFast:

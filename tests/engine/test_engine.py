@@ -183,7 +183,7 @@ def test_context_full_ends_with_length(target: ModelRunner, text: list[int]) -> 
 
 
 def test_every_row_of_a_batch_is_what_it_is_alone(target: ModelRunner, text: list[int]) -> None:
-    """Each with its own Sampling and seed; noise and law do not depend on who else is there."""
+    """Each with its own Sampling and seed; noise and distribution do not depend on who else is there."""
     samplings = [
         hs.Sampling(max_tokens=9, temperature=1.0, seed=1),
         hs.Sampling(max_tokens=20),

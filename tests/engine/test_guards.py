@@ -14,7 +14,7 @@ import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.engine.guards import Recorders
 from headstart.pacing import FixedPacing
-from headstart.rule.laws import Laws
+from headstart.rule.distributions import Distributions
 from headstart.types import Budget, Draft, Step
 
 Load = Callable[..., hs.Engine]
@@ -134,14 +134,17 @@ def test_a_pacing_cannot_be_exchanged_while_requests_run(load: Load) -> None:
 
 
 def test_without_a_recorder_nothing_is_looked_at(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a step made of a request is not even asked for its laws: nobody pays for traces but those who record."""
+    """What a step made of a request is not even asked for its distributions: nobody pays for traces but those who
+    record."""
     engine = load("llama", "ngram")
     asked: list[str] = []
     Recorders().publish(object(), object())  # type: ignore[arg-type]
-    dense = Laws.dense
-    monkeypatch.setattr(Laws, "dense", property(lambda laws: asked.append("dense") or dense.fget(laws)))  # type: ignore
+    dense = Distributions.dense
+    monkeypatch.setattr(
+        Distributions, "dense", property(lambda distributions: asked.append("dense") or dense.fget(distributions))
+    )  # type: ignore
     engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
-    assert asked == [], "a greedy request needs no dense law"
+    assert asked == [], "a greedy request needs no dense distribution"
     with engine.trace():
         engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
     assert "dense" in asked
@@ -165,7 +168,7 @@ class Partial(Drafter):
 
     def _draft(self, row: Row) -> Draft:
         q = torch.full((row.budget.nodes, self._width), 1 / self._width)
-        columns = [row.draw(law.numpy(), depth) for depth, law in enumerate(q)]
+        columns = [row.draw(distribution.numpy(), depth) for depth, distribution in enumerate(q)]
         return Draft.chain(self._vocabulary[columns].tolist(), q, self._vocabulary)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.hostile_drafters import REFUSED, TAKEN, Hostile
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 
 import headstart as hs
 from headstart.drafters import Drafter

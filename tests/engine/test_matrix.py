@@ -1,9 +1,10 @@
 """The exactness matrix: every drafter x rule x setting x batch shape. docs/exactness-matrix.md is its table.
 
 One test is one drafter under one rule. All its settings are requests of one ragged batch, prompts of five lengths
-mixed; some are repeated one at a time and must give the same tokens. Every emitted token is held against its own law by
-transformers (`matrix_laws`), greedy texts against `generate`. No cell is idle: drafts are accepted and rejected in
-each, and where texts end early, some end within an accepted block. Seeds are fixed, so what passes goes on passing.
+mixed; some are repeated one at a time and must give the same tokens. Every emitted token is held against its own
+distribution by transformers (`matrix_distributions`), greedy texts against `generate`. No cell is idle: drafts are
+accepted and rejected in each, and where texts end early, some end within an accepted block. Seeds are fixed, so what
+passes goes on passing.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from support.matrix_cells import (
     Workshop,
     table,
 )
-from support.matrix_laws import Evidence, Text, check_end, check_logprobs, generated, laws
+from support.matrix_distributions import Evidence, Text, check_end, check_logprobs, distributions, generated
 
 import headstart as hs
 from headstart.engine import judging, scheduler
 from headstart.engine.request import Request
 from headstart.model import prefixes
-from headstart.rule.law import LawRow, token_logprobs
+from headstart.rule.distribution import SamplingRow, token_logprobs
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Draft, Output, Rule, Sampling, Step, Verdict
 
@@ -134,7 +135,7 @@ def reference(path: str, tokenizer: Any, prompt: Text, setting: str, variant: in
 def faults(
     shop: Workshop, entry: Entry, setting: Setting, done: Sequence[Done], whole: Evidence, *, blocks: bool = True
 ) -> list[str]:
-    """What is wrong with one cell. whole: see `unlawful`. blocks: some texts must end within an accepted block."""
+    """What is wrong with one cell. whole: see `impossible`. blocks: some texts must end within an accepted block."""
     found = [fault for each in done if (fault := check_end(each.output, each.asked.sampling))]
     if setting.greedy:
         for each in done:
@@ -142,7 +143,7 @@ def faults(
             if each.output.tokens != expected:
                 found.append(f"{each.asked}: {each.output.tokens} where transformers writes {expected}")
     else:
-        found += unlawful(shop, done, whole)
+        found += impossible(shop, done, whole)
     drafted, accepted = (sum(getattr(each.output.stats, name) for each in done) for name in ("drafted", "accepted"))
     if entry.make is not None and not 0 < accepted < drafted:
         found.append(f"{accepted} of {drafted} draft tokens accepted: the cell says nothing")
@@ -153,7 +154,7 @@ def faults(
     return found
 
 
-def unlawful(shop: Workshop, done: Sequence[Done], whole: Evidence) -> list[str]:
+def impossible(shop: Workshop, done: Sequence[Done], whole: Evidence) -> list[str]:
     """Faults of sampled texts, and of the log-probabilities that came with them. whole: evidence of all cells, which
     gains by theirs."""
     groups: dict[tuple[Text, int], list[Done]] = defaultdict(list)
@@ -163,7 +164,7 @@ def unlawful(shop: Workshop, done: Sequence[Done], whole: Evidence) -> list[str]
     found = []
     for (prompt, variant), members in groups.items():
         sampling = members[0].asked.sampling
-        known = laws(shop.path, prompt, sampling, (each.output.tokens for each in members))
+        known = distributions(shop.path, prompt, sampling, (each.output.tokens for each in members))
         for each in members:
             p = known.p[each.output.tokens]
             evidence.add(prompt, each.output.tokens, p, (each.asked.setting.name, variant))
@@ -193,7 +194,7 @@ def test_every_setting(entry: Entry, rule: Rule, shop: Workshop) -> None:
 
 
 WHERE_KEPT = ("greedy", "T=1", "penalties", "EOS in a block", "greedy, adaptive pacing", "T=1, adaptive pacing")
-"""Settings that look at the text before a token, or at where it ends; the others only edit a law."""
+"""Settings that look at the text before a token, or at where it ends; the others only edit a distribution."""
 
 
 @pytest.mark.slow
@@ -206,8 +207,8 @@ def test_settings_where_texts_are_kept(
     entry: Entry, rule: Rule, shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most requests begin on a slot that holds a part of their prompt: of these prompts two tokens must do. Seeded
-    ones do, too: each keeps its law, if not its text. Every drafter is here under one of the rules: what a slot holds
-    is settled before any rule is asked."""
+    ones do, too: each keeps its distribution, if not its text. Every drafter is here under one of the rules: what a
+    slot holds is settled before any rule is asked."""
     for module in (prefixes, scheduler):
         monkeypatch.setattr(module, "SHORTEST", 2)
     monkeypatch.setattr(shop, "keeps_texts", True)
@@ -226,8 +227,8 @@ def test_settings_where_texts_are_kept(
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_every_setting_on_a_gpu(entry: Entry, rule: Rule, gpu_shop: Workshop) -> None:
-    """The same table, with target and drafters on a GPU; `test_every_setting` is its CPU twin. Laws and greedy texts
-    are transformers' on the CPU. Batch 1 and batches need not give the same tokens there."""
+    """The same table, with target and drafters on a GPU; `test_every_setting` is its CPU twin. Distributions and greedy
+    texts are transformers' on the CPU. Batch 1 and batches need not give the same tokens there."""
     check_cells(entry, rule, gpu_shop)
 
 
@@ -248,7 +249,7 @@ def check_cells(
 
 
 def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -> None:
-    """Batch 1: the same seeds give the same tokens, so what was found of the batch's law holds here, too."""
+    """Batch 1: the same seeds give the same tokens, so what was found of the batch's distribution holds here, too."""
     chosen: dict[tuple[str, int], list[Done]] = defaultdict(list)
     for each in done:
         same = chosen[each.asked.setting.name, each.asked.variant]
@@ -261,7 +262,7 @@ def one_by_one(shop: Workshop, entry: Entry, rule: Rule, done: Sequence[Done]) -
 
 
 def test_all_members_of_a_list_are_accepted(shop: Workshop) -> None:
-    """Copies and drawn tokens in one batch: their laws are one-hot, or not."""
+    """Copies and drawn tokens in one batch: their distributions are one-hot, or not."""
     entry = next(each for each in ENTRIES if each.name == "list, best of")
     chosen = next(each for each in SETTINGS if each.name == "T=1")
     kinds = set()
@@ -304,15 +305,15 @@ def _resampling(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule:
     path: list[int] = []
     while True:
         node, place = path[-1] if path else -1, position + len(path)
-        law = p[node + 1]
+        distribution = p[node + 1]
         for child in draft.children[node + 1]:
             token = draft.tokens[child]
-            chance = law[token] / (1 if q is None else q[child][token])
+            chance = distribution[token] / (1 if q is None else q[child][token])
             if noise.uniform(place, Purpose.ACCEPT, lane=position, index=child) < chance:
                 path.append(child)
                 break
         else:
-            return Verdict(tuple(path), noise.draw(law, place, Purpose.TOKEN))
+            return Verdict(tuple(path), noise.draw(distribution, place, Purpose.TOKEN))
 
 
 def _typical(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Rule) -> Verdict:
@@ -320,10 +321,10 @@ def _typical(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Ru
     path: list[int] = []
     while True:
         node = path[-1] if path else -1
-        law = p[node + 1]
-        likely = [child for child in draft.children[node + 1] if law[draft.tokens[child]] > 0.2]
+        distribution = p[node + 1]
+        likely = [child for child in draft.children[node + 1] if distribution[draft.tokens[child]] > 0.2]
         if not likely:
-            return Verdict(tuple(path), noise.draw(law, position + len(path), Purpose.TOKEN))
+            return Verdict(tuple(path), noise.draw(distribution, position + len(path), Purpose.TOKEN))
         path.append(likely[0])
 
 
@@ -341,7 +342,7 @@ def test_a_wrong_rule_is_found(name: str, verify: Any, shop: Workshop, monkeypat
 
 
 def test_penalties_that_do_not_see_the_draft_are_found(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "law_rows", lambda state, draft: (LawRow(state),) * (len(draft) + 1))
+    monkeypatch.setattr(judging, "sampling_rows", lambda state, draft: (SamplingRow(state),) * (len(draft) + 1))
     assert any("p = " in fault for fault in found(shop, "draft LM, chain", "penalties"))
     assert not found(shop, "draft LM, chain", "T=1")
 
@@ -364,4 +365,4 @@ def test_log_probabilities_of_the_other_kind_are_found(shop: Workshop, monkeypat
         return token_logprobs(*args, mode="raw" if mode == "processed" else "processed", **options)
 
     monkeypatch.setattr(judging, "token_logprobs", exchanged)
-    assert any("where the law says" in fault for fault in found(shop, "draft LM, chain", "logprobs"))
+    assert any("where the distribution says" in fault for fault in found(shop, "draft LM, chain", "logprobs"))

@@ -50,8 +50,8 @@ def plugin(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-def sampler_s_laws(vllm_python: Path, plugin: str, **more: str) -> list[Any]:
-    """For each way of sampling and drafting, the least p-value of the tokens' laws, or the error."""
+def sampler_s_distributions(vllm_python: Path, plugin: str, **more: str) -> list[Any]:
+    """For each way of sampling and drafting, the least p-value of the tokens' distributions, or the error."""
     env = environment(find(vllm_python)) | {"PYTHONPATH": plugin, "OMP_NUM_THREADS": "1"} | more
     command = [str(vllm_python), "-c", SAMPLER.read_text()]  # its folder has a vllm.py of our own
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd="/")
@@ -59,12 +59,12 @@ def sampler_s_laws(vllm_python: Path, plugin: str, **more: str) -> list[Any]:
     return [case if isinstance(case, str) else min(float(chi2.sf(x, n - 1)) for x, n in case) for case in cases]
 
 
-def test_vllm_s_sampler_has_the_target_s_law_only_with_the_repair(vllm_python: Path, plugin: str) -> None:
+def test_vllm_s_sampler_has_the_target_s_distribution_only_with_the_repair(vllm_python: Path, plugin: str) -> None:
     """Called directly, without a server: temperature, top-p and top-k, one-hot drafts (n-gram) and drawn ones."""
-    for case in sampler_s_laws(vllm_python, plugin, VLLM_PLUGINS=PLUGIN):
+    for case in sampler_s_distributions(vllm_python, plugin, VLLM_PLUGINS=PLUGIN):
         assert not isinstance(case, str), case
         assert case > 1e-6
-    broken = sampler_s_laws(vllm_python, plugin, VLLM_PLUGINS="")
+    broken = sampler_s_distributions(vllm_python, plugin, VLLM_PLUGINS="")
     assert [case for case in broken if isinstance(case, str) or case < 1e-12] == broken
 
 

@@ -12,7 +12,7 @@ from support.twins import Twin
 
 from headstart import theory
 from headstart.theory import trees
-from headstart.theory.laws import softmax
+from headstart.theory.distributions import softmax
 
 ALPHAS = (0.0, 0.1, 0.5, 0.7, 0.85, 0.999999, 1.0)
 KS = (0, 1, 2, 5, 8, 16)

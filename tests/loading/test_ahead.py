@@ -42,7 +42,9 @@ def test_every_way_to_ask_for_it_gives_the_text_of_drafting_in_turn(drafter: str
         if engine.drafter is part:
             assert texts(engine) == expected
         else:
-            assert texts(engine)[0] == expected[0]  # another drafter's copies change a sampled text, not its law
+            assert (
+                texts(engine)[0] == expected[0]
+            )  # another drafter's copies change a sampled text, not its distribution
 
 
 def test_options_of_an_object_are_kept(tiny: Callable[..., str]) -> None:

@@ -329,8 +329,9 @@ def test_simulated_text_that_switches(world: simulation.World) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_point_masses_are_charged_for_laws_only_as_far_as_they_are_accepted(batch: int) -> None:
-    """Guesses that are seldom right cost a sampled row hardly a law, unless they were drawn from laws of their own."""
+def test_point_masses_are_charged_for_distributions_only_as_far_as_they_are_accepted(batch: int) -> None:
+    """Guesses that are seldom right cost a sampled row hardly a distribution, unless they were drawn from distributions
+    of their own."""
     chosen = {}
     for point_masses in (False, True):
         cost = DraftCost(0.0, 0.0, point_masses=point_masses)

@@ -1,4 +1,4 @@
-"""What adaptive pacing must leave alone: greedy text, the law of sampled text, and a seed's text."""
+"""What adaptive pacing must leave alone: greedy text, the distribution of sampled text, and a seed's text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from support.greedy import NEW, prompts, reference
 from support.pacing import give
 from support.rotation import rotated
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 from support.tiny import random_model
 
 import headstart as hs
@@ -75,7 +75,8 @@ def test_greedy_text_is_that_of_plain_decoding(
     assert len({step.budget.nodes for step in steps}) > 2, "the lengths must have varied"
 
 
-# -- the law -----------------------------------------------------------------------------------------------------------
+# -- the distribution
+# -----------------------------------------------------------------------------------------------------------
 
 
 # The exactness matrix has rule "exact" under adaptive pacing in its fast part.

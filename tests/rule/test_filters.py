@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.reference_law import random_logits
+from support.reference_distribution import random_logits
 
 from headstart.rule import filters
 from headstart.types import Sampling
@@ -38,7 +38,7 @@ def test_a_tie_just_beyond_the_width_is_seen() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_row_without_a_law_has_none_afterwards_and_its_neighbour_keeps_its_own(bad: float) -> None:
+def test_a_row_without_a_distribution_has_none_afterwards_and_its_neighbour_keeps_its_own(bad: float) -> None:
     x = random_logits(3, 5, 400, 2.0)
     x[1, 7] = bad
     if bad == -math.inf:

@@ -1,4 +1,5 @@
-"""The tests tested: faults planted in the rule, the law, the judge and the cache, each caught by a check of its kind.
+"""The tests tested: faults planted in the rule, the distribution, the judge and the cache, each caught by a check of
+its kind.
 
 A fault is a change of one place in a module's source, which is then executed as a module of its own. Every check is
 also run on the module as it is, and must pass there.
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
-from support.reference_law import GREEDY, OUTPUT, PROMPT, SAMPLED, STOPS, V, random_logits, transformers_logits
+from support.reference_distribution import GREEDY, OUTPUT, PROMPT, SAMPLED, STOPS, V, random_logits, transformers_logits
 from support.tiny import random_model
 
 from headstart.base.errors import NonFiniteLogits
@@ -29,7 +30,7 @@ from headstart.engine.engine import Engine
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule import drafted, filters, law, laws, processors, verify
+from headstart.rule import distribution, distributions, drafted, filters, processors, verify
 from headstart.types import Draft, Sampling, Verdict
 
 
@@ -57,15 +58,17 @@ def caught(check: Callable[..., None], *args: Any) -> bool:
 # -- the rule: exact enumeration --------------------------------------------------------------------------------------
 
 
-def judged(module: Any, draft: Draft, rows: Any, laws: Any, oracle: Oracle) -> tuple[int, ...]:
-    if laws is None:
+def judged(module: Any, draft: Draft, rows: Any, distributions: Any, oracle: Oracle) -> tuple[int, ...]:
+    if distributions is None:
         verdict = module.walk(draft, rows, lambda p, _: oracle.draw(p))
     else:
-        verdict = module.traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda p, _: oracle.draw(p))
+        verdict = module.traverse(
+            draft, rows, distributions, lambda a, _: oracle.uniform(a), lambda p, _: oracle.draw(p)
+        )
     return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 
 
-def keeps_the_law_of_chains(module: Any) -> None:
+def keeps_the_distribution_of_chains(module: Any) -> None:
     for seed in range(3):
         p, q = RandomModel(seed, zeros=0.2), RandomModel(seed + 100, zeros=0.2)
 
@@ -78,7 +81,7 @@ def keeps_the_law_of_chains(module: Any) -> None:
         assert completed(outcomes(procedure), p, 3) == joint(p, 3)
 
 
-def keeps_the_law_of_siblings(module: Any, growing: Any = siblings) -> None:
+def keeps_the_distribution_of_siblings(module: Any, growing: Any = siblings) -> None:
     for seed in range(6):
         p, q = RandomModel(seed), RandomModel(seed + 100)
 
@@ -88,40 +91,40 @@ def keeps_the_law_of_siblings(module: Any, growing: Any = siblings) -> None:
             rest[first] = Fraction(0)
             tokens = (first, oracle.draw(rest))
             rows = [p(()), *(p((token,)) for token in tokens)]  # noqa: B023
-            drawn_from = growing.laws_of_children(q(()), tokens)  # noqa: B023
+            drawn_from = growing.distributions_of_children(q(()), tokens)  # noqa: B023
             return judged(module, Draft(tokens, (-1, -1)), rows, drawn_from, oracle)
 
         assert completed(outcomes(procedure), p, 2) == joint(p, 2)
 
 
-def keeps_the_law_of_point_masses(module: Any) -> None:
+def keeps_the_distribution_of_point_masses(module: Any) -> None:
     p, draft = RandomModel(2), Draft((0, 1, 2, 0), (-1, -1, 0, 1))
     rows = [p(tuple(draft.tokens[n] for n in draft.path(node))) for node in range(-1, len(draft))]
     emitted = outcomes(lambda oracle: judged(module, draft, rows, None, oracle))
     assert completed(emitted, p, 3) == joint(p, 3)
 
 
-def keeps_the_law_of_partial_drafts(kind: Any) -> None:
-    """Pairs of siblings that were drawn from two of the three tokens, which the law names in falling order."""
+def keeps_the_distribution_of_partial_drafts(kind: Any) -> None:
+    """Pairs of siblings that were drawn from two of the three tokens, which the distribution names in falling order."""
     known = np.array([2, 1])
     for seed in range(4):
         p, q = RandomModel(seed), RandomModel(seed + 100)
 
         def procedure(oracle: Oracle) -> tuple[int, ...]:
-            law = q(())[known]  # noqa: B023
-            first = oracle.draw(law / law.sum())
+            distribution = q(())[known]  # noqa: B023
+            first = oracle.draw(distribution / distribution.sum())
             tokens = (int(known[first]), int(known[1 - first]))
             rest = np.array([Fraction(0), Fraction(0)], dtype=object)
             rest[1 - first] = Fraction(1)
             rows = [p(()), *(p((token,)) for token in tokens)]  # noqa: B023
-            laws = [kind(known, law / law.sum()), kind(known, rest)]
-            return judged(verify, Draft(tokens, (-1, -1)), rows, laws, oracle)
+            distributions = [kind(known, distribution / distribution.sum()), kind(known, rest)]
+            return judged(verify, Draft(tokens, (-1, -1)), rows, distributions, oracle)
 
         assert completed(outcomes(procedure), p, 2) == joint(p, 2)
 
 
 class StubNoise:
-    """Coins of a given height that notes whose they were."""
+    """Uniform draws of a given height that notes whose they were."""
 
     def __init__(self, height: float) -> None:
         self.height = height
@@ -135,16 +138,16 @@ class StubNoise:
         return int(p.argmax())
 
 
-def coins_are_strict_and_each_node_has_its_own(module: Any) -> None:
+def uniforms_are_strict_and_each_node_has_its_own(module: Any) -> None:
     p = np.array([[0.25, 0.75, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     q = np.array([[0.5, 0.0, 0.5]] * 2)
     draft = Draft((0, 2), (-1, -1))
     noise = StubNoise(0.5)
     for position in (10, 11):
         verdict = module.verify(draft, p, q, noise, position, "exact")
-        assert verdict == Verdict((), 1), "a coin as high as the chance must not pass"
+        assert verdict == Verdict((), 1), "a uniform draw as high as the chance must not pass"
     assert len(set(noise.keys)) == len(noise.keys) >= 2
-    # two siblings, a node below, and another round: four coins
+    # two siblings, a node below, and another round: four uniform draws
     more, p, q = StubNoise(0.9), np.array([[0.25, 0.25, 0.5]] * 4), np.array([[1.0, 0, 0], [0, 0, 1], [1, 0, 0]])
     module.verify(Draft((0, 2, 0), (-1, -1, 1)), p, q, more, 10, "exact")
     module.verify(Draft((0,), (-1,)), p[:2], q[:1], more, 11, "exact")
@@ -152,27 +155,32 @@ def coins_are_strict_and_each_node_has_its_own(module: Any) -> None:
 
 
 RULE = [
-    ("a coin as high as the chance passes", "index=node) < chance", "index=node) <= chance",
-     coins_are_strict_and_each_node_has_its_own),
-    ("coins of one node for all", ", index=node)", ")", coins_are_strict_and_each_node_has_its_own),
-    ("the residual may be negative", "np.maximum(weight * law - covered, 0)", "weight * law - covered",
-     keeps_the_law_of_chains),
-    ("the residual forgets the weight", "np.maximum(weight * law", "np.maximum(law", keeps_the_law_of_chains),
-    ("a rejected child leaves the law as it was", "rest / total", "law", keeps_the_law_of_siblings),
+    ("a uniform draw as high as the chance passes", "index=node) < chance", "index=node) <= chance",
+     uniforms_are_strict_and_each_node_has_its_own),
+    ("uniform draws of one node for all", ", index=node)", ")", uniforms_are_strict_and_each_node_has_its_own),
+    ("the residual may be negative", "np.maximum(weight * distribution - covered, 0)",
+     "weight * distribution - covered",
+     keeps_the_distribution_of_chains),
+    ("the residual forgets the weight", "np.maximum(weight * distribution", "np.maximum(distribution",
+     keeps_the_distribution_of_chains),
+    ("a rejected child leaves the distribution as it was", "rest / total", "distribution",
+     keeps_the_distribution_of_siblings),
     ("a rejected child leaves the weight as it was", "total / (total + (1 - weight))", "weight",
-     keeps_the_law_of_chains),
-    ("chances above 1 are passed on", "min(weight * law[token] / covered[token], 1)",
-     "weight * law[token] / covered[token]", keeps_the_law_of_chains),
-    ("the coin of a node is its own, not its path's", "visit(child, min(weight * law", "visit(child, min(law",
-     keeps_the_law_of_chains),
-    ("the bonus is drawn from the law before", "draw(p[node + 1] if law is None else law, len(path))",
-     "draw(p[max(node, 0)], len(path))", keeps_the_law_of_chains),
-    ("the bonus forgets what was rejected", "p[node + 1] if law is None else law", "p[node + 1]",
-     keeps_the_law_of_chains),
+     keeps_the_distribution_of_chains),
+    ("chances above 1 are passed on", "min(weight * distribution[token] / covered[token], 1)",
+     "weight * distribution[token] / covered[token]", keeps_the_distribution_of_chains),
+    ("the uniform draw of a node is its own, not its path's", "visit(child, min(weight * distribution",
+     "visit(child, min(distribution",
+     keeps_the_distribution_of_chains),
+    ("the bonus is drawn from the distribution before",
+     "draw(p[node + 1] if distribution is None else distribution, len(path))",
+     "draw(p[max(node, 0)], len(path))", keeps_the_distribution_of_chains),
+    ("the bonus forgets what was rejected", "p[node + 1] if distribution is None else distribution", "p[node + 1]",
+     keeps_the_distribution_of_chains),
     ("a child of a larger token will do", "draft.tokens[c] == token", "draft.tokens[c] >= token",
-     keeps_the_law_of_point_masses),
+     keeps_the_distribution_of_point_masses),
     ("the walk reads the row before", "draw(p[node + 1], len(path))", "draw(p[max(node, 0)], len(path))",
-     keeps_the_law_of_point_masses),
+     keeps_the_distribution_of_point_masses),
 ]  # fmt: skip
 
 
@@ -183,102 +191,104 @@ def test_a_fault_in_the_rule_is_caught(old: str, new: str, check: Callable[..., 
 
 
 PARTIAL = [
-    ("what q covers is not taken away", "law[self.tokens] - self.weights", "law[self.tokens]"),
-    ("the residual may be negative", "np.maximum(law[self.tokens] - self.weights, 0)",
-     "law[self.tokens] - self.weights"),
+    ("what q covers is not taken away", "distribution[self.tokens] - self.weights", "distribution[self.tokens]"),
+    ("the residual may be negative", "np.maximum(distribution[self.tokens] - self.weights, 0)",
+     "distribution[self.tokens] - self.weights"),
     ("tokens are taken for columns", "np.flatnonzero(self.tokens == token)", "np.array([token])"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new"), [row[1:] for row in PARTIAL], ids=[row[0] for row in PARTIAL])
-def test_a_fault_in_laws_over_a_part_of_the_vocabulary_is_caught(
+def test_a_fault_in_distributions_over_a_part_of_the_vocabulary_is_caught(
     old: str, new: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeps_the_law_of_partial_drafts(drafted.PartialLaw)
+    keeps_the_distribution_of_partial_drafts(drafted.PartialDistribution)
     made = mutant(drafted, old, new)
-    monkeypatch.setattr(verify, "PartialLaw", made.PartialLaw)
-    assert caught(keeps_the_law_of_partial_drafts, made.PartialLaw)
+    monkeypatch.setattr(verify, "PartialDistribution", made.PartialDistribution)
+    assert caught(keeps_the_distribution_of_partial_drafts, made.PartialDistribution)
 
 
 def test_elder_siblings_left_in_q_are_caught() -> None:
-    keeps_the_law_of_siblings(verify)
-    assert caught(keeps_the_law_of_siblings, verify, mutant(siblings, "        rest[token] = 0\n", ""))
+    keeps_the_distribution_of_siblings(verify)
+    assert caught(keeps_the_distribution_of_siblings, verify, mutant(siblings, "        rest[token] = 0\n", ""))
 
 
-# -- the law: transformers' processors --------------------------------------------------------------------------------
+# -- the distribution: transformers' processors
+# --------------------------------------------------------------------------------
 
 
-def is_the_law_of_transformers(module: Any) -> None:
+def is_the_distribution_of_transformers(module: Any) -> None:
     x = random_logits(8, seed=1)
     for sampling in SAMPLED.values():
         for cut in (0, 3, len(OUTPUT)):  # what is committed, and what is drafted
-            state = module.LawState(sampling, PROMPT, V, STOPS).after(OUTPUT[:cut])
-            found = module.process(x, [module.LawRow(state, OUTPUT[cut:])] * len(x))
+            state = module.SamplingState(sampling, PROMPT, V, STOPS).after(OUTPUT[:cut])
+            found = module.process(x, [module.SamplingRow(state, OUTPUT[cut:])] * len(x))
             expected = transformers_logits(x, sampling)
             torch.testing.assert_close(found, expected)
             assert torch.equal(found.isneginf(), expected.isneginf())
 
 
 def bad_rows_are_reported(module: Any) -> None:
-    rows = [module.LawRow(module.LawState(s, PROMPT, V, STOPS)) for s in GREEDY.values()]
+    rows = [module.SamplingRow(module.SamplingState(s, PROMPT, V, STOPS)) for s in GREEDY.values()]
     for bad in (math.nan, math.inf):
         x = random_logits(len(rows), seed=4)
         x[::2, 41] = bad
-        tokens, p = module.greedy(x, rows), module.law(x, rows)
+        tokens, p = module.greedy(x, rows), module.distribution(x, rows)
         assert [token == -1 for token in tokens] == [r % 2 == 0 for r in range(len(rows))]
         assert p.isnan().all(-1).tolist() == [r % 2 == 0 for r in range(len(rows))]
 
 
 def ties_are_cut_as_transformers_does(module: Any) -> None:
     for top_p, kept in ((0.25, 1), (0.26, 2), (0.6, 3)):
-        state = module.LawState(Sampling(temperature=1, top_p=top_p), (), 4, frozenset())
-        assert int(module.process(torch.zeros(1, 4), [module.LawRow(state)]).isfinite().sum()) == kept
+        state = module.SamplingState(Sampling(temperature=1, top_p=top_p), (), 4, frozenset())
+        assert int(module.process(torch.zeros(1, 4), [module.SamplingRow(state)]).isfinite().sum()) == kept
 
 
 LAW = [
     (filters, "top_p drops the token that crosses the cut",
      "int(np.count_nonzero(mass < limit)) + 1", "max(1, int(np.count_nonzero(mass < limit)))",
-     is_the_law_of_transformers),
+     is_the_distribution_of_transformers),
     (filters, "top_p counts ties wrongly", "[: count - len(above)]", "[: count - len(above) + 1]",
      ties_are_cut_as_transformers_does),
     (filters, "top_k keeps one fewer", "row[ids[:k]][-1]", "row[ids[: max(1, k - 1)]][-1]",
-     is_the_law_of_transformers),
+     is_the_distribution_of_transformers),
     (filters, "min_p drops the likeliest", "torch.where(p < _column", "torch.where(p <= _column",
-     is_the_law_of_transformers),
-    (filters, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_law_of_transformers),
-    (law, "draft tokens are not seen", "self.state.after(self.drafted).processors", "self.state.processors",
-     is_the_law_of_transformers),
-    (law, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",
+     is_the_distribution_of_transformers),
+    (filters, "temperature upside down", "x = x / _column(", "x = x * _column(", is_the_distribution_of_transformers),
+    (distribution, "draft tokens are not seen", "self.state.after(self.drafted).processors", "self.state.processors",
+     is_the_distribution_of_transformers),
+    (distribution, "a NaN row is ignored at temperature 0", "token if math.isfinite(row[token]) else -1", "token",
      bad_rows_are_reported),
     (filters, "a NaN row is one-hot", "nothing = highest - highest", "nothing = torch.zeros_like(highest)",
      bad_rows_are_reported),
     (processors, "min_tokens holds one token too long", "self.stop_ids if self.missing > 0 else",
-     "self.stop_ids if self.missing >= 0 else", is_the_law_of_transformers),
+     "self.stop_ids if self.missing >= 0 else", is_the_distribution_of_transformers),
     (processors, "min_tokens ends one token early", "self.stop_ids if self.missing > 0 else",
-     "self.stop_ids if self.missing > 1 else", is_the_law_of_transformers),
+     "self.stop_ids if self.missing > 1 else", is_the_distribution_of_transformers),
     (processors, "the repetition penalty does not see output",
-     "np.concatenate([self.seen, np.asarray(tokens, dtype=np.int64)])", "self.seen", is_the_law_of_transformers),
+     "np.concatenate([self.seen, np.asarray(tokens, dtype=np.int64)])", "self.seen",
+      is_the_distribution_of_transformers),
     (processors, "the repetition penalty has the wrong sign", "where(score < 0,", "where(score > 0,",
-     is_the_law_of_transformers),
-    (processors, "tokens count once", "counts.get(token, 0) + 1", "1", is_the_law_of_transformers),
+     is_the_distribution_of_transformers),
+    (processors, "tokens count once", "counts.get(token, 0) + 1", "1", is_the_distribution_of_transformers),
     (processors, "no presence penalty", "score - by_count - presence", "score - by_count",
-     is_the_law_of_transformers),
+     is_the_distribution_of_transformers),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("module", "old", "new", "check"), [(row[0], *row[2:]) for row in LAW], ids=[row[1] for row in LAW]
 )
-def test_a_fault_in_the_law_is_caught(
+def test_a_fault_in_the_distribution_is_caught(
     module: ModuleType, old: str, new: str, check: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(law)
+    check(distribution)
     wrong = mutant(module, old, new)
     for other, names in ((processors, ("processors_of",)), (filters, ("filtered", "first_maximum", "one_hot"))):
         if module is other:
             for name in names:
-                monkeypatch.setattr(law, name, getattr(wrong, name))
-            wrong = law
+                monkeypatch.setattr(distribution, name, getattr(wrong, name))
+            wrong = distribution
     assert caught(check, wrong)
 
 
@@ -405,10 +415,10 @@ def elder(verdict: Verdict) -> Verdict:
 
 
 JUDGING: list[tuple[str, ModuleType, str, Callable[[Any], Any]]] = [
-    ("each row is judged by the law after it", laws, "_Tokens",
+    ("each row is judged by the distribution after it", distributions, "_Tokens",
      lambda f: lambda rows, x: f(rows, torch.cat((x[1:], x[-1:])))),
-    ("penalties do not see the draft", judging, "law_rows",
-     lambda _: lambda state, draft: (law.LawRow(state),) * (len(draft) + 1)),
+    ("penalties do not see the draft", judging, "sampling_rows",
+     lambda _: lambda state, draft: (distribution.SamplingRow(state),) * (len(draft) + 1)),
     ("all of a draft is accepted", judging, "walk",
      lambda f: lambda draft, p, draw: Verdict(draft.path(len(draft) - 1), f(draft, p, draw).bonus)),
     ("the bonus comes from the first row", judging, "walk",
@@ -436,5 +446,7 @@ def test_a_fault_in_judging_is_caught(
 
 def test_a_judge_that_ignores_nan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     a_broken_model_is_reported()
-    monkeypatch.setattr(laws, "greedy", lambda x, rows: [max(token, 0) for token in law.greedy(x, rows)])
+    monkeypatch.setattr(
+        distributions, "greedy", lambda x, rows: [max(token, 0) for token in distribution.greedy(x, rows)]
+    )
     assert caught(a_broken_model_is_reported)

@@ -58,20 +58,20 @@ def test_uniform_along_every_argument(by: str) -> None:
     assert abs(np.mean(signs[1:] == signs[:-1]) - 0.5) < 0.04
 
 
-def test_draw_follows_the_law_and_skips_zeros() -> None:
-    law = np.array([0.5, 0.0, 0.3, 0.2], dtype=np.float32)
-    counts = np.bincount([Noise(seed).draw(law, 0, Purpose.TOKEN) for seed in range(5000)], minlength=4)
+def test_draw_follows_the_distribution_and_skips_zeros() -> None:
+    distribution = np.array([0.5, 0.0, 0.3, 0.2], dtype=np.float32)
+    counts = np.bincount([Noise(seed).draw(distribution, 0, Purpose.TOKEN) for seed in range(5000)], minlength=4)
     assert counts[1] == 0
-    assert chisquare(counts[[0, 2, 3]], law[[0, 2, 3]].astype(float) * 5000).pvalue > 1e-4
+    assert chisquare(counts[[0, 2, 3]], distribution[[0, 2, 3]].astype(float) * 5000).pvalue > 1e-4
 
 
 def test_draw_reads_only_the_support() -> None:
     """Removing a token that does not win changes nothing: the noise belongs to the token, not to its rank."""
-    law = np.array([0.1, 0.2, 0.3, 0.4])
+    distribution = np.array([0.1, 0.2, 0.3, 0.4])
     for seed in range(100):
-        won = Noise(seed).draw(law, 0, Purpose.TOKEN)
+        won = Noise(seed).draw(distribution, 0, Purpose.TOKEN)
         other = (won + 1) % 4
-        less = law.copy()
+        less = distribution.copy()
         less[other] = 0
         assert Noise(seed).draw(less, 0, Purpose.TOKEN) == won
 
@@ -82,8 +82,8 @@ def test_the_winner_is_that_of_the_whole_race(size: int, peaked: float) -> None:
     """Most logarithms are left out; the token is the one that all of them would give."""
     rng = np.random.default_rng(size)
     for position in range(200):
-        law = np.exp(peaked * rng.standard_normal(size)).astype(np.float32)
-        law[rng.random(size) < (0.0, 0.5, 0.99)[position % 3]] = 0
-        law[rng.integers(size)] = 0.5
-        race = law / Noise(3).exponentials(position, Purpose.TOKEN, 0, size)
-        assert Noise(3).draw(law, position, Purpose.TOKEN) == int(race.argmax())
+        distribution = np.exp(peaked * rng.standard_normal(size)).astype(np.float32)
+        distribution[rng.random(size) < (0.0, 0.5, 0.99)[position % 3]] = 0
+        distribution[rng.integers(size)] = 0.5
+        race = distribution / Noise(3).exponentials(position, Purpose.TOKEN, 0, size)
+        assert Noise(3).draw(distribution, position, Purpose.TOKEN) == int(race.argmax())

@@ -1,4 +1,5 @@
-"""A processor of one's own, a grammar: the exact law with chains and trees, rollback after rejections, the engine."""
+"""A processor of one's own, a grammar: the exact distribution with chains and trees, rollback after rejections, the
+engine."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from headstart.drafters import Drafter
 from headstart.engine.engine import Engine
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.rule import law as law_module
-from headstart.rule.law import LawRow, LawState, law
+from headstart.rule import distribution as distribution_module
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
 
 PENALISED = Sampling(temperature=1.0, repetition_penalty=1.5, frequency_penalty=0.5, logit_bias={2: 0.5})
 
 
-def begin(sampling: Sampling = PENALISED) -> LawState:
-    return LawState(sampling, (0,), GRAMMAR_VOCAB, frozenset({END}), processors=[Grammar(Matcher())])
+def begin(sampling: Sampling = PENALISED) -> SamplingState:
+    return SamplingState(sampling, (0,), GRAMMAR_VOCAB, frozenset({END}), processors=[Grammar(Matcher())])
 
 
 @cache
@@ -45,7 +46,7 @@ def exact(p: torch.Tensor) -> Any:
 
 
 class Model:
-    """Laws after every context, each from a state that was extended to it token by token."""
+    """Distributions after every context, each from a state that was extended to it token by token."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -54,21 +55,21 @@ class Model:
         state = begin()
         for token in context:
             state = state.after((token,))
-        return exact(law(logits(self.seed, context)[None], [LawRow(state)])[0])
+        return exact(distribution(logits(self.seed, context)[None], [SamplingRow(state)])[0])
 
 
-def one_round(oracle: Oracle, state: LawState, text: tuple[int, ...], shape: Sequence[int], drawn: bool) -> Any:
+def one_round(oracle: Oracle, state: SamplingState, text: tuple[int, ...], shape: Sequence[int], drawn: bool) -> Any:
     """Draft from model 2 (or guess anything), judge with model 1; all rows of one state, as the engine has it."""
     tokens: list[int] = []
     parents: list[int] = []
-    laws: list[Any] = []
+    distributions: list[Any] = []
     paths: list[tuple[int, ...]] = [()]
     level = [-1]
     for width in shape:
         below = []
         for parent in level:
             path = paths[parent + 1]
-            q = exact(law(logits(2, (*text, *path))[None], [LawRow(state, path)])[0]) if drawn else None
+            q = exact(distribution(logits(2, (*text, *path))[None], [SamplingRow(state, path)])[0]) if drawn else None
             for sibling in range(width):
                 if q is not None and not q.sum() > 0:
                     break
@@ -77,17 +78,19 @@ def one_round(oracle: Oracle, state: LawState, text: tuple[int, ...], shape: Seq
                 tokens.append(token)
                 parents.append(parent)
                 paths.append((*path, token))
-                laws.append(q)
+                distributions.append(q)
                 if q is not None:
                     q = q.copy()
                     q[token] = Fraction(0)
                     q = q / q.sum() if q.sum() > 0 else q
         level = below
     draft = Draft(tuple(tokens), tuple(parents))
-    rows = law(torch.stack([logits(1, (*text, *path)) for path in paths]), [LawRow(state, path) for path in paths])
+    rows = distribution(
+        torch.stack([logits(1, (*text, *path)) for path in paths]), [SamplingRow(state, path) for path in paths]
+    )
     p = [exact(row) for row in rows]
     if drawn:
-        verdict = traverse(draft, p, laws, lambda a, _: oracle.coin(a), lambda row, _: oracle.draw(row))
+        verdict = traverse(draft, p, distributions, lambda a, _: oracle.uniform(a), lambda row, _: oracle.draw(row))
     else:
         verdict = walk(draft, p, lambda row, _: oracle.draw(row))
     return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
@@ -95,7 +98,7 @@ def one_round(oracle: Oracle, state: LawState, text: tuple[int, ...], shape: Seq
 
 @pytest.mark.parametrize("drawn", [True, False], ids=["drawn", "point masses"])
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 1, 1), (2,), (2, 1), (1, 2)], ids=str)
-def test_a_grammar_keeps_the_law_exactly_over_several_rounds(shape: tuple[int, ...], drawn: bool) -> None:
+def test_a_grammar_keeps_the_distribution_exactly_over_several_rounds(shape: tuple[int, ...], drawn: bool) -> None:
     length = len(shape) + 2
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
@@ -123,8 +126,8 @@ def test_a_state_is_a_value_that_can_cross_a_process_boundary() -> None:
     copy = pickle.loads(before)
     x = torch.randn(3, GRAMMAR_VOCAB, generator=torch.Generator().manual_seed(1))
     paths = [(), (1,), (1, 2)]
-    here = law(x, [LawRow(state, path) for path in paths])
-    assert torch.equal(here, law(x, [LawRow(copy, path) for path in paths]))
+    here = distribution(x, [SamplingRow(state, path) for path in paths])
+    assert torch.equal(here, distribution(x, [SamplingRow(copy, path) for path in paths]))
     assert len(copy.processors) == 5
     assert pickle.dumps(state) == before
     assert state.after((1, 2)).after(()) is not state
@@ -132,11 +135,11 @@ def test_a_state_is_a_value_that_can_cross_a_process_boundary() -> None:
 
 
 def test_a_processor_without_a_device_version_goes_through_the_host() -> None:
-    rows = [LawRow(begin(), path) for path in [(), (0,), (0, 1, 2)]] + [LawRow(begin(Sampling()), (1,))]
+    rows = [SamplingRow(begin(), path) for path in [(), (0,), (0, 1, 2)]] + [SamplingRow(begin(Sampling()), (1,))]
     x = torch.randn(len(rows), GRAMMAR_VOCAB, generator=torch.Generator().manual_seed(2))
     x[1, 3] = math.nan  # which a mask must not hide
-    host = torch.from_numpy(law_module._edit_on_host(x.numpy(), rows, None))
-    torch.testing.assert_close(law_module._edit_on_device(x, rows), host, rtol=0, atol=0, equal_nan=True)
+    host = torch.from_numpy(distribution_module._edit_on_host(x.numpy(), rows, None))
+    torch.testing.assert_close(distribution_module._edit_on_device(x, rows), host, rtol=0, atol=0, equal_nan=True)
     assert host[1, 3].isnan()
     assert host[3].isfinite().tolist() == [True, True, True, False]
 
@@ -161,7 +164,9 @@ def test_a_grammar_holds_in_the_engine_whatever_is_drafted(temperature: float) -
         requests = [engine.submit([5, 17, n], sampling) for n in range(4)]
         for request in requests:
             grammar = Grammar(Matcher())
-            request.law = LawState(sampling, request.prompt, target.vocab_size, frozenset(), processors=[grammar])
+            request.sampling_state = SamplingState(
+                sampling, request.prompt, target.vocab_size, frozenset(), processors=[grammar]
+            )
         while any(request.finish_reason is None for request in requests):
             engine.step()
         outputs = [request.finish() for request in requests]

@@ -26,7 +26,7 @@ def able() -> race.Able:
     return found
 
 
-def laws(rng: np.random.Generator, size: int) -> dict[str, NDArray[np.float32]]:
+def distributions(rng: np.random.Generator, size: int) -> dict[str, NDArray[np.float32]]:
     peaked = np.exp(8 * rng.standard_normal(size))
     few = np.where(rng.random(size) < 0.01, peaked, 0)
     few[rng.integers(size)] = 1
@@ -41,22 +41,22 @@ def laws(rng: np.random.Generator, size: int) -> dict[str, NDArray[np.float32]]:
         "great": np.exp(rng.standard_normal(size)) * 1e34,
         "mixed": np.exp(40 * rng.standard_normal(size)).clip(1e-44, 1e37),
     }
-    return {name: law.astype(np.float32) for name, law in made.items()}
+    return {name: distribution.astype(np.float32) for name, distribution in made.items()}
 
 
 @pytest.mark.parametrize("size", [512, 513, 1000, 4099, 60_000])
 def test_a_draw_is_that_of_numpy(able: race.Able, size: int) -> None:
     rng = np.random.default_rng(size)
     for position in range(20 if size > 10_000 else 100):
-        for name, law in laws(rng, size).items():
-            drawn = Noise(5).draw(law, position, Purpose.DRAFT, lane=3)
-            assert drawn == Noise(5)._draw(law, position, Purpose.DRAFT, 3), name
+        for name, distribution in distributions(rng, size).items():
+            drawn = Noise(5).draw(distribution, position, Purpose.DRAFT, lane=3)
+            assert drawn == Noise(5)._draw(distribution, position, Purpose.DRAFT, 3), name
 
 
-def test_it_decides_the_usual_laws_and_hands_over_the_others(able: race.Able) -> None:
+def test_it_decides_the_usual_distributions_and_hands_over_the_others(able: race.Able) -> None:
     """A draw that always fell back on NumPy would pass every other test."""
     rng = np.random.default_rng(1)
-    decided = {name: able(law, 7) is not None for name, law in laws(rng, 5000).items()}
+    decided = {name: able(distribution, 7) is not None for name, distribution in distributions(rng, 5000).items()}
     handed_over = {"small", "smallest", "great", "mixed"}
     assert {name for name, done in decided.items() if not done} <= handed_over
     assert not decided["smallest"]
@@ -85,11 +85,11 @@ def test_numbers_next_to_one_and_to_zero(able: race.Able, bits: int, place: int)
     assert (noise._mix((key + (place + 1) * noise._GOLDEN) & MASK) >> 11) == bits
     decided = 0
     for share in np.geomspace(1e-22, 1e3, 200):
-        law = np.ones(700, dtype=np.float32)
-        law[place] = share
-        found = able(law, key)
+        distribution = np.ones(700, dtype=np.float32)
+        distribution[place] = share
+        found = able(distribution, key)
         with np.errstate(divide="ignore"):  # the last number rounds to u = 1: that token wins whatever its weight
-            winner = int((law / exponentials).argmax())
+            winner = int((distribution / exponentials).argmax())
         assert found is None or winner in found
         decided += found is not None
     assert decided == 0 if bits == 2**53 - 1 else decided > 190
@@ -99,13 +99,13 @@ def test_without_a_compiler_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None
     def none() -> str:
         raise compiling.Unavailable("there is no C++ compiler on this machine")
 
-    law = np.ones(5000, dtype=np.float32)
-    expected = Noise(1).draw(law, 0, Purpose.TOKEN)
+    distribution = np.ones(5000, dtype=np.float32)
+    expected = Noise(1).draw(distribution, 0, Purpose.TOKEN)
     race.compiled.cache_clear()
     try:
         monkeypatch.setattr(compiling, "find_compiler", none)
         assert race.compiled() is None
-        assert Noise(1).draw(law, 0, Purpose.TOKEN) == expected
+        assert Noise(1).draw(distribution, 0, Purpose.TOKEN) == expected
     finally:
         monkeypatch.undo()
         race.compiled.cache_clear()
@@ -115,7 +115,8 @@ def test_a_loose_guard_would_be_found(able: race.Able, tmp_path: Path) -> None:
     """With a bound that is a little too low, some winner is left out: these tests can fail."""
     source = race._SOURCE.read_text(encoding="utf-8")
     wrong = source.replace(
-        "law[i + j], lanes[j]);\n            found", "law[i + j], lanes[j]) * 0.97f;\n            found"
+        "distribution[i + j], lanes[j]);\n            found",
+        "distribution[i + j], lanes[j]) * 0.97f;\n            found",
     )
     assert wrong != source
     (tmp_path / "race.cpp").write_text(wrong, encoding="utf-8")
@@ -127,11 +128,11 @@ def test_a_loose_guard_would_be_found(able: race.Able, tmp_path: Path) -> None:
 def differences(find: race.Able) -> int:
     found = 0
     for key in range(1000):
-        law = np.ones(700, dtype=np.float32)
+        distribution = np.ones(700, dtype=np.float32)
         counters = (np.arange(700, dtype=np.uint64) + np.uint64(1)) * np.uint64(noise._GOLDEN)
         exponentials = noise._exponentials(noise._mix_array(counters + np.uint64(key)) >> np.uint64(11))
-        able = find(law, key)
-        found += able is None or int((law / exponentials).argmax()) not in able
+        able = find(distribution, key)
+        found += able is None or int((distribution / exponentials).argmax()) not in able
     return found
 
 
@@ -142,9 +143,9 @@ def test_it_reads_and_writes_within_its_bounds(able: race.Able, tmp_path: Path) 
     #include <vector>
     int main() {
         for (int64_t size = 1; size < 1200; size += size < 600 ? 1 : 37) {
-            std::vector<float> law(size, 1.0f);
+            std::vector<float> distribution(size, 1.0f);
             std::vector<int64_t> able(4);
-            for (uint64_t key = 0; key < 5; ++key) headstart_able(law.data(), size, key, able.data(), 4);
+            for (uint64_t key = 0; key < 5; ++key) headstart_able(distribution.data(), size, key, able.data(), 4);
         }
     }"""
     (tmp_path / "main.cpp").write_text(main, encoding="utf-8")

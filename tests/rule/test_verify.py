@@ -1,4 +1,4 @@
-"""The claim: whatever is drafted, what is emitted follows the target's law. Proved by exact enumeration."""
+"""The claim: whatever is drafted, what is emitted follows the target's distribution. Proved by exact enumeration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.rotation import rotated
 
-from headstart.rule.drafted import PartialLaw
+from headstart.rule.drafted import PartialDistribution
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse, verify, walk
 from headstart.types import Draft, Verdict
@@ -24,55 +24,66 @@ Model = Callable[[tuple[int, ...]], Any]
 Shape = Sequence[int]  # children per node, by depth: (1, 1, 1) is a chain of 3, (2, 2) a binary tree
 
 
-def without(law: Any, token: int) -> Any:
-    """The law of the next sibling: `token` struck out, the rest renormalised."""
-    rest = law.copy()
+def without(distribution: Any, token: int) -> Any:
+    """The distribution of the next sibling: `token` struck out, the rest renormalised."""
+    rest = distribution.copy()
     rest[token] = 0 * rest[token]
     return rest / rest.sum() if rest.sum() > 0 else rest
 
 
-def same(law: Any, _: int) -> Any:
-    return law
+def same(distribution: Any, _: int) -> Any:
+    return distribution
 
 
 def draw_tree(
-    oracle: Oracle, q: Model, shape: Shape, next_law: Callable[[Any, int], Any]
+    oracle: Oracle, q: Model, shape: Shape, next_distribution: Callable[[Any, int], Any]
 ) -> tuple[Draft, list[Any], list[tuple[int, ...]]]:
-    """Draw a tree level by level from the draft model; returns it, each node's law and each row's context."""
+    """Draw a tree level by level from the draft model; returns it, each node's distribution and each row's context."""
     tokens: list[int] = []
     parents: list[int] = []
-    laws: list[Any] = []
+    distributions: list[Any] = []
     contexts: list[tuple[int, ...]] = [()]
     frontier = [-1]
     for width in shape:
         below = []
         for parent in frontier:
-            law = q(contexts[parent + 1])
+            distribution = q(contexts[parent + 1])
             for _ in range(width):
-                if law.sum() == 0:
+                if distribution.sum() == 0:
                     break
-                token = oracle.draw(law)
+                token = oracle.draw(distribution)
                 below.append(len(tokens))
                 tokens.append(token)
                 parents.append(parent)
-                laws.append(law)
+                distributions.append(distribution)
                 contexts.append((*contexts[parent + 1], token))
-                law = next_law(law, token)
+                distribution = next_distribution(distribution, token)
         frontier = below
-    return Draft(tuple(tokens), tuple(parents)), laws, contexts
+    return Draft(tuple(tokens), tuple(parents)), distributions, contexts
 
 
 def emitted(draft: Draft, verdict: Verdict) -> tuple[int, ...]:
     return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 
 
-def law_of(p: Model, q: Model, shape: Shape, next_law: Callable[[Any, int], Any]) -> dict[tuple[int, ...], Fraction]:
-    """Exact law of what one round of sampled drafting and `traverse` emits."""
+def distribution_of(
+    p: Model, q: Model, shape: Shape, next_distribution: Callable[[Any, int], Any]
+) -> dict[tuple[int, ...], Fraction]:
+    """Exact distribution of what one round of sampled drafting and `traverse` emits."""
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
-        draft, laws, contexts = draw_tree(oracle, q, shape, next_law)
+        draft, distributions, contexts = draw_tree(oracle, q, shape, next_distribution)
         rows = [p(context) for context in contexts]
-        return emitted(draft, traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+        return emitted(
+            draft,
+            traverse(
+                draft,
+                rows,
+                distributions,
+                lambda a, _: oracle.uniform(a),
+                lambda distribution, _: oracle.draw(distribution),
+            ),
+        )
 
     return outcomes(procedure)
 
@@ -80,61 +91,70 @@ def law_of(p: Model, q: Model, shape: Shape, next_law: Callable[[Any, int], Any]
 @pytest.mark.parametrize("zeros", [0.0, 0.4], ids=["full support", "zeros in p and q"])
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_chain_keeps_the_law_exactly(k: int, seed: int, zeros: float) -> None:
+def test_chain_keeps_the_distribution_exactly(k: int, seed: int, zeros: float) -> None:
     p, q = RandomModel(seed, zeros=zeros), RandomModel(seed + 100, zeros=zeros)
-    assert completed(law_of(p, q, (1,) * k, same), p, k + 1) == joint(p, k + 1)
+    assert completed(distribution_of(p, q, (1,) * k, same), p, k + 1) == joint(p, k + 1)
 
 
-@pytest.mark.parametrize("next_law", [without, same], ids=["without replacement", "with replacement"])
+@pytest.mark.parametrize("next_distribution", [without, same], ids=["without replacement", "with replacement"])
 @pytest.mark.parametrize("shape", [(2,), (3,), (2, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_tree_keeps_the_law_exactly(shape: Shape, next_law: Any, seed: int) -> None:
+def test_tree_keeps_the_distribution_exactly(shape: Shape, next_distribution: Any, seed: int) -> None:
     p, q = RandomModel(seed, zeros=0.2), RandomModel(seed + 100, zeros=0.2)
     depth = len(shape) + 1
-    assert completed(law_of(p, q, shape, next_law), p, depth) == joint(p, depth)
+    assert completed(distribution_of(p, q, shape, next_distribution), p, depth) == joint(p, depth)
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (2,), (2, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("seed", range(4))
-def test_laws_over_a_part_of_the_vocabulary_give_what_the_whole_ones_give(shape: Shape, seed: int) -> None:
+def test_distributions_over_a_part_of_the_vocabulary_give_what_the_whole_ones_give(shape: Shape, seed: int) -> None:
     p, q = RandomModel(seed), RandomModel(seed + 100, zeros=0.4)
 
     def partial(context: tuple[int, ...]) -> Any:
-        law = q(context)
-        known = np.flatnonzero(law)[::-1]  # the order of its tokens is the drafter's own
-        return PartialLaw(known, law[known])
+        distribution = q(context)
+        known = np.flatnonzero(distribution)[::-1]  # the order of its tokens is the drafter's own
+        return PartialDistribution(known, distribution[known])
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
-        draft, laws, contexts = draw_tree(oracle, q, shape, without)
+        draft, distributions, contexts = draw_tree(oracle, q, shape, without)
         rows = [p(context) for context in contexts]
-        for node, law in enumerate(laws):
+        for node, distribution in enumerate(distributions):
             known = partial(contexts[draft.parents[node] + 1]).tokens
-            laws[node] = PartialLaw(known, law[known])
-            assert laws[node][draft.tokens[node]] == law[draft.tokens[node]]
-            assert np.array_equal(laws[node].over(len(law)), law)
-        return emitted(draft, traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+            distributions[node] = PartialDistribution(known, distribution[known])
+            assert distributions[node][draft.tokens[node]] == distribution[draft.tokens[node]]
+            assert np.array_equal(distributions[node].over(len(distribution)), distribution)
+        return emitted(
+            draft,
+            traverse(
+                draft,
+                rows,
+                distributions,
+                lambda a, _: oracle.uniform(a),
+                lambda distribution, _: oracle.draw(distribution),
+            ),
+        )
 
     found = outcomes(procedure)
-    assert found == law_of(p, q, shape, without)
+    assert found == distribution_of(p, q, shape, without)
     assert completed(found, p, len(shape) + 1) == joint(p, len(shape) + 1)
 
 
-def test_binary_tree_of_depth_two_keeps_the_law_exactly() -> None:
-    # sparse draft laws keep the number of drawn trees small; every branch of the rule is still taken
+def test_binary_tree_of_depth_two_keeps_the_distribution_exactly() -> None:
+    # sparse draft distributions keep the number of drawn trees small; every branch of the rule is still taken
     p, q = RandomModel(1), RandomModel(7, zeros=0.3)
-    assert completed(law_of(p, q, (2, 2), without), p, 3) == joint(p, 3)
+    assert completed(distribution_of(p, q, (2, 2), without), p, 3) == joint(p, 3)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_binary_tree_of_full_support_keeps_the_law_exactly(seed: int) -> None:
+def test_binary_tree_of_full_support_keeps_the_distribution_exactly(seed: int) -> None:
     p, q = RandomModel(seed), RandomModel(seed + 50)
-    assert completed(law_of(p, q, (2, 2), without), p, 3) == joint(p, 3)
+    assert completed(distribution_of(p, q, (2, 2), without), p, 3) == joint(p, 3)
 
 
 def one_hot(token: int) -> Any:
-    law = np.array([Fraction(0)] * 3, dtype=object)
-    law[token] = Fraction(1)
-    return law
+    distribution = np.array([Fraction(0)] * 3, dtype=object)
+    distribution[token] = Fraction(1)
+    return distribution
 
 
 POINT_DRAFTS = [
@@ -150,16 +170,19 @@ POINT_DRAFTS = [
 
 @pytest.mark.parametrize("draft", POINT_DRAFTS, ids=lambda d: f"{d.tokens}{d.parents}")
 @pytest.mark.parametrize("seed", range(3))
-def test_point_mass_drafts_keep_the_law_exactly(draft: Draft, seed: int) -> None:
-    """`walk`, and `traverse` fed one-hot laws: the same law, and the same number of accepted tokens."""
+def test_point_mass_drafts_keep_the_distribution_exactly(draft: Draft, seed: int) -> None:
+    """`walk`, and `traverse` fed one-hot distributions: the same distribution, and the same number of accepted
+    tokens."""
     p = RandomModel(seed, zeros=0.2)
     rows = [p(())] + [p(tuple(draft.tokens[n] for n in draft.path(node))) for node in range(len(draft))]
     depth = max(draft.depths, default=0) + 1
     hot = [one_hot(token) for token in draft.tokens]
 
-    walked = outcomes(lambda o: emitted(draft, walk(draft, rows, lambda law, _: o.draw(law))))
+    walked = outcomes(lambda o: emitted(draft, walk(draft, rows, lambda distribution, _: o.draw(distribution))))
     traversed = outcomes(
-        lambda o: emitted(draft, traverse(draft, rows, hot, lambda a, _: o.coin(a), lambda law, _: o.draw(law)))
+        lambda o: emitted(
+            draft, traverse(draft, rows, hot, lambda a, _: o.uniform(a), lambda distribution, _: o.draw(distribution))
+        )
     )
     assert completed(walked, p, depth) == joint(p, depth)
     assert completed(traversed, p, depth) == joint(p, depth)
@@ -174,14 +197,23 @@ def test_a_tree_may_mix_drawn_nodes_and_point_masses() -> None:
         first = oracle.draw(q(()))
         draft = Draft((first, 2), (-1, -1))
         rows = [p(()), p((first,)), p((2,))]
-        laws = [q(()), one_hot(2)]
-        return emitted(draft, traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+        distributions = [q(()), one_hot(2)]
+        return emitted(
+            draft,
+            traverse(
+                draft,
+                rows,
+                distributions,
+                lambda a, _: oracle.uniform(a),
+                lambda distribution, _: oracle.draw(distribution),
+            ),
+        )
 
     assert completed(outcomes(procedure), p, 2) == joint(p, 2)
 
 
-def accepted(law: dict[tuple[int, ...], Fraction]) -> Fraction:
-    return sum((chance * (len(tokens) - 1) for tokens, chance in law.items()), Fraction(0))
+def accepted(distribution: dict[tuple[int, ...], Fraction]) -> Fraction:
+    return sum((chance * (len(tokens) - 1) for tokens, chance in distribution.items()), Fraction(0))
 
 
 def token_by_token(p: Model, q: Model, k: int) -> Fraction:
@@ -199,28 +231,30 @@ def token_by_token(p: Model, q: Model, k: int) -> Fraction:
 @pytest.mark.parametrize("seed", range(4))
 def test_chain_accepts_at_least_what_token_by_token_accepts(seed: int) -> None:
     p, q = RandomModel(seed), RandomModel(seed + 100)
-    block, single = accepted(law_of(p, q, (1, 1, 1), same)), token_by_token(p, q, 3)
+    block, single = accepted(distribution_of(p, q, (1, 1, 1), same)), token_by_token(p, q, 3)
     assert block >= single
-    assert accepted(law_of(p, q, (1,), same)) == token_by_token(p, q, 1)  # one token: both are optimal
+    assert accepted(distribution_of(p, q, (1,), same)) == token_by_token(p, q, 1)  # one token: both are optimal
 
 
-def test_identical_laws_accept_everything() -> None:
+def test_identical_distributions_accept_everything() -> None:
     p = RandomModel(5)
-    assert accepted(law_of(p, p, (1, 1, 1), same)) == 3
+    assert accepted(distribution_of(p, p, (1, 1, 1), same)) == 3
 
 
-laws = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda w: np.array(w) / sum(w))
+distributions = st.lists(st.floats(1e-6, 1), min_size=4, max_size=4).map(lambda w: np.array(w) / sum(w))
 
 
 @settings(max_examples=50, deadline=None)
-@given(p=st.lists(laws, min_size=4, max_size=4), q=st.lists(laws, min_size=3, max_size=3))
-def test_float_chain_matches_the_law_on_random_p_and_q(p: list[Any], q: list[Any]) -> None:
-    """Floating point, position-dependent laws: enumerated outcomes match p to rounding."""
+@given(p=st.lists(distributions, min_size=4, max_size=4), q=st.lists(distributions, min_size=3, max_size=3))
+def test_float_chain_matches_the_distribution_on_random_p_and_q(p: list[Any], q: list[Any]) -> None:
+    """Floating point, position-dependent distributions: enumerated outcomes match p to rounding."""
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
-        tokens = [oracle.draw(law) for law in q]
+        tokens = [oracle.draw(distribution) for distribution in q]
         draft = Draft.chain(tokens)
-        return emitted(draft, traverse(draft, p, q, lambda a, _: oracle.coin(min(a, 1)), lambda w, _: oracle.draw(w)))
+        return emitted(
+            draft, traverse(draft, p, q, lambda a, _: oracle.uniform(min(a, 1)), lambda w, _: oracle.draw(w))
+        )
 
     first = np.zeros(4)
     for tokens, chance in outcomes(procedure).items():
@@ -233,7 +267,7 @@ def test_impossible_tokens_are_never_emitted() -> None:
     q = np.array([[0.0, 0.1, 0.5, 0.4]] * 3)
     for seed in range(200):
         noise = Noise(seed)
-        tokens = [noise.draw(law, i, Purpose.DRAFT) for i, law in enumerate(q)]
+        tokens = [noise.draw(distribution, i, Purpose.DRAFT) for i, distribution in enumerate(q)]
         verdict = verify(Draft.chain(tokens), p, q, noise, 0, "exact")
         assert set(emitted(Draft.chain(tokens), verdict)) <= {0, 1}
 
@@ -250,43 +284,43 @@ def generate(p: Model, q: Model, seed: int, *, k: int, rule: str, length: int, l
         lane = start if lanes else 0
         purpose = Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT
         drafted: list[int] = []
-        laws = []
+        distributions = []
         for depth in range(k):
-            law = q((*tokens, *drafted)).astype(float)
-            laws.append(law)
-            drafted.append(noise.draw(law, start + depth, purpose, 0 if rule == "coupled" else lane))
+            distribution = q((*tokens, *drafted)).astype(float)
+            distributions.append(distribution)
+            drafted.append(noise.draw(distribution, start + depth, purpose, 0 if rule == "coupled" else lane))
         draft = Draft.chain(drafted)
         rows = [p((*tokens, *drafted[:i])).astype(float) for i in range(k + 1)]
         if lanes:
-            verdict = verify(draft, rows, laws or None, noise, start, rule)  # type: ignore[arg-type]
+            verdict = verify(draft, rows, distributions or None, noise, start, rule)  # type: ignore[arg-type]
         else:
             verdict = traverse(
                 draft,
                 rows,
-                laws,
+                distributions,
                 lambda a, node, at=start: noise.uniform(at + node, Purpose.ACCEPT) < a,
-                lambda law, depth, at=start: noise.draw(law, at + depth, Purpose.TOKEN),
+                lambda distribution, depth, at=start: noise.draw(distribution, at + depth, Purpose.TOKEN),
             )
         tokens += emitted(draft, verdict)
     return tokens[:length]
 
 
 def p_value(p: Model, samples: list[tuple[int, ...]], length: int) -> float:
-    law = joint(p, length)  # type: ignore[arg-type]
+    distribution = joint(p, length)  # type: ignore[arg-type]
     counts = Counter(samples)
-    assert set(counts) <= set(law), "an impossible text was emitted"
-    expected = [float(law[key]) * len(samples) for key in law]
-    return float(chisquare([counts[key] for key in law], expected).pvalue)
+    assert set(counts) <= set(distribution), "an impossible text was emitted"
+    expected = [float(distribution[key]) * len(samples) for key in distribution]
+    return float(chisquare([counts[key] for key in distribution], expected).pvalue)
 
 
 @pytest.mark.parametrize(("rule", "k"), rotated([("exact", "coupled")], [(3,), (1,)]))
-def test_rounds_follow_the_joint_law(k: int, rule: str) -> None:
+def test_rounds_follow_the_joint_distribution(k: int, rule: str) -> None:
     p, q = RandomModel(16), RandomModel(17)
     samples = [generate(p, q, seed, k=k, rule=rule, length=4) for seed in range(4000)]
     assert p_value(p, samples, 4) > 1e-4
 
 
-def test_noise_shared_between_rounds_would_bias_the_law() -> None:
+def test_noise_shared_between_rounds_would_bias_the_distribution() -> None:
     """Why ACCEPT and DRAFT noise carry the round's start: without it the same test finds the bias."""
     p, q = RandomModel(16), RandomModel(17)
     samples = [generate(p, q, seed, k=3, rule="exact", length=4, lanes=False) for seed in range(4000)]

@@ -92,7 +92,7 @@ def test_the_card_has_the_recorded_numbers(reader: Reader, pair: Running) -> Non
     said = card.inner_text()
     assert step["source"] in said
     assert step["budget"]["reason"] in said
-    for value in (node["p"], node["q"], node["coin"], node["weight"]):
+    for value in (node["p"], node["q"], node["uniform"], node["weight"]):
         assert spoken(value) in said, value
     token.click()
     assert card.is_hidden(), "it stands in the column beside the text now"
@@ -116,7 +116,7 @@ def test_against_plain_says_same_or_why_not(reader: Reader) -> None:
     reader.tab.get_by_role("button", name="Against plain").click()
     verdict = reader.tab.locator(".verdict")
     verdict.wait_for(timeout=PATIENCE)
-    assert "Two texts of one law" in verdict.inner_text()
+    assert "Two texts of one distribution" in verdict.inner_text()
     assert "--rule coupled" in verdict.inner_text()
     assert reader.tab.locator(".clock").count() == 2
     reader.tab.get_by_role("button", name="Run both at temperature 0").click()

@@ -38,8 +38,8 @@ class _OldLane(Noise):
     noise: Any = None
     start: int = 0
 
-    def draw(self, law: Any, position: int, purpose: Purpose, lane: int = 0) -> int:
-        return int(self.noise.draw(law, position, purpose, self._lane(purpose, lane)))
+    def draw(self, distribution: Any, position: int, purpose: Purpose, lane: int = 0) -> int:
+        return int(self.noise.draw(distribution, position, purpose, self._lane(purpose, lane)))
 
     def exponentials(self, position: int, purpose: Purpose, lane: int, size: int, tokens: Any = None) -> Any:
         return self.noise.exponentials(position, purpose, self._lane(purpose, lane), size, tokens)
@@ -53,9 +53,9 @@ def old_lane(patch: pytest.MonkeyPatch) -> None:
     _branches_begin(patch, lambda old, row: replace(row, noise=_OldLane(0, row.noise, len(old.tokens))))
 
 
-def stale_law(patch: pytest.MonkeyPatch) -> None:
-    """The law of a branch does not count the tokens of its outcome for penalties."""
-    _branches_begin(patch, lambda old, row: replace(row, law=old.law))
+def stale_distribution(patch: pytest.MonkeyPatch) -> None:
+    """The distribution of a branch does not count the tokens of its outcome for penalties."""
+    _branches_begin(patch, lambda old, row: replace(row, sampling_state=old.sampling_state))
 
 
 def wrong_nodes(patch: pytest.MonkeyPatch) -> None:

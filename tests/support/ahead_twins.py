@@ -142,8 +142,8 @@ class Case:
 
 
 def difference(one: Sequence[Step], other: Sequence[Step]) -> str:
-    """Where two runs differ first: in a draft, its laws, what was accepted or what was emitted; "" where they do not.
-    Requests are told apart by their order."""
+    """Where two runs differ first: in a draft, its distributions, what was accepted or what was emitted; "" where they
+    do not. Requests are told apart by their order."""
     if len(one) != len(other):
         return f"{len(one)} and {len(other)} steps"
     numbers = [{n: i for i, n in enumerate(sorted({step.request for step in steps}))} for steps in (one, other)]
@@ -160,7 +160,7 @@ def difference(one: Sequence[Step], other: Sequence[Step]) -> str:
 
 
 def same_draft(one: Draft, other: Draft) -> bool:
-    """Tokens, parents and laws: to the bit where forwards are width-invariant."""
+    """Tokens, parents and distributions: to the bit where forwards are width-invariant."""
     if (one.tokens, one.parents, one.q is None) != (other.tokens, other.parents, other.q is None):
         return False
     if one.q is None or other.q is None:
@@ -173,8 +173,8 @@ TO_THE_BIT = runner().width_invariant
 
 
 def shown(draft: Draft) -> str:
-    laws = "" if draft.q is None else f", q {draft.q.sum().item():.9f}"
-    return f"{draft.tokens} below {draft.parents}{laws}"
+    distributions = "" if draft.q is None else f", q {draft.q.sum().item():.9f}"
+    return f"{draft.tokens} below {draft.parents}{distributions}"
 
 
 def hits(steps: Sequence[Step]) -> tuple[int, int]:

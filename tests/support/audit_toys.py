@@ -1,4 +1,5 @@
-"""Toy laws for audits: a reference that is a table, and subjects that draw from it, or from something slightly else."""
+"""Toy distributions for audits: a reference that is a table, and subjects that draw from it, or from something slightly
+else."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from headstart.measure.audit.subject import Ask, Completion
 from headstart.types import Sampling
 
-Law = NDArray[np.float64]
-Wrong = Callable[[Law, tuple[int, ...]], Law]
-"""From a law [V] and the output so far to what a subject draws from instead."""
+Distribution = NDArray[np.float64]
+Wrong = Callable[[Distribution, tuple[int, ...]], Distribution]
+"""From a distribution [V] and the output so far to what a subject draws from instead."""
 
 
 class ToyReference:
@@ -26,17 +27,17 @@ class ToyReference:
         self._two = spread * 0.6 * generator.normal(size=(vocab, vocab))
         self.asked = 0
 
-    def law(self, prefix: Sequence[int], sampling: Sampling) -> Law:
+    def distribution(self, prefix: Sequence[int], sampling: Sampling) -> Distribution:
         logits = (self._one[prefix[-1]] + (self._two[prefix[-2]] if len(prefix) > 1 else 0)) / sampling.temperature
         if sampling.top_k:
             logits = np.where(logits < np.sort(logits)[-sampling.top_k], -np.inf, logits)
-        p: Law = np.exp(logits - logits.max())
+        p: Distribution = np.exp(logits - logits.max())
         return p / p.sum()
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law:
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Distribution:
         self.asked += 1
         text = (*prompt, *tokens)
-        return np.stack([self.law(text[: len(prompt) + i], sampling) for i in range(len(tokens) + 1)])
+        return np.stack([self.distribution(text[: len(prompt) + i], sampling) for i in range(len(tokens) + 1)])
 
     def stop_ids(self, sampling: Sampling) -> frozenset[int]:
         return frozenset() if sampling.ignore_eos else frozenset({self.vocab - 1})
@@ -52,14 +53,14 @@ def ask_by_ask(asks: Sequence[Ask], draw: Callable[[Ask], Completion]) -> list[C
 
 
 class ToySubject:
-    """Draws token by token from the reference's law, or from what `wrong` makes of it."""
+    """Draws token by token from the reference's distribution, or from what `wrong` makes of it."""
 
     def __init__(self, reference: ToyReference, *, seed: int = 0, wrong: Wrong | None = None) -> None:
         self.name = "toy"
         self._reference = reference
         self._generator = np.random.default_rng(seed)
         self._wrong = wrong
-        self._sums: dict[Any, Law] = {}
+        self._sums: dict[Any, Distribution] = {}
 
     def sample(self, asks: Sequence[Ask]) -> list[Completion]:
         return ask_by_ask(asks, lambda ask: self._one(ask.prompt, ask.sampling))
@@ -73,7 +74,7 @@ class ToySubject:
         while len(tokens) < sampling.max_tokens:
             key = (prompt, tokens, sampling.temperature, sampling.top_k)
             if key not in self._sums:
-                p = self._reference.law((*prompt, *tokens), sampling)
+                p = self._reference.distribution((*prompt, *tokens), sampling)
                 self._sums[key] = (p if self._wrong is None else self._wrong(p, tokens)).cumsum()
             drawn = int(np.searchsorted(self._sums[key], self._generator.random() * self._sums[key][-1], side="right"))
             tokens = (*tokens, drawn)
@@ -83,8 +84,8 @@ class ToySubject:
 
 
 def powered(exponent: float) -> Wrong:
-    def wrong(p: Law, tokens: tuple[int, ...]) -> Law:
-        q: Law = p**exponent
+    def wrong(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
+        q: Distribution = p**exponent
         return q / q.sum()
 
     return wrong

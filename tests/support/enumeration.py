@@ -1,6 +1,6 @@
-"""Exact laws by enumeration: every outcome of a random procedure, with its probability as a rational number.
+"""Exact distributions by enumeration: every outcome of a random procedure, with its probability as a rational number.
 
-A procedure is a function of an `Oracle`: it asks for coins and draws, and the enumeration answers every way.
+A procedure is a function of an `Oracle`: it asks for uniform draws and draws, and the enumeration answers every way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 T = TypeVar("T", bound=Hashable)
-Law = Any
+Distribution = Any
 
 
 class _Undecided(Exception):
@@ -35,12 +35,12 @@ class Oracle:
             raise _Undecided(options)
         return self._script.pop(0)
 
-    def coin(self, chance: Fraction) -> bool:
+    def uniform(self, chance: Fraction) -> bool:
         return bool(self._ask([(True, Fraction(chance)), (False, 1 - Fraction(chance))]))
 
-    def draw(self, law: Law) -> int:
-        total = sum(law)
-        return int(self._ask([(token, Fraction(weight) / total) for token, weight in enumerate(law)]))
+    def draw(self, distribution: Distribution) -> int:
+        total = sum(distribution)
+        return int(self._ask([(token, Fraction(weight) / total) for token, weight in enumerate(distribution)]))
 
 
 def outcomes(procedure: Callable[[Oracle], T]) -> dict[T, Fraction]:
@@ -57,24 +57,26 @@ def outcomes(procedure: Callable[[Oracle], T]) -> dict[T, Fraction]:
 
 
 class RandomModel:
-    """A law for every context, of random rationals; `zeros` is the share of tokens that get probability 0."""
+    """A distribution for every context, of random rationals; `zeros` is the share of tokens that get probability 0."""
 
     def __init__(self, seed: int, vocab: int = 3, zeros: float = 0.0) -> None:
         self._seed, self._vocab, self._zeros = seed, vocab, zeros
-        self._laws: dict[tuple[int, ...], Law] = {}
+        self._distributions: dict[tuple[int, ...], Distribution] = {}
 
-    def __call__(self, context: tuple[int, ...]) -> Law:
-        if context not in self._laws:
+    def __call__(self, context: tuple[int, ...]) -> Distribution:
+        if context not in self._distributions:
             rng = np.random.default_rng([self._seed, len(context), *context])
             weights = rng.integers(1, 8, self._vocab) * (rng.random(self._vocab) >= self._zeros)
             if not weights.any():
                 weights[rng.integers(self._vocab)] = 1
-            self._laws[context] = np.array([Fraction(int(w), int(weights.sum())) for w in weights], dtype=object)
-        return self._laws[context]
+            self._distributions[context] = np.array(
+                [Fraction(int(w), int(weights.sum())) for w in weights], dtype=object
+            )
+        return self._distributions[context]
 
 
 def joint(model: RandomModel, length: int, vocab: int = 3) -> dict[tuple[int, ...], Fraction]:
-    """The law of the next `length` tokens under plain sampling."""
+    """The distribution of the next `length` tokens under plain sampling."""
 
     def grow(context: tuple[int, ...], chance: Fraction) -> Iterator[tuple[tuple[int, ...], Fraction]]:
         if len(context) == length:
@@ -99,6 +101,8 @@ def completed(
             if len(context) == length:
                 result[context] += weight
                 continue
-            law = model(context)
-            pending += [((*context, t), weight * law[t]) for t in range(len(law)) if law[t] > 0]
+            distribution = model(context)
+            pending += [
+                ((*context, t), weight * distribution[t]) for t in range(len(distribution)) if distribution[t] > 0
+            ]
     return dict(result)

@@ -1,4 +1,4 @@
-"""Lattices whose laws are small fractions, and noise that is enumerated, for both rules."""
+"""Lattices whose distributions are small fractions, and noise that is enumerated, for both rules."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headstart.drafters import Row
 from headstart.drafters.growing.lattice import Lattice
 from headstart.model.heads.selector import Selector
 from headstart.model.heads.shortlists import Shortlists, candidates
-from headstart.rule.drafted import PartialLaw, drafted_laws
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
+from headstart.rule.drafted import PartialDistribution, drafted_distributions
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Budget, Draft, Sampling
@@ -28,7 +28,7 @@ X0 = 1
 
 
 class Nothing:
-    """A processor that edits nothing, so that a law counts as edited."""
+    """A processor that edits nothing, so that a distribution counts as edited."""
 
     def after(self, tokens: Sequence[int]) -> Nothing:
         return self
@@ -39,9 +39,11 @@ class Nothing:
 
 def row(vocab: int, *, noise: Any = None, rule: str = "exact", edited: bool = False, **sampling: Any) -> Row:
     processors: Any = (Nothing(),) if edited else ()
-    law = LawState(Sampling(**{"temperature": 1.0, **sampling}), (X0,), vocab, frozenset(), processors=processors)
+    distribution = SamplingState(
+        Sampling(**{"temperature": 1.0, **sampling}), (X0,), vocab, frozenset(), processors=processors
+    )
     purpose = Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT
-    return Row(0, (X0,), law, Noise(7) if noise is None else noise, purpose, budget=Budget(64))
+    return Row(0, (X0,), distribution, Noise(7) if noise is None else noise, purpose, budget=Budget(64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +97,7 @@ class Weights:
         vocabulary = None if all_of_it else PartialVocabulary(torch.tensor(self.known), self.vocab)
         return Lattice(for_, logits, vocabulary=vocabulary, shortlists=shortlists)
 
-    def law(self, depth: int, before: int) -> list[Fraction]:
+    def distribution(self, depth: int, before: int) -> list[Fraction]:
         """q after the token before, all candidates counted, written down once more."""
         weights = [Fraction(0)] * self.vocab
         for place, token in enumerate(self.known):
@@ -123,20 +125,20 @@ def exact_draw(oracle: Oracle, *, shared: bool = False) -> Any:
 
 
 def rows_of(draft: Draft) -> list[Any] | None:
-    """The recorded laws as fractions."""
+    """The recorded distributions as fractions."""
     if draft.q is None:
         return None
-    return [_rational_law(each) for each in drafted_laws(draft)]
+    return [_rational_distribution(each) for each in drafted_distributions(draft)]
 
 
-def _rational_law(law: Any) -> Any:
-    if isinstance(law, PartialLaw):
-        return PartialLaw(law.tokens, _rational_law(law.weights))
-    return np.array([rational(x) for x in law.tolist()], dtype=object)
+def _rational_distribution(distribution: Any) -> Any:
+    if isinstance(distribution, PartialDistribution):
+        return PartialDistribution(distribution.tokens, _rational_distribution(distribution.weights))
+    return np.array([rational(x) for x in distribution.tolist()], dtype=object)
 
 
 class JudgedNoise(EnumeratedNoise):
-    """The same for the rule as well, whose coins the oracle tosses."""
+    """The same for the rule as well, whose uniform draws the oracle tosses."""
 
     def __init__(self, oracle: Oracle) -> None:
         super().__init__(oracle)
@@ -151,4 +153,4 @@ class _Coin:
         self._oracle = oracle
 
     def __lt__(self, chance: Any) -> bool:
-        return self._oracle.coin(chance)
+        return self._oracle.uniform(chance)

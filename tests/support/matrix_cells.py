@@ -40,7 +40,7 @@ from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Drafting, Rule, Sampling
-from support.matrix_laws import EOS, LETTERS, VOCAB, Text
+from support.matrix_distributions import EOS, LETTERS, VOCAB, Text
 from support.scripted_worker import scripted
 from support.timeless import CHEAP, timeless
 
@@ -562,7 +562,8 @@ is not up to date.
 
 - **identity**: greedy texts equal those of transformers' `generate`, token for token: plain, and with penalties, bias,
   stop strings, EOS and `min_tokens`.
-- **law**: every sampled token is held against its own law: transformers' forward and transformers' processors for just
+- **distribution**: every sampled token is held against its own distribution: transformers' forward and transformers'
+    processors for just
   the text before it (presence and frequency penalties, which transformers does not have, are written out). Chi-square
   tests look at tokens by context, by rank, by what a copy of the text would write, by what was written just before, and
   by what the drafter was in favour of. A cell fails at p < 3·10⁻⁷; no token of probability 0 may ever come.
@@ -607,5 +608,5 @@ def _how(setting: Setting) -> str:
     if setting.greedy:
         return "identity"
     if setting.stops:
-        return "law, ends"
-    return "law, values" if any(sampling.logprobs for sampling in setting.variants) else "law"
+        return "distribution, ends"
+    return "distribution, values" if any(sampling.logprobs for sampling in setting.variants) else "distribution"

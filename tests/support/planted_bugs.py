@@ -10,14 +10,15 @@ import pytest
 
 from headstart.engine import judging
 from headstart.engine.request import Request
-from headstart.rule.law import LawRow
+from headstart.rule.distribution import SamplingRow
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
 from headstart.types import Draft, Rule, Verdict
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Rejected = Callable[[Any, Any, int], Any]
-"""From the laws p, the laws q and the rejected child: the weights that the token in its place is drawn from."""
+"""From the distributions p, the distributions q and the rejected child: the weights that the token in its place is
+drawn from."""
 
 
 def _residual(p: Any, q: Any, child: int) -> Any:
@@ -32,8 +33,8 @@ def token_by_token(rejected: Rejected = _residual, q_of: Callable[[Draft, int], 
         for child, token in enumerate(draft.tokens):
             chance = p[child][token] / max(float(q[child][draft.tokens[q_of(draft, child)]]), 1e-30)
             if noise.uniform(position + child, Purpose.ACCEPT, lane=position, index=child) >= chance:
-                law = rejected(p, q, child)
-                return Verdict(tuple(range(child)), noise.draw(law, position + child, Purpose.TOKEN))
+                distribution = rejected(p, q, child)
+                return Verdict(tuple(range(child)), noise.draw(distribution, position + child, Purpose.TOKEN))
         return Verdict(tuple(range(len(draft))), noise.draw(p[len(draft)], position + len(draft), Purpose.TOKEN))
 
     return rule_
@@ -60,7 +61,7 @@ def greedy_acceptance(draft: Draft, p: Any, q: Any, noise: Noise, position: int,
 
 
 def bonus_without_temperature(temperature: float) -> Plant:
-    """After a full acceptance the bonus token is drawn from the law at temperature 1."""
+    """After a full acceptance the bonus token is drawn from the distribution at temperature 1."""
 
     @_rule
     def rule_(draft: Draft, p: Any, q: Any, noise: Noise, position: int, rule: Rule) -> Verdict:
@@ -88,4 +89,4 @@ def past_an_end(patch: pytest.MonkeyPatch) -> None:
 
 def stale_penalties(patch: pytest.MonkeyPatch) -> None:
     """Penalties do not see the draft tokens of the window."""
-    patch.setattr(judging, "law_rows", lambda state, draft: (LawRow(state),) * (len(draft) + 1))
+    patch.setattr(judging, "sampling_rows", lambda state, draft: (SamplingRow(state),) * (len(draft) + 1))

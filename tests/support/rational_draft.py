@@ -1,5 +1,5 @@
-"""A draft model whose laws are rational numbers and whose cache holds tokens, and noise that is enumerated: for exact
-laws of drafters that run as they are."""
+"""A draft model whose distributions are rational numbers and whose cache holds tokens, and noise that is enumerated:
+for exact distributions of drafters that run as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headstart.drafters.ahead import Ahead, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Purpose
 from headstart.rule.row import Row
 from headstart.rule.verify import traverse
@@ -27,7 +27,7 @@ from support.enumeration import Oracle, RandomModel
 
 PROMPT = (0,)
 MOST = 21
-"""The largest denominator of a law of `RandomModel`."""
+"""The largest denominator of a distribution of `RandomModel`."""
 
 
 class TokenCache(Slots):
@@ -46,7 +46,7 @@ class TokenCache(Slots):
 
 
 class RationalRunner:
-    """Stands in for a `ModelRunner`: its law after a text is that of a `RandomModel`."""
+    """Stands in for a `ModelRunner`: its distribution after a text is that of a `RandomModel`."""
 
     device = torch.device("cpu")
     max_length = 40
@@ -77,17 +77,17 @@ class RationalRunner:
 
 
 class EnumeratedNoise:
-    """Noise of which each place is one uniform number, drawn by the oracle no further than it matters. Two laws drawn
-    from at one place are drawn from with the same number, as a wrong place would make them."""
+    """Noise of which each place is one uniform number, drawn by the oracle no further than it matters. Two
+    distributions drawn from at one place are drawn from with the same number, as a wrong place would make them."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
         self._known: dict[Any, tuple[Fraction, Fraction]] = {}
 
-    def draw(self, law: Any, position: int, purpose: Purpose, lane: int = 0) -> int:
+    def draw(self, distribution: Any, position: int, purpose: Purpose, lane: int = 0) -> int:
         low, high = self._known.get((position, purpose, lane), (Fraction(0), Fraction(1)))
         ends = [Fraction(0)]
-        for weight in law:
+        for weight in distribution:
             ends.append(ends[-1] + rational(weight))
         assert ends[-1] == 1
         cells = [(max(low, a), min(high, b)) for a, b in pairwise(ends)]
@@ -112,10 +112,10 @@ def two_rounds(
             DraftModel(runner, name="q", vocab_size=vocab, slots=1), worker=worker(), always=True, **options
         )
         drafter.attach(runner, SimpleNamespace(keeps_texts=False))  # type: ignore[arg-type]
-        law = LawState(Sampling(temperature=1.0), PROMPT, vocab, frozenset())
+        distribution = SamplingState(Sampling(temperature=1.0), PROMPT, vocab, frozenset())
         text = PROMPT
         for nodes in (2, 1):
-            row = Row(0, text, law=law, noise=noise, budget=Budget(nodes))
+            row = Row(0, text, sampling_state=distribution, noise=noise, budget=Budget(nodes))
             (draft,) = drafter.propose([row])
             drafter._work._raise()  # a question of the oracle's, which the worker would keep for the next draft
             if draft.prepared is not None and len(text) > len(PROMPT):
@@ -132,11 +132,13 @@ def two_rounds(
 def judged(draft: Draft, p: RandomModel, before: tuple[int, ...], oracle: Oracle) -> tuple[int, ...]:
     """What a round emits."""
     rows = [p((*before, *(draft.tokens[each] for each in draft.path(node)))) for node in range(-1, len(draft))]
-    laws = [] if draft.q is None else [np.array([rational(x) for x in row], dtype=object) for row in draft.q.tolist()]
+    distributions = (
+        [] if draft.q is None else [np.array([rational(x) for x in row], dtype=object) for row in draft.q.tolist()]
+    )
     verdict = traverse(
-        draft, rows, laws,
-        lambda chance, _: oracle.coin(chance),
-        lambda law, _: oracle.draw(law),
+        draft, rows, distributions,
+        lambda chance, _: oracle.uniform(chance),
+        lambda distribution, _: oracle.draw(distribution),
     )  # fmt: skip
     return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.rule.row import Row
 from headstart.types import Sampling
 
-_LAW = LawState(Sampling(), (), 9, frozenset())
+_LAW = SamplingState(Sampling(), (), 9, frozenset())
 
 
 def a_row(request: int, tokens: int, room: int, *, reproducible: bool = False) -> Row:

@@ -65,7 +65,7 @@ def walked(
         "batch": 1,
         "budget": {"nodes": len(tokens), "reason": f"K={len(tokens)}, fixed"},
         "seconds": {"plan": 0.0003, "draft": 0.001 * len(tokens), "verify": 0.004, "sample": 0.0002, "commit": 0.0001},
-        "laws": [
+        "distributions": [
             {
                 "p": [[wanted.get(at, 0), 1.0]],
                 "rest": 0.0,
@@ -76,7 +76,7 @@ def walked(
         ],
         "nodes": nodes,
         "drawn": [[at, token] for at, token in wanted.items()] if tokens else [],
-        "end": {"token": last, "kind": kind, "law": [[last, 1.0]]},
+        "end": {"token": last, "kind": kind, "distribution": [[last, 1.0]]},
         "finish_reason": None,
     }
 

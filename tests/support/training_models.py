@@ -19,7 +19,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_llama(*, hidden: int = 64, layers: int = 2, seed: int = 0) -> LlamaForCausalLM:
-    """A random Llama whose laws are far from flat, so that there is something to learn."""
+    """A random Llama whose distributions are far from flat, so that there is something to learn."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=257,

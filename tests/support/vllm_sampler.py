@@ -1,7 +1,7 @@
-"""vLLM's rejection sampler, called directly: which laws do its tokens have? Run by a python that has a vLLM.
+"""vLLM's rejection sampler, called directly: which distributions do its tokens have? Run by a python that has a vLLM.
 
-Prints, for each way of sampling and of drafting, the chi-square of the tokens of each row against the law asked for,
-as [statistic, cells] pairs, or the error: one line of JSON.
+Prints, for each way of sampling and of drafting, the chi-square of the tokens of each row against the distribution
+asked for, as [statistic, cells] pairs, or the error: one line of JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import vllm.v1.sample.rejection_sampler as sampler  # noqa: E402
 V, B, K = 12, 20000, 3
 
 
-def law(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+def distribution(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
     """[V], the plain twin: temperature, then top-k, then top-p."""
     logits = logits / temperature
     kept = logits >= logits.sort(descending=True).values[(top_k or V) - 1]
@@ -58,7 +58,7 @@ def tested(rows: torch.Tensor, sampling: tuple[float, int, float], one_hot: bool
         if len(tokens) < 50:
             break
         counts = torch.bincount(tokens, minlength=V).float()
-        wanted = law(rows[i], *sampling) * counts.sum()
+        wanted = distribution(rows[i], *sampling) * counts.sum()
         cells = wanted > 0
         statistic = ((counts - wanted) ** 2 / wanted.clamp(min=1e-9)).sum()  # a token of probability 0 counts a lot
         found.append((float(statistic), int(cells.sum())))

@@ -22,7 +22,8 @@ def ratio(units: Any) -> float:
     return float(units[:, 0].sum() / units[:, 1].sum())
 
 
-# -- Student's law ---------------------------------------------------------------------------------------------------
+# -- Student's distribution
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 8, 11, 30, 121, 299])
@@ -31,7 +32,7 @@ def test_students_quantiles_are_those_of_scipy(freedom: int, probability: float)
     assert student(freedom, probability) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-8, abs=1e-12)
 
 
-def test_many_degrees_of_freedom_are_the_normal_law() -> None:
+def test_many_degrees_of_freedom_are_the_normal_distribution() -> None:
     assert student(5000, 0.975) == pytest.approx(1.959964, abs=1e-6)
 
 

@@ -25,7 +25,7 @@ ROUGH = {1: 1.0, 2: 1.05, 4: 1.1, 8: 1.4, 16: 2.3}
 """A v(n) such as machines have: nearly free, then not."""
 
 
-def laws(size: int, seed: int, count: int = 1, spread: float = 1.5) -> np.ndarray:
+def distributions(size: int, seed: int, count: int = 1, spread: float = 1.5) -> np.ndarray:
     logits = spread * np.random.default_rng(seed).standard_normal((count, size))
     return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
 
@@ -114,9 +114,9 @@ def test_expected_tokens_keeps_its_digits_near_one(alpha: float) -> None:
     assert theory.expected_tokens(alpha, 1000) == pytest.approx(direct, rel=1e-12)
 
 
-def test_expected_tokens_against_coins() -> None:
-    coins = np.random.default_rng(1).random((200_000, 6)) < 0.8
-    tokens = 1 + np.cumprod(coins, axis=1).sum(1)
+def test_expected_tokens_against_uniforms() -> None:
+    uniforms = np.random.default_rng(1).random((200_000, 6)) < 0.8
+    tokens = 1 + np.cumprod(uniforms, axis=1).sum(1)
     assert theory.expected_tokens(0.8, 6) == pytest.approx(tokens.mean(), abs=4 * tokens.std() / len(tokens) ** 0.5)
 
 
@@ -227,18 +227,19 @@ def test_tree_speedup_is_speedup_for_chains() -> None:
     assert theory.tree_speedup(3.0, 8, 2, 0.1) == pytest.approx(3.0 / 1.2)
 
 
-# -- laws ------------------------------------------------------------------------------------------------------------
+# -- distributions
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_acceptance_is_one_less_the_total_variation() -> None:
-    p, q = laws(7, 3, 50), laws(7, 4, 50)
+    p, q = distributions(7, 3, 50), distributions(7, 4, 50)
     np.testing.assert_allclose(theory.acceptance(p, q), 1 - 0.5 * abs(p - q).sum(-1))
     assert theory.acceptance([0.5, 0.5], [1.0, 0.0]) == 0.5
     np.testing.assert_allclose(theory.acceptance(p, p), 1)
 
 
 def test_acceptance_against_the_rule_itself() -> None:
-    p, q = laws(5, 5)[0], laws(5, 6)[0]
+    p, q = distributions(5, 5)[0], distributions(5, 6)[0]
     noise = np.random.default_rng(0)
     drawn = noise.choice(5, size=200_000, p=q)
     accepted = noise.random(drawn.size) * q[drawn] < p[drawn]
@@ -246,14 +247,14 @@ def test_acceptance_against_the_rule_itself() -> None:
 
 
 def test_coupled_acceptance_against_shared_noise() -> None:
-    p, q = laws(5, 7)[0], laws(5, 8)[0]
+    p, q = distributions(5, 7)[0], distributions(5, 8)[0]
     noise = np.random.default_rng(0).exponential(size=(200_000, 5))
     same = (noise / p).argmin(1) == (noise / q).argmin(1)
     assert theory.coupled_acceptance(p, q) == pytest.approx(same.mean(), abs=0.005)
 
 
 def test_coupled_acceptance_lies_between_its_bounds() -> None:
-    p, q = laws(6, 9, 200), laws(6, 10, 200)
+    p, q = distributions(6, 9, 200), distributions(6, 10, 200)
     exact, coupled = theory.acceptance(p, q), theory.coupled_acceptance(p, q)
     assert (coupled <= exact + 1e-12).all()
     assert (coupled >= theory.coupled_floor(exact) - 1e-12).all()
@@ -262,7 +263,8 @@ def test_coupled_acceptance_lies_between_its_bounds() -> None:
 
 
 def block_twin(p: np.ndarray, q: np.ndarray, k: int) -> float:
-    """Tokens per round by enumerating every path and every way its coins can fall (arXiv:2403.10444, algorithm 2)."""
+    """Tokens per round by enumerating every path and every way its uniform draws can fall (arXiv:2403.10444, algorithm
+    2)."""
     tokens = 0.0
     for path in itertools.product(range(len(p)), repeat=k):
         weights = [1.0]
@@ -284,7 +286,7 @@ def block_twin(p: np.ndarray, q: np.ndarray, k: int) -> float:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_block_verification_against_every_path(seed: int, k: int) -> None:
-    p, q = laws(3, seed)[0], laws(3, seed + 50)[0]
+    p, q = distributions(3, seed)[0], distributions(3, seed + 50)[0]
     ours = theory.block_tokens(p, q, k)
     assert ours == pytest.approx(block_twin(p, q, k), abs=1e-9)
     chain = theory.expected_tokens(theory.acceptance(p, q), k)
@@ -295,12 +297,12 @@ def test_block_verification_against_every_path(seed: int, k: int) -> None:
         assert ours > chain + 1e-4
 
 
-def test_block_verification_of_wide_laws() -> None:
-    p, q = laws(10, 1)[0], laws(10, 2)[0]
+def test_block_verification_of_wide_distributions() -> None:
+    p, q = distributions(10, 1)[0], distributions(10, 2)[0]
     assert 1 < theory.block_tokens(p, q, 5) < 6
     assert theory.block_tokens(p, p, 5) == pytest.approx(6)
     with pytest.raises(InvalidOption, match="too many paths"):
-        theory.block_tokens(laws(50, 1)[0], laws(50, 2)[0], 6)
+        theory.block_tokens(distributions(50, 1)[0], distributions(50, 2)[0], 6)
 
 
 def test_temperature() -> None:
@@ -311,11 +313,11 @@ def test_temperature() -> None:
     assert alphas.shape == (40, 4)
     assert (alphas[:, 0] == (target.argmax(1) == draft.argmax(1))).all(), "greedy: the likeliest token or not"
     np.testing.assert_allclose(alphas[:, 3], 1, atol=1e-4)
-    law = [np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (target, draft)]
-    np.testing.assert_allclose(alphas[:, 2], theory.acceptance(*law))
+    distribution = [np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (target, draft)]
+    np.testing.assert_allclose(alphas[:, 2], theory.acceptance(*distribution))
     points = theory.point_acceptance_at(target, draft, [0, 1.0])
     assert (points[:, 0] == alphas[:, 0]).all(), "at temperature 0 every draft is a point mass"
-    np.testing.assert_allclose(points[:, 1], law[0][np.arange(40), draft.argmax(1)])
+    np.testing.assert_allclose(points[:, 1], distribution[0][np.arange(40), draft.argmax(1)])
     assert theory.point_acceptance_at(target[0], draft[0], 2.0) < 1
     assert theory.acceptance_at([0.0, -math.inf], [0.0, 0.0], 0.7) == 0.5, "a forbidden token"
 
@@ -459,11 +461,11 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "v of 0": (lambda: theory.speedup(0.5, 3, 0.1, {1: 1.0, 4: 0.0}), "v=0"),
     "v that falls below 0": (lambda: theory.speedup(0.5, 9, 0.1, {1: 1.0, 2: 0.8}), "is not a cost"),
     "v that returns nothing": (lambda: theory.speedup(0.5, 3, 0.1, lambda n: -n), "is not a cost"),
-    "p no law": (lambda: theory.acceptance([0.5, 0.6], HALF), "p is no law"),
+    "p no distribution": (lambda: theory.acceptance([0.5, 0.6], HALF), "p is no distribution"),
     "q negative": (lambda: theory.acceptance(HALF, [1.5, -0.5]), "q=-0.5"),
     "two vocabularies": (lambda: theory.acceptance(HALF, [0.5, 0.25, 0.25]), "q has 3"),
     "two vocabularies, coupled": (lambda: theory.coupled_acceptance(HALF, [0.5, 0.25, 0.25]), "q has 3"),
-    "several laws for a block": (lambda: theory.block_tokens([HALF], [HALF], 2), "shapes"),
+    "several distributions for a block": (lambda: theory.block_tokens([HALF], [HALF], 2), "shapes"),
     "temperature below 0": (lambda: theory.acceptance_at(HALF, HALF, -1), "temperatures=-1"),
     "logits nan": (lambda: theory.acceptance_at([math.nan, 0.0], HALF, 1), "p_logits"),
     "logits text": (lambda: theory.acceptance_at("abc", HALF, 1), "p_logits"),  # type: ignore[arg-type]
@@ -488,11 +490,11 @@ def test_values_out_of_range_are_refused(call: Callable[[], object], says: str) 
 @settings(max_examples=30)
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=6), st.integers(0, 5))
 def test_scalars_give_floats(weights: list[float], k: int) -> None:
-    law = np.array(weights) / sum(weights)
+    distribution = np.array(weights) / sum(weights)
     for result in (
         theory.expected_tokens(0.5, k), theory.ceiling(0.5), theory.speedup(0.5, k, 0.1),
-        theory.acceptance(law, law[::-1]), theory.coupled_acceptance(law, law), theory.hit_rate(2, 1.0),
-        theory.expected_tokens_by_position(law), theory.verify_cost(None, 1),
+        theory.acceptance(distribution, distribution[::-1]), theory.coupled_acceptance(distribution, distribution),
+        theory.hit_rate(2, 1.0), theory.expected_tokens_by_position(distribution), theory.verify_cost(None, 1),
         theory.crossover_batch(MACHINE, TARGET, k),
     ):  # fmt: skip
         assert type(result) is float

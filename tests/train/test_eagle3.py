@@ -97,8 +97,8 @@ def one_by_one(head: EagleHead, aux: Tensor, embedded: Tensor, begin: int, steps
         keys.append(rotate(key, cos[row], sin[row]).repeat_interleave(2, 0))
         values.append(value.repeat_interleave(2, 0))
         query = rotate(query, cos[row], sin[row])
-        law = (torch.einsum("hd,shd->hs", query, torch.stack(keys)) * dim**-0.5).softmax(-1)
-        mixed = torch.einsum("hs,shd->hd", law, torch.stack(values))
+        distribution = (torch.einsum("hd,shd->hs", query, torch.stack(keys)) * dim**-0.5).softmax(-1)
+        mixed = torch.einsum("hs,shd->hd", distribution, torch.stack(values))
         x = state + layer.self_attn.o_proj(mixed.flatten())
         mlp = layer.mlp
         normed = layer.post_attention_layernorm(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headstart.train import guess_loss as fused
 from headstart.train.guess_loss import Blend, guess_loss
-from headstart.train.target_laws import StateLaws
+from headstart.train.target_distributions import StateDistributions
 from headstart.train.unrolled import nested
 
 WINDOWS, ROWS, WIDTH, WHOLE, DRAFT = 2, 12, 5, 17, 11
@@ -22,7 +22,7 @@ SHARES = (1.0, 0.7, 0.5)
 class Case:
     states: list[Tensor]
     kept: list[Tensor]
-    laws: StateLaws
+    distributions: StateDistributions
     matrix: Tensor
     true: Tensor
     """The target's probabilities of the draft vocabulary [B, T, draft V]."""
@@ -34,8 +34,10 @@ def case() -> Case:
     last, output = torch.randn(WINDOWS, ROWS + 3, WIDTH), torch.randn(WHOLE, WIDTH)
     logits = last @ output.T
     states = [torch.randn(WINDOWS, len(rows), WIDTH).requires_grad_() for rows in kept]
-    laws = StateLaws(last, logits.logsumexp(-1), lambda x: x @ output[:DRAFT].T)
-    return Case(states, kept, laws, torch.randn(DRAFT, WIDTH).requires_grad_(), logits.softmax(-1)[..., :DRAFT])
+    distributions = StateDistributions(last, logits.logsumexp(-1), lambda x: x @ output[:DRAFT].T)
+    return Case(
+        states, kept, distributions, torch.randn(DRAFT, WIDTH).requires_grad_(), logits.softmax(-1)[..., :DRAFT]
+    )
 
 
 def plain(each: Case, blend: Blend) -> tuple[Tensor, list[Tensor]]:
@@ -78,7 +80,7 @@ def test_fused_equals_plain(blend: Blend, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(fused, "CACHED_ELEMENTS", 2 * DRAFT)
     each = case()
     leaves = [*each.states, each.matrix]
-    ours, chances = guess_loss(each.states, each.kept, each.laws, each.matrix, blend)
+    ours, chances = guess_loss(each.states, each.kept, each.distributions, each.matrix, blend)
     theirs, accepted = plain(each, blend)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(chances, torch.stack([part.mean() for part in accepted]), rtol=1e-5, atol=1e-6)
@@ -91,7 +93,7 @@ def test_in_bfloat16_the_gradients_are_those_of_float32_but_for_rounding() -> No
     leaves = [*each.states, each.matrix]
     exact = torch.autograd.grad(plain(each, blend)[0], leaves)
     rounded = [leaf.detach().bfloat16().requires_grad_() for leaf in leaves]
-    loss, _ = guess_loss(rounded[:-1], each.kept, each.laws, rounded[-1], blend)
+    loss, _ = guess_loss(rounded[:-1], each.kept, each.distributions, rounded[-1], blend)
     for one, twin in zip(torch.autograd.grad(loss, rounded), exact, strict=True):
         assert one.dtype == torch.bfloat16
         assert (one.float() - twin).norm() < 0.03 * twin.norm()
@@ -100,20 +102,22 @@ def test_in_bfloat16_the_gradients_are_those_of_float32_but_for_rounding() -> No
 def test_a_frozen_matrix_costs_the_states_nothing() -> None:
     each = case()
     blend = Blend(0.5, 0.0, (1.0, 1.0, 1.0))
-    learning = torch.autograd.grad(guess_loss(each.states, each.kept, each.laws, each.matrix, blend)[0], each.states)
+    learning = torch.autograd.grad(
+        guess_loss(each.states, each.kept, each.distributions, each.matrix, blend)[0], each.states
+    )
     frozen = each.matrix.detach()
-    still = torch.autograd.grad(guess_loss(each.states, each.kept, each.laws, frozen, blend)[0], each.states)
+    still = torch.autograd.grad(guess_loss(each.states, each.kept, each.distributions, frozen, blend)[0], each.states)
     for one, other in zip(learning, still, strict=True):
         torch.testing.assert_close(one, other)
 
 
-def test_the_target_s_own_law_is_accepted_as_far_as_it_is_covered() -> None:
+def test_the_target_s_own_distribution_is_accepted_as_far_as_it_is_covered() -> None:
     each = case()
-    states = [each.laws.last[:, rows + 1 + depth] for depth, rows in enumerate(each.kept)]
-    matrix, blend = each.laws.output(torch.eye(WIDTH)).T, Blend(0.0, 0.0, (1.0, 1.0, 1.0))
-    loss, chances = guess_loss(states, each.kept, each.laws, matrix, blend)
+    states = [each.distributions.last[:, rows + 1 + depth] for depth, rows in enumerate(each.kept)]
+    matrix, blend = each.distributions.output(torch.eye(WIDTH)).T, Blend(0.0, 0.0, (1.0, 1.0, 1.0))
+    loss, chances = guess_loss(states, each.kept, each.distributions, matrix, blend)
     covered = [each.true[:, rows + 1 + depth].sum(-1).mean() for depth, rows in enumerate(each.kept)]
-    # the head cannot know what its vocabulary lacks: its law is the target's scaled up, and covers all of it
+    # the head cannot know what its vocabulary lacks: its distribution is the target's scaled up, and covers all of it
     torch.testing.assert_close(chances, torch.stack(covered))
     assert abs(loss.item()) < 1e-5
 
@@ -124,7 +128,7 @@ def expected(blend: Blend, draws: Sequence[int]) -> float:
         each = case()
         kept = nested(ROWS, SHARES, torch.Generator().manual_seed(seed))
         states = [torch.linspace(-1, 1, WINDOWS * ROWS * WIDTH).view(WINDOWS, ROWS, WIDTH)[:, rows] for rows in kept]
-        losses.append(guess_loss(states, kept, each.laws, each.matrix.detach(), blend)[0].item())
+        losses.append(guess_loss(states, kept, each.distributions, each.matrix.detach(), blend)[0].item())
     return sum(losses) / len(losses)
 
 
@@ -133,5 +137,5 @@ def test_what_was_dropped_is_made_up_for() -> None:
     each = case()
     every = [torch.arange(ROWS)] * 3
     state = torch.linspace(-1, 1, WINDOWS * ROWS * WIDTH).view(WINDOWS, ROWS, WIDTH)
-    whole = guess_loss([state] * 3, every, each.laws, each.matrix.detach(), blend)[0].item()
+    whole = guess_loss([state] * 3, every, each.distributions, each.matrix.detach(), blend)[0].item()
     assert expected(blend, range(40)) == pytest.approx(whole, rel=0.05)

@@ -162,7 +162,7 @@ def test_the_loss_is_the_weighted_divergence_at_the_right_places(medusa: MedusaT
         out = tiny_llama()(ids, output_hidden_states=True)
         want = 0.0
         for k, head in enumerate(mine.heads):
-            # rows that every head can be judged at: the laws of tokens 4 to 12
+            # rows that every head can be judged at: the distributions of tokens 4 to 12
             pairs = [(out.logits[:, r], head(out.hidden_states[-1][:, r - 1 - k])) for r in range(3, 12)]
             theirs, ours = (torch.cat(side) for side in zip(*pairs, strict=True))
             want += 0.5**k / 1.75 * plain_divergence(theirs, ours, 0.0).item()
@@ -172,7 +172,7 @@ def test_the_loss_is_the_weighted_divergence_at_the_right_places(medusa: MedusaT
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for _, p in mine.named_parameters())
 
 
-def test_forecasts_find_a_linear_law_of_motion() -> None:
+def test_forecasts_find_a_linear_distribution_of_motion() -> None:
     """States that turn by the same orthogonal matrix at every step can be forecast without an error."""
     generator = torch.Generator().manual_seed(0)
     turn = torch.linalg.qr(torch.randn(16, 16, generator=generator))[0]

@@ -26,7 +26,7 @@ def test_fused_equals_plain(tv_weight: float, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("tv_weight", [0.0, 0.5, 1.0])
-def test_equal_laws_cost_nothing(tv_weight: float) -> None:
+def test_equal_distributions_cost_nothing(tv_weight: float) -> None:
     logits = torch.randn(5, 9)
     assert abs(divergence(logits, logits + 3.0, tv_weight).item()) < 1e-6
 

@@ -24,7 +24,7 @@ from headstart.train.harness import Material, load_target
 from headstart.train.head_layer import rotate, rotation
 from headstart.train.head_selector import CandidateSelector, Shortlists, selector_loss
 from headstart.train.head_shape import HeadShape
-from headstart.train.target_laws import StateLaws
+from headstart.train.target_distributions import StateDistributions
 from headstart.train.unrolled import nested, plain_attend
 from headstart.train.windows import Windows
 
@@ -142,12 +142,12 @@ def test_the_selector_learns_from_true_probabilities_over_the_shortlist() -> Non
     kept = nested(8, (1.0, 0.6), torch.Generator().manual_seed(0))
     last, output, matrix = torch.randn(2, 10, 16), torch.randn(13, 16), torch.randn(11, 16)
     logits = last @ output.T
-    laws = StateLaws(last, logits.logsumexp(-1), lambda x: x @ output[:11].T)
+    distributions = StateDistributions(last, logits.logsumexp(-1), lambda x: x @ output[:11].T)
     states = [torch.randn(2, len(rows), 16).requires_grad_() for rows in kept]
     before = [torch.randint(13, (2, len(rows))) for rows in kept]
     lists, blend = Shortlists(selector.top), Blend(0.5, 0.0, (1.0, 1.0))
-    plain = guess_loss(states, kept, laws, matrix, blend)[0]
-    noted = guess_loss(states, kept, laws, matrix, blend, lists)[0]
+    plain = guess_loss(states, kept, distributions, matrix, blend)[0]
+    noted = guess_loss(states, kept, distributions, matrix, blend, lists)[0]
     assert plain.item() == noted.item()  # the base loss is that of the uncorrected logits
     ours = selector_loss(selector, states, before, lists)
 
@@ -174,10 +174,10 @@ def test_the_selector_learns_from_true_probabilities_over_the_shortlist() -> Non
 def test_a_new_selector_changes_nothing_but_the_tail() -> None:
     selector = CandidateSelector(SHAPE)
     logits = torch.randn(6, 11)
-    laws = selector.laws(logits, torch.randn(6, 16), torch.arange(6))
+    distributions = selector.distributions(logits, torch.randn(6, 16), torch.arange(6))
     shortlist = logits.topk(4).indices
-    assert torch.equal(laws.gather(-1, shortlist), logits.gather(-1, shortlist))
-    assert (laws.isinf().sum(-1) == 7).all()
+    assert torch.equal(distributions.gather(-1, shortlist), logits.gather(-1, shortlist))
+    assert (distributions.isinf().sum(-1) == 7).all()
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.rule.drafted import drafted_laws, whole
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.train import Eagle3Training, train_eagle3
 from headstart.train.eagle_head import EagleHead
 from headstart.train.head_shape import HeadShape
@@ -52,7 +52,7 @@ class Reference:
         self.states = TargetStates(self.target, choose_layers(options.layer_ids, config.num_hidden_layers))
 
     @torch.no_grad()
-    def laws(self, text: list[int], drafted: list[int]) -> Tensor:
+    def distributions(self, text: list[int], drafted: list[int]) -> Tensor:
         """Logits [len(drafted), V] of each drafted token, given the text and those before it."""
         embedded = F.embedding(torch.tensor([*text[1:], *drafted]), self.table)[None]
         known, _ = self.states.read(torch.tensor([text[:-1]]))
@@ -62,7 +62,7 @@ class Reference:
         logits = self.head.lm_head(states)
         if self.head.shape.selector_rank:
             before = torch.tensor([text[-1], *drafted[:-1]])
-            logits = self.head.candidate_selector.laws(logits, states, before)
+            logits = self.head.candidate_selector.distributions(logits, states, before)
         wide = torch.full((len(drafted), self.target.config.vocab_size), float("-inf"))
         return wide.index_copy_(1, self.ids, logits)
 
@@ -118,13 +118,16 @@ def test_drafts_are_those_of_the_training_code(
         drafted = list(step.draft.tokens)
         if not drafted:
             continue
-        logits = reference.laws(text[: step.position], drafted)
+        logits = reference.distributions(text[: step.position], drafted)
         if temperature == 0:
             chosen = logits[torch.arange(len(drafted)), drafted]  # the likeliest, or as good as that
             torch.testing.assert_close(chosen, logits.amax(-1), atol=10 * ROUNDING, rtol=0)
         else:
             assert step.draft.q is not None
-            wide = [torch.from_numpy(whole(law, logits.shape[-1])) for law in drafted_laws(step.draft)]
+            wide = [
+                torch.from_numpy(whole(distribution, logits.shape[-1]))
+                for distribution in drafted_distributions(step.draft)
+            ]
             torch.testing.assert_close(torch.stack(wide), logits.softmax(-1), atol=ROUNDING, rtol=0)
         compared += len(drafted)
     assert compared > 2 * K

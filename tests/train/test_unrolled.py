@@ -41,8 +41,8 @@ def test_each_row_sees_its_chain(attention: object) -> None:
                 values = torch.cat(
                     [made[0][2][:, group, : t + 1], *(v[:, group, t, None] for _, _, v in made[1 : i + 1])], 1
                 )
-                law = (torch.einsum("bd,bsd->bs", query[:, head, t], keys) * DIM**-0.5).softmax(-1)
-                wanted = torch.einsum("bs,bsd->bd", law, values)
+                distribution = (torch.einsum("bd,bsd->bs", query[:, head, t], keys) * DIM**-0.5).softmax(-1)
+                wanted = torch.einsum("bs,bsd->bd", distribution, values)
                 torch.testing.assert_close(out[:, head, t], wanted, atol=1e-5, rtol=1e-5)
 
 

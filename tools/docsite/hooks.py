@@ -34,8 +34,8 @@ page checks. It is one file, works offline and sends nothing anywhere.
 
 ## Recorded runs
 
-Each is a run of the bundled pair in the viewer: every round with its guesses, their probabilities, the coin and the
-weight that decided, and where the time went.
+Each is a run of the bundled pair in the viewer: every round with its guesses, their probabilities, the uniform draw and
+the weight that decided, and where the time went.
 
 {links}
 """

@@ -100,7 +100,7 @@ class Comparison:
             return []
         if not self.greedy and not self.coupled:
             return [
-                "Sampled texts differ although their law is the same: rule 'exact' uses the random numbers "
+                "Sampled texts differ although their distribution is the same: rule 'exact' uses the random numbers "
                 "differently. With --rule coupled a seed gives one text, with any drafter or none."
             ]
         where = ", ".join(

@@ -102,14 +102,15 @@ def _has_row_kernels() -> bool:
 
 def _introduce(engine: Engine, sampling: Sampling, console: Console) -> None:
     facts = engine.describe()
-    law = "greedy" if sampling.greedy else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+    distribution = "greedy" if sampling.greedy else f"temperature {sampling.temperature:g}, seed {sampling.seed}"
     console.print(
         Text.assemble(("headstart demo", "bold"), f" · target {facts['target']} · drafter {facts['drafter']}")
     )
     if sampling.repetition_penalty != 1:
-        law += f", repetition penalty {sampling.repetition_penalty:g}"
+        distribution += f", repetition penalty {sampling.repetition_penalty:g}"
     console.print(
-        f"{facts['dtype']} on {facts['device']} with {facts['threads']} threads · {law} · one prompt at a time, "
+        f"{facts['dtype']} on {facts['device']} with {facts['threads']} threads · {distribution} · "
+        f"one prompt at a time, "
         f"up to {sampling.max_tokens} tokens",
         style="dim",
     )

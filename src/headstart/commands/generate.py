@@ -60,7 +60,9 @@ def generate(
     as_json: bool = option(False, "One JSON object per prompt, one per line.", "--json", panel=_OUT),
     stats: bool = option(False, "Print speed and acceptance to standard error.", panel=_OUT),
     trace: Path | None = option(
-        None, "Record every step, for 'headstart trace': guesses, laws, coins, times. Steps take longer.", panel=_OUT
+        None,
+        "Record every step, for 'headstart trace': guesses, distributions, uniform draws, times. Steps take longer.",
+        panel=_OUT,
     ),
 ) -> None:
     """Continue a prompt. Streams the text, and nothing but the text, to standard output.

@@ -35,8 +35,8 @@ def trace(
 ) -> None:
     """Look into a recorded run: how many tokens each pass brought, what was accepted, and where rounds were lost.
 
-    Record one with **headstart generate --trace run.jsonl**. The page shows each step: the tree of guesses, the laws p
-    and q of each, the coin and the weight that decided, and where the time went.
+    Record one with **headstart generate --trace run.jsonl**. The page shows each step: the tree of guesses, the
+    distributions p and q of each, the uniform draw and the weight that decided, and where the time went.
 
     **Examples**
 

@@ -1,7 +1,7 @@
 """The drafter protocol. A drafter is one file in this package; nothing else needs to know it.
 
 A drafter drafts (`propose`), learns what became of its draft (`observe`) and forgets a request (`release`). It may be
-wrong, slow or raise: the rule keeps the law, and the engine goes on alone.
+wrong, slow or raise: the rule keeps the distribution, and the engine goes on alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.rule.laws import Laws
+from headstart.rule.distributions import Distributions
 from headstart.rule.row import Row
 from headstart.types import Draft, Step
 
@@ -77,8 +77,9 @@ class Observation:
     layer i's input)."""
     row: Row | None = None
     """The request as it was before the step; None where it ended between steps."""
-    laws: Laws | None = None
-    """The target's laws after x0 and after every node of the draft, accepted or not; None where nothing was judged."""
+    distributions: Distributions | None = None
+    """The target's distributions after x0 and after every node of the draft, accepted or not; None where nothing was
+    judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +115,9 @@ class Foresight(Protocol):
 
     def take(self, rows: Sequence[Row], *, partial: bool) -> Sequence[Foreseen]:
         """What was foreseen of these rows, the next of their requests. A draft found is the one that the drafter would
-        make now, to the token and, where its forward is width-invariant, to the bit of its laws. Where it has been
-        drawn in part, the rest is drawn now; with `partial` it is a shorter draft instead, but never of a reproducible
-        row, whose text must not depend on a clock. To be called once, and last."""
+        make now, to the token and, where its forward is width-invariant, to the bit of its distributions. Where it has
+        been drawn in part, the rest is drawn now; with `partial` it is a shorter draft instead, but never of a
+        reproducible row, whose text must not depend on a clock. To be called once, and last."""
         ...
 
     def forget(self, request: int) -> None:
@@ -133,8 +134,8 @@ class Drafter(Protocol):
     taps: tuple[int, ...] = ()
     """Layers of the target whose inputs it wants to be shown."""
     draws: bool = True
-    """Whether nodes may be drawn from a law (`Draft.q`). Point masses leave a seed's text alone, whatever their
-    number."""
+    """Whether nodes may be drawn from a distribution (`Draft.q`). Point masses leave a seed's text alone, whatever
+    their number."""
     copies: bool = False
     """Whether its drafts are copied from text: asking for one costs next to nothing and changes nothing."""
 

@@ -2,7 +2,7 @@
 less of its draft than a later one has been bringing.
 
 An n-gram match costs nothing and is nearly always right where text repeats itself; a draft LM guesses everywhere else.
-Which one drafts depends on the committed text alone, so every round follows its own rule and the law is kept.
+Which one drafts depends on the committed text alone, so every round follows its own rule and the distribution is kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """DFlash and DSpark: a few layers guess a block of tokens at once, to which the target's hidden states are the text.
 
 Behind the text stand the pending token x0 and mask tokens, and one forward of the head guesses them all: a lattice of
-laws, on which a chain or a tree is grown as on P-EAGLE's. DSpark corrects each guess by the tokens drafted before it
-(`model.heads.markov`); the law that a token is drawn from is the corrected one, and that is the row that is judged. In
-every round the states of the tokens that were committed are read, as keys and values alone; the block is scratch.
+distributions, on which a chain or a tree is grown as on P-EAGLE's. DSpark corrects each guess by the tokens drafted
+before it (`model.heads.markov`); the distribution that a token is drawn from is the corrected one, and that is the row
+that is judged. In every round the states of the tokens that were committed are read, as keys and values alone; the
+block is scratch.
 
 Sources: DFlash (arXiv:2602.06036), DSpark (2607.05147), trees on a lattice (DDTree, 2604.12989).
 """
@@ -170,7 +171,7 @@ class DFlashDrafter(FromStates["_Text"]):
         return text.slot
 
     def _lattices(self, live: Sequence[GrowingChain | GrowingTree]) -> list[Lattice]:
-        """The laws after each text, as deep as its draft can be: one forward."""
+        """The distributions after each text, as deep as its draft can be: one forward."""
         if not live:
             return []
         texts = [self._texts[growing.row.request] for growing in live]

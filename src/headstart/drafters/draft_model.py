@@ -1,7 +1,8 @@
 """A small causal LM as drafter: K cheap forwards guess a chain of K tokens, or a tree of K levels.
 
-Chains are sampled from its own law q; trees are grown as in `growing.trees`. It runs on the same runner and cache as
-the target. A model that was trained with a mask token, which its config names, guesses all K tokens in one forward.
+Chains are sampled from its own distribution q; trees are grown as in `growing.trees`. It runs on the same runner and
+cache as the target. A model that was trained with a mask token, which its config names, guesses all K tokens in one
+forward.
 """
 
 from __future__ import annotations

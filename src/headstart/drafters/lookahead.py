@@ -60,10 +60,10 @@ class LookaheadDrafter(Drafter):
 
     def observe(self, observation: Observation) -> None:
         memory = self._memories.get(observation.step.request)
-        if memory is None or observation.laws is None:
+        if memory is None or observation.distributions is None:
             return
         if memory.sent and observation.step.draft.tokens == memory.sent:
-            memory.learn(observation.laws.argmax, self._levels)
+            memory.learn(observation.distributions.argmax, self._levels)
 
     def release(self, request: int) -> None:
         self._memories.pop(request, None)

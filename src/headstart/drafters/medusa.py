@@ -3,7 +3,7 @@
 The state of the last token in the cache gave the pending x0; head k guesses what stands k + 1 places after x0. As no
 head knows what the others guess, the draft is a tree of their likeliest tokens, static but for its size: which
 ranks of which heads get a node depends on how often they are right (`growing.ranked`). Its nodes are point masses,
-judged by the walk rule at any temperature; typical acceptance, which changes the law, is not built.
+judged by the walk rule at any temperature; typical acceptance, which changes the distribution, is not built.
 
 Source: Medusa (arXiv:2401.10774).
 """

@@ -1,12 +1,12 @@
 """A draft LM with a tokenizer of its own: lossless speculation between two vocabularies.
 
 The draft reads the committed text in its own tokens (`Transcript`) and guesses by one of three methods, fixed for the
-pair (`Translation.method`). Over the intersection, its law is restricted to tokens that both have, written as a law
-over the target's vocabulary with nothing outside, put through the request's processors and drawn from: q is exact, and
-what the target has alone is simply never proposed. Through text, the draft writes greedily in its own tokens, the
-target's tokenizer reads what it wrote, after the end of the committed text, and the tokens found are point masses: the
-last of them may be the beginning of a longer one, which is a guess like any other. Where the words are the same and
-only their ids differ, both work token by token. Each method keeps the target's law.
+pair (`Translation.method`). Over the intersection, its distribution is restricted to tokens that both have, written as
+a distribution over the target's vocabulary with nothing outside, put through the request's processors and drawn from: q
+is exact, and what the target has alone is simply never proposed. Through text, the draft writes greedily in its own
+tokens, the target's tokenizer reads what it wrote, after the end of the committed text, and the tokens found are point
+masses: the last of them may be the beginning of a longer one, which is a guess like any other. Where the words are the
+same and only their ids differ, both work token by token. Each method keeps the target's distribution.
 
 Sources: token-level intersection and string-level exact match (Timor et al. 2025, arXiv:2502.05202).
 """
@@ -28,7 +28,7 @@ from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
 from headstart.drafters.matching.transcript import Transcript, respaced, transcript
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation
-from headstart.rule.law import LawRow, LawState, greedy
+from headstart.rule.distribution import SamplingRow, SamplingState, greedy
 from headstart.types import Draft, Sampling
 
 WEIGHTS: Weights = "model"
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 TAIL = 8
 """Committed tokens before what the draft wrote that the target's tokenizer reads with it."""
 _UNSETTLED = 8
-"""Draft tokens at the end of the committed text that may still change, as a rule; more cost a rebuilt law."""
+"""Draft tokens at the end of the committed text that may still change, as a rule; more cost a rebuilt distribution."""
 
 
 class TranslatedDraft(OwnCacheDrafter):
@@ -85,7 +85,7 @@ class TranslatedDraft(OwnCacheDrafter):
         self.translation = translation
         pairs = [list(pair) for pair in translation.to_target.items()]
         self._pairs = torch.tensor(pairs, dtype=torch.long, device=runner.device).reshape(-1, 2)
-        self._plain = LawState(Sampling(), (), runner.vocab_size, frozenset())
+        self._plain = SamplingState(Sampling(), (), runner.vocab_size, frozenset())
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         guesses: list[GrowingChain | _Written] = [self._guess(row, self._memory(row)) for row in rows]
@@ -112,15 +112,21 @@ class TranslatedDraft(OwnCacheDrafter):
         method = self.translation.method
         if method == "ids" or (method == "intersection" and not row.sampling.greedy):
             return GrowingChain(row, min(row.budget.nodes, room), memory)
-        state = self._plain if row.law.unedited else memory.law(lambda prompt: self._edited(row.law, prompt))
+        state = (
+            self._plain
+            if row.sampling_state.unedited
+            else memory.distribution(lambda prompt: self._edited(row.sampling_state, prompt))
+        )
         return _Written(row, memory, self.translation, state, row.budget.nodes if room > 0 else 0, room)
 
-    def _edited(self, law: LawState, prompt: Sequence[int]) -> LawState:
+    def _edited(self, distribution: SamplingState, prompt: Sequence[int]) -> SamplingState:
         """The request's processors, acting on the draft's own tokens of the prompt."""
         to_draft = self.translation.to_draft
-        bias = {to_draft[token]: value for token, value in law.sampling.logit_bias.items() if token in to_draft}
-        stops = frozenset(to_draft[token] for token in law.stop_ids if token in to_draft)
-        return LawState(replace(law.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
+        bias = {
+            to_draft[token]: value for token, value in distribution.sampling.logit_bias.items() if token in to_draft
+        }
+        stops = frozenset(to_draft[token] for token in distribution.stop_ids if token in to_draft)
+        return SamplingState(replace(distribution.sampling, logit_bias=bias), prompt, self.runner.vocab_size, stops)
 
     def _shared(self, live: Sequence[GrowingChain]) -> Tensor:
         """One more token each; returns logits over the target's vocabulary [B, V], -inf where it is alone."""
@@ -140,7 +146,7 @@ class TranslatedDraft(OwnCacheDrafter):
         live = [guess for guess in guesses if guess.budget > 0]
         while live:
             logits = self._read([(guess.memory, guess.written[-1:] or guess.memory.feed) for guess in live])
-            found = greedy(logits, [LawRow(guess.state, tuple(guess.written)) for guess in live])
+            found = greedy(logits, [SamplingRow(guess.state, tuple(guess.written)) for guess in live])
             live = [guess for guess, token in zip(live, found, strict=True) if guess.extend(token)]
 
 
@@ -167,8 +173,8 @@ class _Memory(CachedText):
         self._transcript = text
         self._same = 0
         self._prompt = -1
-        self._law: LawState | None = None
-        self._counted = 0  # ids that `_law` has taken in
+        self._distribution: SamplingState | None = None
+        self._counted = 0  # ids that `_distribution` has taken in
 
     @property
     def ids(self) -> list[int]:
@@ -181,7 +187,7 @@ class _Memory(CachedText):
         if self._prompt < 0:
             self._prompt = len(ids)
         if stable < self._counted:
-            self._law = None
+            self._distribution = None
         # The last token is always fed anew: its logits are what the draft begins with
         end = max(0, min(len(self.cached), len(ids) - 1))
         same = min(self._same, stable, end)
@@ -191,24 +197,24 @@ class _Memory(CachedText):
         self.feed = ids[same:]
         self._same = same
 
-    def law(self, begin: Callable[[Sequence[int]], LawState]) -> LawState:
+    def distribution(self, begin: Callable[[Sequence[int]], SamplingState]) -> SamplingState:
         """The processors at the end of the ids. begin: makes those at the end of a prompt.
 
         The last ids often change when more text follows, so they are taken in anew each time.
         """
         ids = self.ids
-        if self._law is None:
-            self._law, self._counted = begin(ids[: self._prompt]), self._prompt
+        if self._distribution is None:
+            self._distribution, self._counted = begin(ids[: self._prompt]), self._prompt
         settled = max(self._counted, len(ids) - _UNSETTLED)
-        self._law, self._counted = self._law.after(ids[self._counted : settled]), settled
-        return self._law.after(ids[settled:])
+        self._distribution, self._counted = self._distribution.after(ids[self._counted : settled]), settled
+        return self._distribution.after(ids[settled:])
 
 
 class _Written:
     """Text that the draft writes, and the target's tokens for it.
 
     Args:
-        state: the processors of the draft's own law.
+        state: the processors of the draft's own distribution.
         budget: the most target tokens.
         room: draft tokens that its context has left.
     """
@@ -218,7 +224,7 @@ class _Written:
         row: Row,
         memory: _Memory,
         translation: Translation,
-        state: LawState,
+        state: SamplingState,
         budget: int,
         room: int,
     ) -> None:

@@ -42,14 +42,14 @@ class Engine:
     `headstart.load` and `headstart.Target.engine` make one from names; this is for parts that exist already.
 
     Args:
-        target: the model whose law is kept.
+        target: the model whose distribution is kept.
         tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
         drafter: guesses tokens; None is plain decoding. It is attached here, unless `cache` is given.
-        rule: "exact" keeps the law at the highest acceptance; "coupled" also gives one text per seed, whatever
+        rule: "exact" keeps the distribution at the highest acceptance; "coupled" also gives one text per seed, whatever
             the drafter.
         num_speculative_tokens: K, the nodes of a draft where no pacing is given; None takes the drafter's own default.
         pacing: decides how much each request drafts in each step; None always takes K.
-        judge: computes laws and applies the rule; None does so on the host.
+        judge: computes distributions and applies the rule; None does so on the host.
         max_batch_size: requests that run at once; more of them wait.
         prefill_chunk: prompt tokens read per step, over all requests.
         prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
@@ -273,7 +273,8 @@ class Engine:
         self, path: str | Path | None = None, *, top: int = TOP, command: str = "", note: str = ""
     ) -> Iterator[Recording]:
         """Meanwhile every step of every request is recorded, requests that run already included: what was drafted, the
-        laws p and q, the coins and weights of the rule, times and budgets. No text changes by it; steps take longer.
+        distributions p and q, the uniform draws and weights of the rule, times and budgets. No text changes by it;
+        steps take longer.
 
             with engine.trace("run.jsonl"):
                 engine.generate("def add(a, b):")
@@ -281,7 +282,7 @@ class Engine:
         path: the file, one JSON object a line; docs/guides/read-a-trace.md says what they hold, and
             `headstart.engine.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that
             the block is given has its `lines`, its `requests`, and the whole of it from `read()`.
-        top: how many of the likeliest tokens of each law are recorded.
+        top: how many of the likeliest tokens of each distribution are recorded.
         command, note: for the header of the trace.
 
         A request that has not ended when the block does has no last line. A recording that fails, because the disk is

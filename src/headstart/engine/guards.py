@@ -89,7 +89,8 @@ class Listeners:
 
 
 class Recorders:
-    """Functions that are shown what every step made of each request, laws included. Without any, nothing is done."""
+    """Functions that are shown what every step made of each request, distributions included. Without any, nothing is
+    done."""
 
     def __init__(self) -> None:
         self._recorders: list[Recorder] = []

@@ -68,7 +68,7 @@ class Text:
 class Run:
     """One request alone on an engine. seconds: wall clock, everything in it: prompt, text, events.
 
-    arrivals: (seconds from the submission, the step) of each of its steps, without the draft laws.
+    arrivals: (seconds from the submission, the step) of each of its steps, without the draft distributions.
     """
 
     name: str
@@ -129,7 +129,7 @@ def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> in
 
 
 def _light(step: Step) -> Step:
-    """Without its laws q [K, V]: those of a whole run could fill the memory."""
+    """Without its distributions q [K, V]: those of a whole run could fill the memory."""
     if step.draft.q is None and not step.draft.passed_over:
         return step
     return replace(step, draft=replace(step.draft, q=None, passed_over=()))

@@ -28,7 +28,7 @@ class StepLoop:
     """Advances the requests of a scheduler.
 
     Args:
-        target: the model whose law is kept.
+        target: the model whose distribution is kept.
         cache: of the target.
         scheduler: says who runs.
         drafter: guesses tokens.
@@ -141,7 +141,7 @@ class StepLoop:
         request.record(step)
         if request.finish_reason is not None:
             self._scheduler.remove(request)
-        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.laws)
+        return Observation(step, cached, start, _kept(hidden, feed, outcome.path), row, outcome.distributions)
 
     # -- around a step --------------------------------------------------------------------------------------------
 

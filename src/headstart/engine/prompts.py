@@ -14,7 +14,7 @@ from headstart.base.prompt_sets import Chat, Message, PromptItem, check_messages
 from headstart.engine.request import Request
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.bounded import ids_unless_far_too_many
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.types import Drafting, Sampling, Speculation
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Prompts:
             ids,
             sampling,
             seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            law=LawState(sampling, ids, target.vocab_size, stop_ids),
+            sampling_state=SamplingState(sampling, ids, target.vocab_size, stop_ids),
             stop_ids=stop_ids,
             limit=target.max_length,
             speculation=speculation,

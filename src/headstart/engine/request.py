@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headstart.base.errors import HeadstartError
 from headstart.engine.detokenize import TextStream
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts
 from headstart.types import (
@@ -43,7 +43,7 @@ class Request:
         sampling: Sampling,
         *,
         seed: int,
-        law: LawState,
+        sampling_state: SamplingState,
         stop_ids: frozenset[int],
         limit: int,
         speculation: Speculation,
@@ -54,7 +54,7 @@ class Request:
         self.prompt = prompt
         self.sampling = sampling
         self.noise = Noise(seed)
-        self.law = law
+        self.sampling_state = sampling_state
         self.stop_ids = stop_ids
         self.limit = limit
         self.speculation = speculation
@@ -122,7 +122,7 @@ class Request:
         if not self.sampling.stop:
             ended = self.finish_reason == "stop"
             self.text.push(tokens[: taken - 1] if ended else tokens[:taken])
-        self.law = self.law.after(tokens[:taken])
+        self.sampling_state = self.sampling_state.after(tokens[:taken])
         return tuple(tokens[:taken])
 
     def _shows_stop(self, token: int) -> bool:

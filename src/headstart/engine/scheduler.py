@@ -101,7 +101,7 @@ class Scheduler:
             request=request.number,
             tokens=tuple(request.tokens),
             prompt_tokens=len(request.prompt),
-            law=request.law,
+            sampling_state=request.sampling_state,
             noise=request.noise,
             purpose=self._purpose,
             reproducible=self._reproducible(request),

@@ -38,7 +38,8 @@ AnyDrafter = DrafterName | Drafter
 
 
 class Target:
-    """A model whose law is kept. Config and tokenizer are read at once, the weights when the first engine is made.
+    """A model whose distribution is kept. Config and tokenizer are read at once, the weights when the first engine is
+    made.
 
     Args:
         source: a model directory, a .gguf file, a hub id, or "bundled".

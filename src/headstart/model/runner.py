@@ -56,7 +56,7 @@ class ModelRunner:
         if self._rounded is not None:
             int4.round_matrices(
                 model, self._rounded
-            )  # before the probe: the model whose law is kept is the rounded one
+            )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
         self.shapes = probe.shapes()
         self._decoder = self._build(decoder, quantize)

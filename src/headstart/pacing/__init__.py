@@ -1,6 +1,6 @@
 """How much each row may draft in the next step. A pacing is asked once per step, for all rows at once.
 
-Whatever it answers, the text keeps its law: a budget is fixed before a single draft token of its round exists
+Whatever it answers, the text keeps its distribution: a budget is fixed before a single draft token of its round exists
 (docs/concepts/pacing.md).
 """
 

@@ -45,18 +45,19 @@ class CurrentCosts:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     def step(self, batch: int, rows: float, sampled: float = 0.0) -> float:
-        """Seconds of a step without its drafts: `rows` rows of the target's forward, `sampled` of them with a law.
+        """Seconds of a step without its drafts: `rows` rows of the target's forward, `sampled` of them with a
+        distribution.
 
         Rows may be an expectation.
         """
-        law = self.sampled + self.sampled_row * sampled if sampled else 0.0
-        return self._forwards.seconds(rows) + (batch - 1) * self._request + self._overhead + law
+        distribution = self.sampled + self.sampled_row * sampled if sampled else 0.0
+        return self._forwards.seconds(rows) + (batch - 1) * self._request + self._overhead + distribution
 
     def steps(self, batch: int, rows: NDArray[Any], sampled: NDArray[Any] | float = 0.0) -> NDArray[Any]:
         """The same for many numbers of rows at once."""
-        law = self.sampled * (np.asarray(sampled) > 0) + self.sampled_row * sampled
+        distribution = self.sampled * (np.asarray(sampled) > 0) + self.sampled_row * sampled
         seconds = self._forwards.seconds_of(rows)
-        seconds += law + ((batch - 1) * self._request + self._overhead)
+        seconds += distribution + ((batch - 1) * self._request + self._overhead)
         return seconds
 
     def further(self, rows: int, nodes: NDArray[Any]) -> NDArray[Any]:
@@ -85,7 +86,7 @@ class CurrentCosts:
         return known if len(known) == len(nodes) else known[: len(nodes)]
 
     def point_masses(self, source: int) -> bool:
-        """Whether a sampled row's laws are needed only as far as this source's drafts are accepted."""
+        """Whether a sampled row's distributions are needed only as far as this source's drafts are accepted."""
         return self._drafts[source].point_masses
 
     def start(self, source: int) -> float:
@@ -159,7 +160,8 @@ class CurrentCosts:
         overhead: float = 0.0,
         beside: int | None = None,
     ) -> None:
-        """A step took this long for its forward and laws, and its `overhead` for everything else but the drafts.
+        """A step took this long for its forward and distributions, and its `overhead` for everything else but the
+        drafts.
         beside: the source that drafted on meanwhile.
 
         The level follows, and slowly the shape near `rows`, or what is known of the drafter beside it.

@@ -155,8 +155,8 @@ def can_pay(
     """Whether any draft of this source would pay if every guess were right."""
     base = costs.step(batch, batch, batch * sampled)
     one = costs.start(source) + costs.level(source, sampled) * depths
-    laws = depths if costs.point_masses(source) else nodes
-    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + laws))
+    distributions = depths if costs.point_masses(source) else nodes
+    seconds = costs.steps(batch, batch * (1 + nodes), batch * sampled * (1 + distributions))
     in_turn = one * (1 + costs.growth(source) * (batch - 1))
     if hidden := costs.hidden(source):
         late = one * late_share(hidden, costs.growth(source), batch)
@@ -190,7 +190,7 @@ def choose_for_many(
         return Choice([[0] * len(options) for options in rows], plain)
     longest = _DEPTHS[: int(np.searchsorted(_DEPTHS, deepest)) + 1]
     plans = len(_CHANCES) * len(longest)
-    gain, nodes, law = (np.zeros(plans) for _ in range(3))
+    gain, nodes, distribution = (np.zeros(plans) for _ in range(3))
     seconds = np.full(plans, costs.thinking_of_batch(batch, True))
     chosen = []
     for place, option in enumerate(rows[0]):
@@ -202,14 +202,14 @@ def choose_for_many(
         chosen.append(made)
         gain += gained @ turns
         nodes += made @ turns
-        law += (gained if costs.point_masses(source) else made) @ (turns * drawn)
+        distribution += (gained if costs.point_masses(source) else made) @ (turns * drawn)
         time = _together(costs, source, level, levels, 0.0)
         if hidden := costs.hidden(source):
             slower = costs.slowing(source) * costs.steps(batch, batch + extra + made.sum(1)) * (made > 0).any(1)
             time = np.minimum(time, _together(costs, source, level, levels, hidden) + slower)
         backlog = np.array([each.catch_up for each in mine])
         seconds += asked.max() * time + (made > 0) @ backlog
-    rates = (batch + gain) / (costs.steps(batch, batch + extra + nodes, drawn.sum() + law) + seconds)
+    rates = (batch + gain) / (costs.steps(batch, batch + extra + nodes, drawn.sum() + distribution) + seconds)
     best = int(rates.argmax())
     if rates[best] <= plain * (1 + MIN_GAIN):
         return Choice([[0] * len(options) for options in rows], plain)

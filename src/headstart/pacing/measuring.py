@@ -18,7 +18,7 @@ from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing.synthetic import REQUESTS, SyntheticDrafts, SyntheticForwards
 from headstart.pacing.timer import InterleavedTimer, Name
-from headstart.rule.law import LawRow, LawState, law
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.noise import Noise
 from headstart.rule.verify import verify
 from headstart.theory.costs import DraftCost, StepCosts
@@ -26,7 +26,7 @@ from headstart.types import Draft, Sampling
 
 SECONDS = 1.0
 _ROWS, _MORE_ROWS = (1, 16, 4, 8, 2), (32, 64)  # in order of importance
-_LAW_ROWS = 1, 16
+_DISTRIBUTION_ROWS = 1, 16
 _CHECKED_ROWS = 1, 2, 8
 _HEAVY = 0.1  # seconds of 16 rows from which on more are not tried: there costs are a straight line
 _SHORT, _LONG = 1, 5
@@ -72,8 +72,8 @@ def measure(
     }
     for n in _ROWS:
         timer.add(("rows", n), partial(forwards.run, 1, n))
-    for n in _LAW_ROWS:
-        timer.add(("law", n), partial(_law, torch.randn(n, target.vocab_size, device=target.device)))
+    for n in _DISTRIBUTION_ROWS:
+        timer.add(("distribution", n), partial(_distribution, torch.randn(n, target.vocab_size, device=target.device)))
     for index, ahead in besides.items():
         _add_forward_beside(timer, forwards, parts[index], drafts[index], ahead)
     for part, made in zip(parts, drafts, strict=True):
@@ -143,9 +143,9 @@ def _step_costs(found: Mapping[Name, float], parts: Sequence[Drafter], beside: S
         costs[name] = replace(costs[name], hidden=_HIDDEN, slowing=max(0.0, slower))
     # No forward need take longer than its rows one by one
     measured = tuple((n, min(found["rows", n], n * one)) for n in sorted((*_ROWS, *_MORE_ROWS)) if ("rows", n) in found)
-    law_1, law_16 = (found["law", n] for n in _LAW_ROWS)
-    each = max(0.0, law_16 - law_1) / (_LAW_ROWS[1] - _LAW_ROWS[0])
-    return StepCosts(measured, request, costs, sampled=max(0.0, law_1 - each), sampled_row=each)
+    distribution_1, distribution_16 = (found["distribution", n] for n in _DISTRIBUTION_ROWS)
+    each = max(0.0, distribution_16 - distribution_1) / (_DISTRIBUTION_ROWS[1] - _DISTRIBUTION_ROWS[0])
+    return StepCosts(measured, request, costs, sampled=max(0.0, distribution_1 - each), sampled_row=each)
 
 
 def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
@@ -179,8 +179,8 @@ def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step:
     return DraftCost(start, token, read, growth, drawn, point_masses=not part.draws)
 
 
-def _law(logits: Tensor) -> None:
-    """What a sampled row of a step costs more than a greedy one: its law on the host, and the rule."""
-    state = LawState(Sampling(temperature=1.0), (), logits.shape[1], frozenset())
-    p = law(logits, [LawRow(state, ())] * len(logits)).cpu().numpy()
+def _distribution(logits: Tensor) -> None:
+    """What a sampled row of a step costs more than a greedy one: its distribution on the host, and the rule."""
+    state = SamplingState(Sampling(temperature=1.0), (), logits.shape[1], frozenset())
+    p = distribution(logits, [SamplingRow(state, ())] * len(logits)).cpu().numpy()
     verify(Draft.chain([0] * (len(logits) - 1)), p, None, Noise(0), 0, "exact")

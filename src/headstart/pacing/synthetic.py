@@ -13,7 +13,7 @@ from headstart.drafters import Drafter, Observation, Row
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.types import Budget, Draft, Sampling, Seconds, Speculation, Step
 
@@ -100,7 +100,7 @@ class SyntheticDrafts:
         length = self._lengths[number] = self._lengths.get(number, _PREFIX) + 2
         tokens = synthetic_text(length, self._vocab_size)
         sampling = Sampling(temperature=1.0 if drawn else 0.0)
-        state = LawState(sampling, (), self._vocab_size, frozenset())
+        state = SamplingState(sampling, (), self._vocab_size, frozenset())
         slot = self._forwards.slots[self._first - number]
         if self._drafter.taps:
             self._show(number, tokens)

@@ -1,1 +1,1 @@
-"""The rule of speculative decoding and what it stands on: laws, noise and verification."""
+"""The rule of speculative decoding and what it stands on: distributions, noise and verification."""

@@ -1,8 +1,8 @@
-"""The laws q that a draft's nodes were drawn from, as the rule reads them.
+"""The distributions q that a draft's nodes were drawn from, as the rule reads them.
 
-A drafter with a reduced vocabulary draws from a law over the tokens that it knows. The law is 0 everywhere else, and
-nothing as wide as the target's vocabulary is made of it: the rule asks only for the probability of the drafted token,
-and for what the target's law has left once q is taken from it.
+A drafter with a reduced vocabulary draws from a distribution over the tokens that it knows. The distribution is 0
+everywhere else, and nothing as wide as the target's vocabulary is made of it: the rule asks only for the probability of
+the drafted token, and for what the target's distribution has left once q is taken from it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from headstart.types import Draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartialLaw:
-    """A law over a part of the vocabulary.
+class PartialDistribution:
+    """A distribution over a part of the vocabulary.
 
     tokens: [W] int64, no token twice. weights: [W].
     """
@@ -34,26 +34,26 @@ class PartialLaw:
 
     def over(self, size: int) -> NDArray[Any]:
         """The same over a vocabulary of that size, [V]."""
-        law = np.zeros(size, dtype=self.weights.dtype)
-        law[self.tokens] = self.weights
-        return law
+        distribution = np.zeros(size, dtype=self.weights.dtype)
+        distribution[self.tokens] = self.weights
+        return distribution
 
-    def taken_from(self, law: NDArray[Any]) -> NDArray[Any]:
-        """max(law - self, 0), [V], in the place of `law`, which has no weight below 0."""
-        law[self.tokens] = np.maximum(law[self.tokens] - self.weights, 0)
-        return law
-
-
-def whole(law: NDArray[Any] | PartialLaw, size: int) -> NDArray[Any]:
-    """A node's law over a vocabulary of that size, [V]."""
-    return law.over(size) if isinstance(law, PartialLaw) else law
+    def taken_from(self, distribution: NDArray[Any]) -> NDArray[Any]:
+        """max(distribution - self, 0), [V], in the place of `distribution`, which has no weight below 0."""
+        distribution[self.tokens] = np.maximum(distribution[self.tokens] - self.weights, 0)
+        return distribution
 
 
-def drafted_laws(draft: Draft) -> Sequence[NDArray[Any] | PartialLaw]:
-    """The law of each node of a draft that was drawn, on the host."""
+def whole(distribution: NDArray[Any] | PartialDistribution, size: int) -> NDArray[Any]:
+    """A node's distribution over a vocabulary of that size, [V]."""
+    return distribution.over(size) if isinstance(distribution, PartialDistribution) else distribution
+
+
+def drafted_distributions(draft: Draft) -> Sequence[NDArray[Any] | PartialDistribution]:
+    """The distribution of each node of a draft that was drawn, on the host."""
     assert draft.q is not None, "only asked of drawn nodes"
     q: Any = draft.q.detach().cpu().numpy()
     if draft.vocabulary is None:
         return list(q)
     tokens = draft.vocabulary.cpu().numpy()
-    return [PartialLaw(tokens, row) for row in q]
+    return [PartialDistribution(tokens, row) for row in q]

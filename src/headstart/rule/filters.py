@@ -1,11 +1,11 @@
-"""The filters of a law: temperature, top_k, top_p and min_p, over rows of different requests at once.
+"""The filters of a distribution: temperature, top_k, top_p and min_p, over rows of different requests at once.
 
 Definitions: transformers' `generation/logits_process.py`, ties included. Everything is float32; no row reads another; a
 filter that no row uses is not run. Shapes: R rows, V vocabulary; `samplings` has one entry for each row.
 
 On the host a row's largest logits are found by a bound that the maxima of its groups give, and only they are sorted;
-the whole vocabulary is where a law is so flat that thousands of tokens are kept. On a device, where to read a number
-back is to wait, tensor operations do all the work.
+the whole vocabulary is where a distribution is so flat that thousands of tokens are kept. On a device, where to read a
+number back is to wait, tensor operations do all the work.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GROUP = 32
 
 
 def filtered(x: Tensor, samplings: Sequence[Sampling]) -> Tensor:
-    """The logits [R, V], float32, after the filters; -inf where the law is 0. `x` is never written to."""
+    """The logits [R, V], float32, after the filters; -inf where the distribution is 0. `x` is never written to."""
     return _min_p(_top_p(_top_k(_temperature(x, samplings), samplings), samplings), samplings)
 
 
@@ -85,7 +85,7 @@ def _top_k_on_host(x: Tensor, ks: Sequence[int]) -> Tensor:
     logits = x.detach().numpy()
     kept = np.full_like(logits, -math.inf)
     for row, to, k in zip(logits, kept, ks, strict=True):
-        if k and not _without_law(row):
+        if k and not _without_distribution(row):
             ids = _largest(row, k)
             ids = ids[row[ids] >= row[ids[:k]][-1]]
             to[ids] = row[ids]
@@ -124,7 +124,7 @@ def _top_p_on_host(x: Tensor, limits: Sequence[float], widths: Sequence[int] = N
     logits, masses = x.detach().numpy(), x.softmax(-1).numpy()
     kept = np.full_like(logits, -math.inf)
     for row, p, to, limit in zip(logits, masses, kept, limits, strict=True):
-        if limit < 1 and not _without_law(row):
+        if limit < 1 and not _without_distribution(row):
             ids = _nucleus(row, p, np.float32(limit), widths)
             to[ids] = row[ids]
         else:
@@ -165,7 +165,7 @@ def _largest(x: NDArray[np.float32], count: int) -> NDArray[np.intp]:
     return ids[np.argsort(-x[ids])]
 
 
-def _without_law(x: NDArray[np.float32]) -> bool:
+def _without_distribution(x: NDArray[np.float32]) -> bool:
     """Whether a row's softmax is NaN: a filter leaves such a row as it is."""
     return not math.isfinite(x.max())
 

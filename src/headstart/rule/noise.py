@@ -7,7 +7,7 @@ and in any order of asking.
 Purposes. TOKEN decides the token the target emits at a position; it depends on nothing but seed and position,
 which is what makes rule "coupled", and every point-mass draft, give one text per seed. ACCEPT and DRAFT belong to
 one round of speculation and carry that round's start as their lane. Without it the rule would be wrong:
-block verification looks at the coins and draft tokens of *later* positions before it settles for a shorter
+block verification looks at the uniform draws and draft tokens of *later* positions before it settles for a shorter
 path, so noise met again at the same position in the next round would be conditioned on the first round's outcome.
 """
 
@@ -95,36 +95,41 @@ class Noise:
         bits >>= np.uint64(11)
         return bits
 
-    def draw(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int = 0) -> int:
-        """Sample a token from `law` [V] (weights; need not sum to one): argmax of law / Exponential(1).
+    def draw(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int = 0) -> int:
+        """Sample a token from `distribution` [V] (weights; need not sum to one): argmax of distribution /
+        Exponential(1).
 
         This is Gumbel-max; the token of largest race time wins, and a token of weight 0 never does.
         """
-        able = self._able(law, position, purpose, lane)
+        able = self._able(distribution, position, purpose, lane)
         if able is not None:
             if able.size == 1:
                 return int(able[0])
-            bits = self._bits(position, purpose, lane, law.shape[0], able)
-            return int(able[(law[able] / _exponentials(bits)).argmax()])
-        return self._draw(law, position, purpose, lane)
+            bits = self._bits(position, purpose, lane, distribution.shape[0], able)
+            return int(able[(distribution[able] / _exponentials(bits)).argmax()])
+        return self._draw(distribution, position, purpose, lane)
 
-    def _able(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int) -> NDArray[np.int64] | None:
+    def _able(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> NDArray[np.int64] | None:
         """The tokens that can win, where compiled code finds them."""
-        if law.shape[0] < race.SHORTEST or law.dtype != np.float32 or not law.flags.c_contiguous:
+        if (
+            distribution.shape[0] < race.SHORTEST
+            or distribution.dtype != np.float32
+            or not distribution.flags.c_contiguous
+        ):
             return None
         find = race.compiled()
-        return None if find is None else find(law, self._key(position, purpose, lane))
+        return None if find is None else find(distribution, self._key(position, purpose, lane))
 
-    def _draw(self, law: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
-        """`draw` in NumPy alone, for laws of any kind of number."""
-        positive = law != 0
-        weights, support = law, None
+    def _draw(self, distribution: NDArray[Any], position: int, purpose: Purpose, lane: int) -> int:
+        """`draw` in NumPy alone, for distributions of any kind of number."""
+        positive = distribution != 0
+        weights, support = distribution, None
         if not positive.all():
             support = np.flatnonzero(positive)
             if support.size == 1:
                 return int(support[0])
-            weights = law[support]
-        bits = self._bits(position, purpose, lane, law.shape[0], support)
+            weights = distribution[support]
+        bits = self._bits(position, purpose, lane, distribution.shape[0], support)
         winner = _winner(weights, bits)
         return winner if support is None else int(support[winner])
 

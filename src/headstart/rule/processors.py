@@ -33,7 +33,7 @@ class Processor(Protocol):
         """The processor once these tokens follow the text it knows; `self` stays as it is.
 
         A guess may be a token that the processor itself forbids. It is then never accepted, but the rows after it are
-        computed, and must have a law: `edit` does best to leave them alone.
+        computed, and must have a distribution: `edit` does best to leave them alone.
         """
         ...
 
@@ -110,7 +110,7 @@ class LogitBias(TokenEdit):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MinTokens(TokenEdit):
-    """Takes the tokens that would end the text out of the law until enough have been emitted.
+    """Takes the tokens that would end the text out of the distribution until enough have been emitted.
 
     -inf is added, not filled in: a NaN stays a NaN.
 

@@ -1,4 +1,4 @@
-"""Which tokens can win a draw from a long law: compiled code, where there is a C++ compiler.
+"""Which tokens can win a draw from a long distribution: compiled code, where there is a C++ compiler.
 
 It only sorts out who cannot win. `noise.Noise.draw` draws among the others, so that the token is the same bit for bit
 with it and without it.
@@ -20,13 +20,13 @@ from headstart.base import compiling
 from headstart.base.files import cache_directory
 
 SHORTEST = 512
-"""Below this size of a law the call costs more than it saves."""
+"""Below this size of a distribution the call costs more than it saves."""
 _MOST = 64
 """Tokens that can win, at most; there are rarely more than ten."""
 _SOURCE = Path(__file__).with_name("race.cpp")
 
 Able = Callable[[NDArray[np.float32], int], "NDArray[np.int64] | None"]
-"""(law [V], key) -> the tokens that can win, in rising order; None where it cannot tell."""
+"""(distribution [V], key) -> the tokens that can win, in rising order; None where it cannot tell."""
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ def bound_to(library: Any) -> Able:
     function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_int)
     function.restype = ctypes.c_int
 
-    def able(law: NDArray[np.float32], key: int) -> NDArray[np.int64] | None:
+    def able(distribution: NDArray[np.float32], key: int) -> NDArray[np.int64] | None:
         found = np.empty(_MOST, dtype=np.int64)
-        at, into = law.__array_interface__["data"][0], found.__array_interface__["data"][0]
-        count = function(at, law.shape[0], key, into, _MOST)
+        at, into = distribution.__array_interface__["data"][0], found.__array_interface__["data"][0]
+        count = function(at, distribution.shape[0], key, into, _MOST)
         return found[:count] if count > 0 else None
 
     return able

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Budget, Drafting, Sampling
@@ -26,8 +26,8 @@ class Row:
     """All committed tokens; the last one is x0, the pending token."""
     prompt_tokens: int = field(default=0, kw_only=True)
     """How many of them are the prompt's."""
-    law: LawState
-    """The request's sampling processors, for drafters that draw from a law of their own."""
+    sampling_state: SamplingState
+    """The request's sampling processors, for drafters that draw from a distribution of their own."""
     noise: Noise
     """The request's noise."""
     purpose: Purpose = Purpose.DRAFT
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def sampling(self) -> Sampling:
-        return self.law.sampling
+        return self.sampling_state.sampling
 
     def with_budget(self, budget: Budget) -> Row:
         """The same row with this budget: `dataclasses.replace` in half the time, for every row of every step."""
@@ -61,7 +61,7 @@ class Row:
         return row
 
     def draw(self, q: NDArray[Any], depth: int, vocabulary: PartialVocabulary | None = None) -> int:
-        """Draw the draft token `depth` places after the first (0-based) from the law q [V].
+        """Draw the draft token `depth` places after the first (0-based) from the distribution q [V].
 
         vocabulary: that of q's columns, where it is a part of the target's. A draft's own noise belongs to columns; the
         target's, which rule "coupled" draws with, to tokens."""

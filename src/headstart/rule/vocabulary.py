@@ -1,7 +1,8 @@
 """A part of the target's vocabulary: what a drafter with fewer tokens than the target can propose.
 
-Its logits and laws have a column for each of these tokens alone, so that filters, softmax and draws take a part of the
-time. Processors know the target's tokens: where one edits a row, that row is spread over the whole vocabulary for it.
+Its logits and distributions have a column for each of these tokens alone, so that filters, softmax and draws take a
+part of the time. Processors know the target's tokens: where one edits a row, that row is spread over the whole
+vocabulary for it.
 """
 
 from __future__ import annotations

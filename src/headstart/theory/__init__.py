@@ -8,7 +8,7 @@ outside its range raises `InvalidOption`. The formulas and where they end: docs/
 from __future__ import annotations
 
 from headstart.theory.costs import DraftCost, StepCosts
-from headstart.theory.laws import (
+from headstart.theory.distributions import (
     acceptance,
     acceptance_at,
     block_tokens,

@@ -42,15 +42,16 @@ class DraftCost:
     growth: float = 0.0
     """What each further request of a batch adds, as a share of the first one's seconds."""
     drawn: float = 0.0
-    """Seconds that each level takes more where its token is drawn from the draft's law, at a temperature above 0."""
+    """Seconds that each level takes more where its token is drawn from the draft's distribution, at a temperature above
+    0."""
     hidden: float = 0.0
     """The share of its drafts that are made while the target verifies, 0 to 1: of one of these only what outlasts the
     forward takes time; the others are made in turn, while the target waits."""
     slowing: float = 0.0
     """How much longer the target's forward takes while this source drafts beside it, as a share of the forward."""
     point_masses: bool = False
-    """Whether its tokens are drawn from no law: of a sampled row the rule then needs the target's laws only as far as
-    it accepts, otherwise those of all nodes."""
+    """Whether its tokens are drawn from no distribution: of a sampled row the rule then needs the target's
+    distributions only as far as it accepts, otherwise those of all nodes."""
 
     def seconds(self, depth: float, requests: float = 1) -> float:
         """Seconds to draft `depth` levels for so many requests at a time, hidden or not."""
@@ -83,11 +84,12 @@ class StepCosts:
     drafts: Mapping[str, DraftCost] = field(default_factory=dict)
     """By source."""
     overhead: float = 0.0
-    """Seconds of a plain step outside its forward: the law, the rule, the text, the events."""
+    """Seconds of a plain step outside its forward: the distribution, the rule, the text, the events."""
     row_overhead: float = 0.0
     """Seconds that each further row adds to the overhead."""
     sampled: float = 0.0
-    """Seconds that sampled rows add to a step, however many there are: their law is a softmax, not an argmax."""
+    """Seconds that sampled rows add to a step, however many there are: their distribution is a softmax, not an
+    argmax."""
     sampled_row: float = 0.0
     """Seconds that each sampled row adds besides."""
 

@@ -172,7 +172,7 @@ def ssd_batch(
 def hit_rate(fan_out: ArrayLike, r: ArrayLike) -> Real:
     """1 - F^-r: the chance that the bonus token is among F foreseen ones; misses fall as a power of F. F = 0: never.
 
-    r is measured on a drafter's lists of likely tokens. The law is a fit; at F = 1 it gives 0.
+    r is measured on a drafter's lists of likely tokens. The distribution is a fit; at F = 1 it gives 0.
     """
     f, power = np.broadcast_arrays(numbers("fan_out", fan_out, low=0), numbers("r", r, low=0))
     return plain(np.where(f < 1, 0.0, 1 - np.maximum(f, 1.0) ** -power))

@@ -19,7 +19,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 
 _NORMAL = NormalDist()
-_MANY = 300  # degrees of freedom from which on Student's law is the normal one, to three digits
+_MANY = 300  # degrees of freedom from which on Student's distribution is the normal one, to three digits
 _HALVINGS = 80
 
 
@@ -61,9 +61,9 @@ def bootstrap(
     a list. scale: "log" for ratios, which then stay above 0.
 
     Few units make percentile intervals too short, so two corrections are taken and the outer ends kept: the percentiles
-    widened as Student's law is wider than the normal one, and Student's own interval with the bootstrap's standard
-    error (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, sections 3.4 and 5.1). Fewer than two
-    units, or a statistic that is mostly not finite, have no interval.
+    widened as Student's distribution is wider than the normal one, and Student's own interval with the bootstrap's
+    standard error (Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, sections 3.4 and 5.1). Fewer than
+    two units, or a statistic that is mostly not finite, have no interval.
     """
     check_number("level", level, above=0)
     check_number("resamples", resamples, low=1, integer=True)
@@ -122,7 +122,7 @@ def bisect(
 
 
 def student(freedom: int, probability: float) -> float:
-    """The quantile of Student's law with so many degrees of freedom.
+    """The quantile of Student's distribution with so many degrees of freedom.
 
     Its distribution is a finite sum for whole degrees (Abramowitz and Stegun 26.7.3 and 26.7.4), turned by halving.
     """

@@ -1,4 +1,4 @@
-"""How often drafts will be accepted, estimated from the two laws on held-out windows."""
+"""How often drafts will be accepted, estimated from the two distributions on held-out windows."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Tally:
     ) -> None:
         """Add one window.
 
-        log_p, log_q: the two laws of the first draft token at each position, [T, tokens both know].
+        log_p, log_q: the two distributions of the first draft token at each position, [T, tokens both know].
         rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
-        target_nats, draft_nats: the text's tokens under the two laws, [t] with t <= T; a token that a law does not know
-            is NaN there.
-        wanted: bool [t], at which positions the first draft token stands for one of an answer; only those count. A law
-            beyond the text's end counts if the last of these does.
+        target_nats, draft_nats: the text's tokens under the two distributions, [t] with t <= T; a token that a
+            distribution does not know is NaN there.
+        wanted: bool [t], at which positions the first draft token stands for one of an answer; only those count. A
+            distribution beyond the text's end counts if the last of these does.
         """
         rows = torch.cat([wanted, wanted[-1:].expand(len(log_p) - len(wanted))])
         for temperature, passes in self._passes.items():
@@ -140,7 +140,7 @@ def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: f
 def measure(target: Any, draft: Any, windows: Windows) -> Acceptance:
     """Compare the two models on the answers in windows, one window at a time.
 
-    The first position is left out: after a single token the laws are unlike those of a real text.
+    The first position is left out: after a single token the distributions are unlike those of a real text.
     """
     device = next(draft.parameters()).device
     tally = Tally()

@@ -2,8 +2,8 @@
 
 Depth 0 is the text itself. A row (t, d) of a further depth is a mask token at position t + d that stands for the d-th
 mask behind token t: it sees the text up to t and the masks of its own chain before it, and its label is the target's
-law after token t + d. Deep guesses are trained on fewer rows: each depth keeps a share of the rows of the one before,
-so that the masks before a row are always there.
+distribution after token t + d. Deep guesses are trained on fewer rows: each depth keeps a share of the rows of the one
+before, so that the masks before a row are always there.
 
 Source: PARD (arXiv:2504.18583, sections 3.2 and 3.3).
 """
@@ -53,7 +53,7 @@ class Layout:
 
     @cached_property
     def positions(self) -> Tensor:
-        """Of each row, its position [R], which is also that of its label among the target's laws."""
+        """Of each row, its position [R], which is also that of its label among the target's distributions."""
         return self.anchors + self.depths
 
     def tokens(self, ids: Tensor, mask: int) -> Tensor:

@@ -1,7 +1,8 @@
 """`train_draft`: distil a small draft from any causal LM (Hinton et al. 2015; for drafts: DistillSpec, 2310.08461).
 
-The target reads windows of text, the draft reads the same, and at every position the draft's law is pulled towards
-the target's. A parallel draft reads mask tokens too, and learns the target's laws further on from them (`depths`).
+The target reads windows of text, the draft reads the same, and at every position the draft's distribution is pulled
+towards the target's. A parallel draft reads mask tokens too, and learns the target's distributions further on from them
+(`depths`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -
 
 
 class DraftStudent:
-    """A draft LM that learns the target's law at every position; at several depths, where it drafts in parallel."""
+    """A draft LM that learns the target's distribution at every position; at several depths, where it drafts in
+    parallel."""
 
     kind = "draft"
     lengths = ALIKE
@@ -69,7 +71,7 @@ class DraftStudent:
                 self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
-        """The divergence of the draft's laws from the target's, mean over all rows of all depths.
+        """The divergence of the draft's distributions from the target's, mean over all rows of all depths.
 
         Prompts are learnt too: a small model has a language to learn, and every text helps.
         """
@@ -85,12 +87,12 @@ class DraftStudent:
             over = torch.arange(self._vocab), torch.zeros(self._vocab)  # the mask is no token of the target's
         tokens, weights = (None if each is None else each.to(self._device) for each in over)
         with torch.no_grad():
-            theirs = self._laws(ids, layout.positions[rows], tokens, weights)
+            theirs = self._distributions(ids, layout.positions[rows], tokens, weights)
         read = ids if self.mask is None else layout.tokens(ids, self.mask)
         ours = self._ours(read, rows, tokens, weights, **self._places(layout))
         return divergence(theirs.flatten(0, 1), ours.flatten(0, 1), options.tv_weight)
 
-    def _laws(self, ids: Tensor, rows: Tensor, tokens: Tensor | None, weights: Tensor | None) -> Tensor:
+    def _distributions(self, ids: Tensor, rows: Tensor, tokens: Tensor | None, weights: Tensor | None) -> Tensor:
         """The target's logits [n, R, m], as `Logits` gives them; from states on disk where they are kept."""
         if self.states is None:
             return self._theirs(ids, rows, tokens, weights)
@@ -112,7 +114,7 @@ class DraftStudent:
     def measure(self, heldout: Windows) -> Acceptance:
         """How often chains of K = 4 would be accepted on windows, the text being given (teacher forcing).
 
-        The first position is left out: after a single token the laws are unlike those of a real text.
+        The first position is left out: after a single token the distributions are unlike those of a real text.
         """
         draft = self.module.eval()
         if self.mask is None:

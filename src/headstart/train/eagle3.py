@@ -1,11 +1,11 @@
 """`train_eagle3`: train an EAGLE-3 head for a target with the training-time test (arXiv:2503.01840).
 
 The target reads windows of text once; the head guesses from its hidden states, then from its own, `ttt_steps` times in
-all, or all guesses in one forward (P-EAGLE, arXiv:2602.01469); and at every depth its law is pulled towards the
-target's. Only the head learns: embeddings are the target's.
+all, or all guesses in one forward (P-EAGLE, arXiv:2602.01469); and at every depth its distribution is pulled towards
+the target's. Only the head learns: embeddings are the target's.
 
 Alignment: row t has the target's states at t and the token at t + 1; depth i reads the token at t + 1 + i, or a mask in
-its place, and its label is the target's law after that token, in logits row t + 1 + i.
+its place, and its label is the target's distribution after that token, in logits row t + 1 + i.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headstart.train.head_selector import Shortlists, selector_loss
 from headstart.train.head_shape import HeadShape
 from headstart.train.hidden import choose_layers, states_of
 from headstart.train.options import Eagle3Training
-from headstart.train.target_laws import StateLaws
+from headstart.train.target_distributions import StateDistributions
 from headstart.train.unrolled import nested
 from headstart.train.windows import Windows
 
@@ -45,7 +45,7 @@ def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None)
 
 
 class Eagle3Student:
-    """A head that learns the target's next law, and its laws after the head's own guesses."""
+    """A head that learns the target's next distribution, and its distributions after the head's own guesses."""
 
     kind = "eagle3"
 
@@ -110,7 +110,7 @@ class Eagle3Student:
         ids = learnt.ids.long().to(self._kept.device)
         depths = options.depths
         states = self.states.of(ids)
-        laws = StateLaws(states.last, states.log_z, self._output)
+        distributions = StateDistributions(states.last, states.log_z, self._output)
         count = ids.shape[1] - depths  # the rows whose guesses all have a label
         kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
@@ -118,10 +118,10 @@ class Eagle3Student:
         passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
         if not self.head.shape.selector_rank:
-            return guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step))[0]
+            return guess_loss(normed, kept, distributions, self.head.lm_head.weight, self._blend(step))[0]
         selector = self.head.candidate_selector
         lists = Shortlists(selector.top)
-        loss, _ = guess_loss(normed, kept, laws, self.head.lm_head.weight, self._blend(step), lists)
+        loss, _ = guess_loss(normed, kept, distributions, self.head.lm_head.weight, self._blend(step), lists)
         before = [ids[:, rows + 1 + i] for i, rows in enumerate(kept)]
         return loss + selector_loss(selector, normed, before, lists)
 
@@ -156,10 +156,10 @@ class Eagle3Student:
     def measure(self, heldout: Windows) -> Acceptance:
         """Chains of K guesses from every position of the windows, the text being given (teacher forcing).
 
-        K is 4, or as many as a parallel head guesses in one forward, by the laws that it will be used with: a
+        K is 4, or as many as a parallel head guesses in one forward, by the distributions that it will be used with: a
         selector's, after the text's own token. The first position is left out, as it is for a draft LM. Tokens that
-        the head cannot propose count as rejected. kl is that of the first guess without a selector, both laws over the
-        draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
+        the head cannot propose count as rejected. kl is that of the first guess without a selector, both distributions
+        over the draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
         """
         tally = Tally()
         for window, answers in heldout:
@@ -188,9 +188,9 @@ class Eagle3Student:
         drafts: list[Tensor] = [self.head.lm_head(state).float() for state in normed]
         if not self.head.shape.selector_rank:
             return drafts[0], drafts
-        laws = self.head.candidate_selector.laws
+        distributions = self.head.candidate_selector.distributions
         return drafts[0], [
-            laws(q, state, ids[0, 1 + i : 1 + i + len(q)])
+            distributions(q, state, ids[0, 1 + i : 1 + i + len(q)])
             for i, (q, state) in enumerate(zip(drafts, normed, strict=True))
         ]
 
@@ -244,7 +244,7 @@ class Eagle3Student:
         """The chance at each row that a draft token is accepted, [T - i] at depth i.
 
         target_logits [T, V] are those after row t's first guess, and depth i's are i rows further on; drafts: the
-        logits of each depth, [T - i, draft vocabulary]. The target's laws are made once for all depths.
+        logits of each depth, [T - i, draft vocabulary]. The target's distributions are made once for all depths.
         """
         if temperature == 0:
             likeliest = self._index[target_logits.argmax(-1)]

@@ -58,7 +58,7 @@ class ExitModule(nn.Module):
 
 
 class ExitStudent:
-    """An exit that learns the target's law from the state after some of its layers."""
+    """An exit that learns the target's distribution from the state after some of its layers."""
 
     kind = "exit"
     lengths = ALIKE
@@ -97,7 +97,7 @@ class ExitStudent:
         return self.module.named_parameters()
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
-        """The divergence of the exit's law from the target's over the tokens it knows, mean over rows."""
+        """The divergence of the exit's distribution from the target's over the tokens it knows, mean over rows."""
         options, found = self._options, self.states.of(learnt.ids.long().to(self._device))
         chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
         count = learnt.ids.numel()

@@ -1,15 +1,15 @@
 """A head's first weights by regression: before any step it forecasts what the target will read out one token later.
 
 Row t of a head reads three of the target's states at t and the embedding of the token at t + 1, and should give the
-target's law after that token. So the target's last state at t + 1, without the final norm's gain, is regressed on
-these over a few thousand rows (ridge), and the head begins as that linear map: `fc` and the residual stream are its
+target's distribution after that token. So the target's last state at t + 1, without the final norm's gain, is regressed
+on these over a few thousand rows (ridge), and the head begins as that linear map: `fc` and the residual stream are its
 part for the states. Its part for the embedding goes through the first layer's attention, as the nearest map of the
 rank that keys and values have. For that a row must look at itself: queries and keys of one head in each group are the
 same projection of the row's embedding, whose product with itself is much larger than with another token's (and an
 earlier row of the same token has the same value). The MLP begins with nothing.
 
 The start that copies the target's last layer accepts little at first: it reads the state at t alone, and so repeats the
-law of the token that it has been given.
+distribution of the token that it has been given.
 """
 
 from __future__ import annotations

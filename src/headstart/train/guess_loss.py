@@ -1,13 +1,13 @@
-"""The loss of an EAGLE head: how far its guesses at every kept row and depth are from the target's true laws.
+"""The loss of an EAGLE head: how far its guesses at every kept row and depth are from the target's true distributions.
 
-Row t of depth d guesses the token after position t + 1 + d. Its law q is over the draft vocabulary; p holds the
-target's true probabilities of those tokens, which add up to c <= 1, so that sum_v min(p_v, q_v) is the chance of
+Row t of depth d guesses the token after position t + 1 + d. Its distribution q is over the draft vocabulary; p holds
+the target's true probabilities of those tokens, which add up to c <= 1, so that sum_v min(p_v, q_v) is the chance of
 acceptance itself, whatever the draft vocabulary leaves out. An element's loss is (1 - w) c KL(p/c || q) + w TV, where
 TV = 1 - sum min(p, q) (Leviathan et al. 2023, Corollary 3.6).
 
 The gradient is written out in the forward pass. Rows are worked on some hundreds at a time, so that the products with
-the output matrix are large, and the laws of all depths share the target's; between the products some tens of rows at a
-time pass through the processor's cache.
+the output matrix are large, and the distributions of all depths share the target's; between the products some tens of
+rows at a time pass through the processor's cache.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CHUNK_ELEMENTS = 1 << 23  # logits of guesses that are held at once
 CACHED_ELEMENTS = 1 << 18  # of them, what is worked on between two products
 
 
-class Laws(Protocol):
-    """The target's laws on some windows, over the draft vocabulary."""
+class Distributions(Protocol):
+    """The target's distributions on some windows, over the draft vocabulary."""
 
     def log_p(self, window: int, rows: Tensor) -> Tensor:
         """True log-probabilities [rows, draft V] after these positions of a window; they need not add up to one."""
@@ -38,7 +38,7 @@ class Blend:
     """How an element's loss is made of KL and TV, and how much each depth weighs.
 
     tv_weight: the share w of TV. ramp: if positive, w = tv_weight (1 - exp(-ramp a)) at an element that is accepted
-    with the chance a: TV has no slope where the laws do not overlap (after LK losses, arXiv:2602.23881).
+    with the chance a: TV has no slope where the distributions do not overlap (after LK losses, arXiv:2602.23881).
     depths: the weight of each depth; None weighs an element by the expected number of guesses that come to be accepted
     at it or after it, from the head's own chances (after D-PACE, arXiv:2605.18810).
     """
@@ -51,7 +51,7 @@ class Blend:
 def guess_loss(
     states: Sequence[Tensor],
     kept: Sequence[Tensor],
-    laws: Laws,
+    distributions: Distributions,
     matrix: Tensor,
     blend: Blend,
     shortlists: Shortlists | None = None,
@@ -64,14 +64,20 @@ def guess_loss(
     lists = shortlists or Shortlists(0)
     if lists.top:
         lists.prepare(states)
-    loss, chances = _GuessLoss.apply(matrix, laws, list(kept), blend, lists, *states)  # type: ignore[no-untyped-call]
+    loss, chances = _GuessLoss.apply(matrix, distributions, list(kept), blend, lists, *states)  # type: ignore[no-untyped-call]
     return loss, chances
 
 
 class _GuessLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, matrix: Tensor, laws: Laws, kept: list[Tensor], blend: Blend, lists: Shortlists, *states: Tensor
+        ctx: Any,
+        matrix: Tensor,
+        distributions: Distributions,
+        kept: list[Tensor],
+        blend: Blend,
+        lists: Shortlists,
+        *states: Tensor,
     ) -> tuple[Tensor, Tensor]:
         windows, counts = states[0].shape[0], [len(rows) for rows in kept]
         learns = ctx.needs_input_grad[0]
@@ -84,7 +90,7 @@ class _GuessLoss(torch.autograd.Function):
                 sizes = [len(each) for each in rows]
                 own = torch.cat([state[window, part] for state, part in zip(states, parts, strict=True)])
                 note = partial(lists.note, window, parts) if lists.top else None
-                slopes, losses, accepted = _chunk(own, rows, laws, window, matrix, blend, note)
+                slopes, losses, accepted = _chunk(own, rows, distributions, window, matrix, blend, note)
                 weights = _weights(torch.split(accepted, sizes), rows, counts, blend) / windows
                 total += (losses * weights).sum()
                 if to_matrix is not None:
@@ -126,7 +132,7 @@ def _chunks(kept: Sequence[Tensor], width: int) -> list[list[slice]]:
 def _chunk(
     own: Tensor,
     rows: Sequence[Tensor],
-    laws: Laws,
+    distributions: Distributions,
     window: int,
     matrix: Tensor,
     blend: Blend,
@@ -134,7 +140,7 @@ def _chunk(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The slopes [E, draft V] of E elements in their logits, their losses [E] and chances of acceptance [E]."""
     labels, index = torch.unique(torch.cat([each + 1 + i for i, each in enumerate(rows)]), return_inverse=True)
-    log_p = laws.log_p(window, labels).float()
+    log_p = distributions.log_p(window, labels).float()
     p = log_p.exp()
     covered = p.sum(-1)
     floor = torch.finfo(torch.float32).tiny

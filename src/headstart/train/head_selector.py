@@ -39,7 +39,7 @@ class CandidateSelector(nn.Module):
         corrected: Tensor = logits + (self.successor_codebook[candidates] @ codes[..., None])[..., 0]
         return corrected
 
-    def laws(self, logits: Tensor, states: Tensor, before: Tensor) -> Tensor:
+    def distributions(self, logits: Tensor, states: Tensor, before: Tensor) -> Tensor:
         """Corrected logits [..., draft V] of all tokens: minus infinity outside the shortlist."""
         top = logits.topk(self.top, dim=-1)
         scores = self.scores(top.values, top.indices, states, before)
@@ -91,7 +91,8 @@ class Shortlists:
 def selector_loss(
     selector: CandidateSelector, states: Sequence[Tensor], before: Sequence[Tensor], lists: Shortlists
 ) -> Tensor:
-    """Cross-entropy of the corrected laws over the shortlists, under the target's true probabilities of the candidates.
+    """Cross-entropy of the corrected distributions over the shortlists, under the target's true probabilities of the
+    candidates.
 
     states: for each depth [B, n_d, d], normed; before [B, n_d]: the token that stands before the guess. Differentiable
     in the selector alone.

@@ -1,14 +1,16 @@
 """`train_medusa`: train Medusa heads for a target (arXiv:2401.10774).
 
-The target reads windows of text once; each head guesses from its last hidden states, and its law is pulled towards the
-target's at the position that it predicts. The target is frozen, and no head needs another: heads are cheap to train.
+The target reads windows of text once; each head guesses from its last hidden states, and its distribution is pulled
+towards the target's at the position that it predicts. The target is frozen, and no head needs another: heads are cheap
+to train.
 
 Heads begin as linear forecasts: the target's output matrix times the best linear guess of the state k + 1 places on,
 found by least squares. That is far better than the output matrix itself, which predicts the next token, and costs
 seconds.
 
 Alignment: the state at t gives the token at t + 1 by the target's own head. Head k (from 0) predicts the token at
-t + 2 + k, and its label is the target's law of that token, in logits row t + 1 + k, the text in between being given.
+t + 2 + k, and its label is the target's distribution of that token, in logits row t + 1 + k, the text in between being
+given.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ def forecasts(states: Iterable[Tensor], heads: int) -> list[Tensor]:
 
 
 class MedusaStudent:
-    """Heads that learn the target's laws of the tokens after the next one."""
+    """Heads that learn the target's distributions of the tokens after the next one."""
 
     kind = "medusa"
     lengths = ALIKE
@@ -151,7 +153,7 @@ class MedusaStudent:
             yield head
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:  # noqa: ARG002 (the protocol's)
-        """Weighted mean over heads of the divergence of their laws from the target's."""
+        """Weighted mean over heads of the divergence of their distributions from the target's."""
         options = self._options
         states = self.states.of(learnt.ids.long().to(self._device)).last
         logits = self.states.output(states)

@@ -1,9 +1,10 @@
 """The loss: KL(p||q), total variation, or a blend, with its gradient written out.
 
-p is the target's law and q the draft's, at temperature 1. TV(p, q) = 1 - sum_v min(p_v, q_v) is the chance that a
-draft token is rejected (Leviathan et al. 2023, Corollary 3.6). `divergence` computes the gradient in the forward
+p is the target's distribution and q the draft's, at temperature 1. TV(p, q) = 1 - sum_v min(p_v, q_v) is the chance
+that a draft token is rejected (Leviathan et al. 2023, Corollary 3.6). `divergence` computes the gradient in the forward
 pass, a few rows at a time, so that a large vocabulary costs the memory of one chunk. `head_divergence` goes further:
-several guesses at the same rows share the work on the target's law, and the logits themselves exist in chunks only.
+several guesses at the same rows share the work on the target's distribution, and the logits themselves exist in chunks
+only.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ rows only, each of which the pass before it kept too (`nested`): training deep g
 
 `plain_attend` writes that down. On a CPU `attend` lets the flash kernel do the block of pass 0 and adds the own keys
 by their log-sum-exp. The kernel's backward needs no more than the final output and the final log-sum-exp in place of
-its own: its gradient of a score is P (dP - <dO, O>), where both are those of the whole law.
+its own: its gradient of a score is P (dP - <dO, O>), where both are those of the whole distribution.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def plain_attend(query: Tensor, past: Past, rows: Tensor | None = None) -> Tenso
     scores = (grouped @ key[:, :, None, :seen].mT).float()
     later = torch.arange(seen, device=query.device) > at[:, None]
     columns = [(grouped * k[:, :, None, :count]).sum(-1, keepdim=True, dtype=torch.float32) for k, _ in own]
-    law = torch.cat([scores.masked_fill(later, float("-inf")), *columns], dim=-1).softmax(-1).to(query.dtype)
-    out = law[..., :seen] @ value[:, :, None, :seen]
+    distribution = torch.cat([scores.masked_fill(later, float("-inf")), *columns], dim=-1).softmax(-1).to(query.dtype)
+    out = distribution[..., :seen] @ value[:, :, None, :seen]
     for j, (_, v) in enumerate(own):
-        out = out + law[..., seen + j, None] * v[:, :, None, :count]
+        out = out + distribution[..., seen + j, None] * v[:, :, None, :count]
     return out.reshape(batch, heads, count, dim)
 
 

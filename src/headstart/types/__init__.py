@@ -1,6 +1,6 @@
 """The nouns of the engine, as small frozen values. Nothing here computes; nothing here imports the engine.
 
-Symbols follow the papers: p is the target's law, q the draft's, K the length of a draft, x0 the pending token.
+Symbols follow the papers: p is the target's distribution, q the draft's, K the length of a draft, x0 the pending token.
 Shapes: V is the vocabulary, N the number of nodes of a draft.
 """
 

@@ -26,7 +26,7 @@ class Draft:
 
     tokens: N token ids.
     parents: parents[i] < i is the index of node i's parent, -1 for a child of the pending token x0.
-    q: [N, V] float. Row i is the law that node i was drawn from *given its elder siblings* (so a tree sampled
+    q: [N, V] float. Row i is the distribution that node i was drawn from *given its elder siblings* (so a tree sampled
         without replacement has them zeroed and the row renormalised). None if the nodes are point masses, which
         were not drawn (n-gram, suffix, top-k trees, greedy drafts).
     vocabulary: [W] int64, where the drafter can propose a part of the vocabulary only: the token of each column of q,

@@ -95,13 +95,13 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Temperature 0: the law is one-hot."""
+        """Temperature 0: the distribution is one-hot."""
         return self.temperature == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How one request may be drafted for. Its text follows the same law whatever stands here.
+    """How one request may be drafted for. Its text follows the same distribution whatever stands here.
 
     Raises:
         InvalidOption: a field has the wrong type or lies outside its range.

@@ -54,7 +54,7 @@ def learnt(branches: int, alpha: float, r: float, k: int = 5, rounds: int = 4000
         while depth < k and rng.random() < alpha:
             depth += 1
         place = int((1 - rng.random()) ** (-1 / r)) - 1
-        # the first place is never hit in that law, as 1 - 1^-r is 0: they are counted from the second
+        # the first place is never hit in that distribution, as 1 - 1^-r is 0: they are counted from the second
         rank = place - 1 if 0 < place <= PLACES else None
         outcomes.learn(Foreseen(last=draft, node=depth - 1, rank=rank))
     return outcomes
@@ -62,8 +62,8 @@ def learnt(branches: int, alpha: float, r: float, k: int = 5, rounds: int = 4000
 
 @pytest.mark.parametrize(("alpha", "r"), [(0.6, 1.0), (0.8, 0.7), (0.4, 1.5)])
 def test_they_hit_about_as_often_as_the_best_of_theory(alpha: float, r: float) -> None:
-    """Where places follow a power law, whose fan-outs `theory` writes down. Both are whole numbers, and what is learnt
-    is noisy, so that they are compared by what they are for: the chance of a hit."""
+    """Where places follow a power distribution, whose fan-outs `theory` writes down. Both are whole numbers, and what
+    is learnt is noisy, so that they are compared by what they are for: the chance of a hit."""
     branches, k = 24, 5
     found = learnt(branches, alpha, r).fan_outs(Draft.chain(range(k)))
     assert sum(found) == branches

@@ -1,5 +1,5 @@
-"""Drafts from the laws of one forward: the law is kept exactly, the likeliest tree is the likeliest, q is what was
-drawn from, and every shorter way gives what the plain one gives."""
+"""Drafts from the distributions of one forward: the distribution is kept exactly, the likeliest tree is the likeliest,
+q is what was drawn from, and every shorter way gives what the plain one gives."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def grown(lattice: Lattice, plan: Any, nodes: int = 4) -> Draft:
     return grow_on(lattice, GrowingTree(where, nodes, plan, vocabulary=part))
 
 
-def laws(p: Any, draft: Draft) -> list[Any]:
+def distributions(p: Any, draft: Draft) -> list[Any]:
     return [p(tuple(draft.tokens[each] for each in draft.path(node))) for node in range(-1, len(draft))]
 
 
@@ -56,8 +56,8 @@ def lawful(
     monkeypatch: pytest.MonkeyPatch, plan: Any, rule: Any, weights: Weights, seed: int, *,
     uncorrected: bool = False, shared: bool = False,
 ) -> bool:  # fmt: skip
-    """Whether a round emits by the target's law, in exact fractions. uncorrected: rows are recorded as they were
-    before the selector. shared: the nodes of a depth are drawn from one race."""
+    """Whether a round emits by the target's distribution, in exact fractions. uncorrected: rows are recorded as they
+    were before the selector. shared: the nodes of a depth are drawn from one race."""
     p = RandomModel(seed, weights.vocab, zeros=0.2)
     lattice, plain = (weights.lattice(row(weights.vocab), selected=selected) for selected in (True, False))
 
@@ -65,12 +65,12 @@ def lawful(
         noise = JudgedNoise(oracle)
         where = row(weights.vocab, noise=noise, rule=rule)
         monkeypatch.setattr(one_tree, "draw_children", exact_draw(oracle, shared=shared))
-        lattice.row = where  # whose noise is new; its law is not
+        lattice.row = where  # whose noise is new; its distribution is not
         draft = grown(lattice, plan, len(plan) if isinstance(plan, Shape) else 2)
         if uncorrected:
             paths = [tuple(draft.tokens[each] for each in draft.path(node)[:-1]) for node in range(len(draft))]
-            draft = replace(draft, q=torch.cat([plain.laws_after([path]) for path in paths]))
-        verdict = verify(draft, laws(p, draft), rows_of(draft), noise, len(where.tokens), rule)  # type: ignore[arg-type]
+            draft = replace(draft, q=torch.cat([plain.distributions_after([path]) for path in paths]))
+        verdict = verify(draft, distributions(p, draft), rows_of(draft), noise, len(where.tokens), rule)  # type: ignore[arg-type]
         return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 
     return completed(outcomes(round_), p, 3) == joint(p, 3, weights.vocab)
@@ -80,7 +80,7 @@ def lawful(
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("vocab", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_the_law_is_kept_exactly(
+def test_the_distribution_is_kept_exactly(
     vocab: int, plan: str, rule: Any, pairs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in (1, 2) if vocab == 3 else (1,):
@@ -89,7 +89,7 @@ def test_the_law_is_kept_exactly(
 
 @pytest.mark.parametrize("rule", ["exact", "coupled"])
 @pytest.mark.parametrize("plan", PLANS)
-def test_guesses_corrected_by_all_tokens_before_them_keep_the_law_exactly(
+def test_guesses_corrected_by_all_tokens_before_them_keep_the_distribution_exactly(
     plan: str, rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = Weights(3, 2, 2, remembers=True)
@@ -99,7 +99,7 @@ def test_guesses_corrected_by_all_tokens_before_them_keep_the_law_exactly(
 
 
 @pytest.mark.parametrize("plan", ["chain", "drawn siblings"])
-def test_a_part_of_the_vocabulary_keeps_the_law_exactly(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_vocabulary_keeps_the_distribution_exactly(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lawful(monkeypatch, PLANS[plan], "exact", Weights(5, 2, 3, pairs=True, known=(2, 0)), 5)
 
 
@@ -113,7 +113,7 @@ def test_without_a_selector_that_row_is_right(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_race_for_the_nodes_of_a_depth_is_found_to_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traversal looks at several subtrees, so equal laws must still be drawn from independently."""
+    """Traversal looks at several subtrees, so equal distributions must still be drawn from independently."""
     assert not lawful(monkeypatch, FORK, "exact", Weights(1, 2, 2), 21, shared=True)
     assert lawful(monkeypatch, FORK, "exact", Weights(1, 2, 2), 21)
 
@@ -128,12 +128,12 @@ def test_q_is_the_softmax_after_the_token_before(pairs: bool) -> None:
     assert lattice.vocabulary is not None
     for path in [(), (3,), (0, 4)]:
         before = (X0, *path)[-1]
-        found = lattice.vocabulary.spread(lattice.laws_after([path])[0].numpy(), 0)
-        assert found.tolist() == pytest.approx([float(x) for x in weights.law(len(path), before)], abs=1e-6)
+        found = lattice.vocabulary.spread(lattice.distributions_after([path])[0].numpy(), 0)
+        assert found.tolist() == pytest.approx([float(x) for x in weights.distribution(len(path), before)], abs=1e-6)
     draft = grown(lattice, None, 9)
     assert len(draft) == lattice.depth, "no deeper than the forward looked"
     assert draft.q is not None
-    assert torch.equal(draft.q, torch.cat([lattice.laws_after([draft.tokens[:i]]) for i in range(3)]))
+    assert torch.equal(draft.q, torch.cat([lattice.distributions_after([draft.tokens[:i]]) for i in range(3)]))
 
 
 def test_a_selector_has_its_shortlist_and_no_more() -> None:
@@ -151,10 +151,10 @@ def test_a_selector_has_its_shortlist_and_no_more() -> None:
         scores = torch.full((50,), -np.inf)
         scores[ids[best]] = logits[depth][best] + b[best] @ (a[token] * (w.T @ states[depth]))
         assert torch.allclose(vocabulary.widened(lattice.logits_after([path]))[0], scores, atol=1e-5)
-        law = (scores / 0.8).softmax(-1)
-        order = law.argsort(descending=True)
-        kept = order[: int((law[order].cumsum(-1) < 0.9).sum()) + 1]
-        assert ids[lattice.laws_after([path])[0].nonzero()[:, 0]].tolist() == sorted(kept.tolist())
+        distribution = (scores / 0.8).softmax(-1)
+        order = distribution.argsort(descending=True)
+        kept = order[: int((distribution[order].cumsum(-1) < 0.9).sum()) + 1]
+        assert ids[lattice.distributions_after([path])[0].nonzero()[:, 0]].tolist() == sorted(kept.tolist())
 
 
 def test_without_a_successors_codebook_nothing_but_the_shortlist_changes() -> None:
@@ -174,7 +174,7 @@ def test_without_a_successors_codebook_nothing_but_the_shortlist_changes() -> No
 def test_the_tree_has_the_likeliest_nodes(pairs: bool, seed: int) -> None:
     weights = Weights(seed, 3, 5, pairs=pairs)
     chances = {
-        path: float(prod(weights.law(i, (X0, *path)[i])[token] for i, token in enumerate(path)))
+        path: float(prod(weights.distribution(i, (X0, *path)[i])[token] for i, token in enumerate(path)))
         for depth in (1, 2, 3)
         for path in product(range(5), repeat=depth)
     }
@@ -201,7 +201,7 @@ def test_the_tree_is_no_deeper_than_asked_and_has_no_more_nodes_than_there_are()
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_the_short_way_gives_what_the_plain_one_gives(plan: str, pairs: bool, temperature: float) -> None:
-    """Where processors edit the law, every row is computed by itself over the whole vocabulary."""
+    """Where processors edit the distribution, every row is computed by itself over the whole vocabulary."""
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         logits = 2 * torch.randn(3, 30, generator=generator)
@@ -229,9 +229,9 @@ def test_a_chain_ends_where_every_candidate_is_forbidden() -> None:
     weights = Weights(2, 3, 6, pairs=True)
     where = row(6)
     lattice = weights.lattice(where, top=2)
-    second = set(lattice.laws_after([(0,)])[0].nonzero()[:, 0].tolist())
-    state = type(where.law)(where.sampling, (X0,), 6, frozenset(), processors=(Forbidden(second),))  # type: ignore[arg-type]
-    forbidding = replace(where, law=state)
+    second = set(lattice.distributions_after([(0,)])[0].nonzero()[:, 0].tolist())
+    state = type(where.sampling_state)(where.sampling, (X0,), 6, frozenset(), processors=(Forbidden(second),))  # type: ignore[arg-type]
+    forbidding = replace(where, sampling_state=state)
     assert len(grown(weights.lattice(forbidding, top=2), None)) < 2
     assert len(grown(weights.lattice(forbidding, top=2), FORK)) < len(FORK)
     assert len(grown(weights.lattice(where, top=2), None)) == 3
@@ -253,10 +253,10 @@ class Forbidden:
 # -- chi-square -------------------------------------------------------------------------------------------------------
 
 
-def p_value(counts: Counter[Any], law: dict[Any, float]) -> float:
+def p_value(counts: Counter[Any], distribution: dict[Any, float]) -> float:
     total = sum(counts.values())
-    keys = sorted(law)
-    return float(chisquare([counts[key] for key in keys], [law[key] * total for key in keys]).pvalue)
+    keys = sorted(distribution)
+    return float(chisquare([counts[key] for key in keys], [distribution[key] * total for key in keys]).pvalue)
 
 
 SLOW = pytest.mark.slow
@@ -278,14 +278,14 @@ def test_emitted_tokens_follow_the_target(temperature: float, rule: Any, plan: s
     }
     both = {pair: p[()][pair[0]] * p[pair[:1]][pair[1]] for pair in product(range(vocab), repeat=2)}
     lattice = weights.lattice(row(vocab, rule=rule, temperature=temperature))
-    compute = cache(lambda paths: lattice.__class__.laws_after(lattice, paths))
-    lattice.laws_after = lambda paths: compute(tuple(paths))  # type: ignore[method-assign]
+    compute = cache(lambda paths: lattice.__class__.distributions_after(lattice, paths))
+    lattice.distributions_after = lambda paths: compute(tuple(paths))  # type: ignore[method-assign]
     counts: Counter[Any] = Counter()
     for seed in range(samples):
         lattice.row = row(vocab, noise=Noise(seed), rule=rule, temperature=temperature)
         draft = grown(lattice, PLANS[plan])
         q = None if draft.q is None else draft.q.numpy()
-        verdict = verify(draft, laws(p.__getitem__, draft), q, lattice.row.noise, 1, rule)
+        verdict = verify(draft, distributions(p.__getitem__, draft), q, lattice.row.noise, 1, rule)
         emitted = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)[:2]
         if len(emitted) < 2:
             emitted = (*emitted, lattice.row.noise.draw(p[emitted], 2, Purpose.TOKEN))

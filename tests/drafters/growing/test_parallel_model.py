@@ -1,4 +1,5 @@
-"""A draft LM with a mask token: one forward, rows that are transformers' own, and the target's law kept exactly."""
+"""A draft LM with a mask token: one forward, rows that are transformers' own, and the target's distribution kept
+exactly."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from support.greedy import NEW, prompts, reference
 from support.parallel_drafts import all_rows, masked_checkpoint
 from support.rational_draft import PROMPT as BEGIN
 from support.rational_draft import EnumeratedNoise, RationalRunner, judged, step_of
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, model, p_value
-from support.sampled_law import joint as joint_law
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, model, p_value
+from support.sampled_distribution import joint as joint_distribution
 from support.tiny import VOCAB, random_model
 
 import headstart as hs
@@ -29,7 +30,7 @@ from headstart.drafters.growing.residual import Residual
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling
 
@@ -43,8 +44,8 @@ def drafter() -> ParallelDraft:
 
 
 def context(tokens: Sequence[int], budget: int = 4, request: int = 0, **sampling: Any) -> Row:
-    law = LawState(Sampling(**sampling), tokens, VOCAB, frozenset())
-    return Row(request, tuple(tokens), law, Noise(7), budget=Budget(budget))
+    distribution = SamplingState(Sampling(**sampling), tokens, VOCAB, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(7), budget=Budget(budget))
 
 
 # -- what is drafted --------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def test_penalties_see_the_guesses_before(drafter: ParallelDraft) -> None:
     assert len(set(draft.tokens)) == 6
 
 
-def test_a_residual_is_left_and_is_part_of_the_law(drafter: ParallelDraft) -> None:
+def test_a_residual_is_left_and_is_part_of_the_distribution(drafter: ParallelDraft) -> None:
     low = ParallelDraft(drafter.runner, name="low", mask=MASK, vocab_size=VOCAB, slots=1, residual=Residual(0.5, 2))
     (plain,) = drafter.propose([context([5, 6], temperature=1.0)])
     (lowered,) = low.propose([context([5, 6], temperature=1.0)])
@@ -145,10 +146,14 @@ def test_trees_come_of_one_forward_too(tree: Any, drafter: ParallelDraft, monkey
     drafts = trees.propose(contexts)
     assert len(rows) == 1
     assert all(len(draft) == 9 and max(draft.depths) <= 3 for draft in drafts)
-    laws = all_rows(random_model("llama"), [5, 6], MASK, 3).softmax(-1)
-    if tree != "sampled":  # the likeliest nodes by the product of their laws
+    distributions = all_rows(random_model("llama"), [5, 6], MASK, 3).softmax(-1)
+    if tree != "sampled":  # the likeliest nodes by the product of their distributions
         chances = [
-            float(torch.stack([laws[d, drafts[0].tokens[node]] for d, node in enumerate(drafts[0].path(n))]).prod())
+            float(
+                torch.stack(
+                    [distributions[d, drafts[0].tokens[node]] for d, node in enumerate(drafts[0].path(n))]
+                ).prod()
+            )
             for n in range(9)
         ]
         assert chances == sorted(chances, reverse=True)
@@ -184,22 +189,24 @@ def test_pacing_finds_a_draft_of_any_depth_to_be_one_forward(monkeypatch: pytest
     assert set(costs.drafts) == {"tiny"}
 
 
-# -- the law ----------------------------------------------------------------------------------------------------------
+# -- the distribution
+# ----------------------------------------------------------------------------------------------------------
 
 
 def two_rounds(p: RandomModel, q: RandomModel, vocab: int, coupled_rows: bool = False) -> Callable[[Oracle], Any]:
     """Two rounds of a parallel draft of two tokens and of one, judged by traversal verification. The last token of the
-    draft's vocabulary is the mask. coupled_rows: the second law is not the row that its token was drawn from."""
+    draft's vocabulary is the mask. coupled_rows: the second distribution is not the row that its token was drawn
+    from."""
 
     def procedure(oracle: Oracle) -> tuple[int, ...]:
         runner: Any = RationalRunner(q, vocab)
         noise: Any = EnumeratedNoise(oracle)
         drafter = ParallelDraft(runner, name="q", mask=vocab - 1, vocab_size=vocab, slots=1)
         drafter.attach(runner, SimpleNamespace(keeps_texts=False))  # type: ignore[arg-type]
-        law = LawState(Sampling(temperature=1.0), BEGIN, vocab, frozenset())
+        distribution = SamplingState(Sampling(temperature=1.0), BEGIN, vocab, frozenset())
         text = BEGIN
         for nodes in (2, 1):
-            (draft,) = drafter.propose([Row(0, text, law=law, noise=noise, budget=Budget(nodes))])
+            (draft,) = drafter.propose([Row(0, text, sampling_state=distribution, noise=noise, budget=Budget(nodes))])
             if coupled_rows and draft.q is not None and len(draft) > 1:
                 given = [*text[len(BEGIN) :], draft.tokens[0]]
                 draft.q[1] = torch.tensor([float(x) for x in q(tuple(given))])
@@ -213,7 +220,7 @@ def two_rounds(p: RandomModel, q: RandomModel, vocab: int, coupled_rows: bool = 
 
 
 @pytest.mark.parametrize(("seed", "vocab"), [(3, 2), (4, 2), pytest.param(3, 3, marks=pytest.mark.slow)])
-def test_two_rounds_keep_the_law_exactly(seed: int, vocab: int) -> None:
+def test_two_rounds_keep_the_distribution_exactly(seed: int, vocab: int) -> None:
     p, q = RandomModel(seed, vocab), RandomModel(seed + 100, vocab)
     assert completed(outcomes(two_rounds(p, q, vocab)), p, 3) == joint(p, 3, vocab)
 
@@ -238,7 +245,7 @@ def test_chi_square(rule: Any, temperature: float, top_p: float, root: Path, loa
         hs.Sampling(max_tokens=TOKENS + 2, temperature=temperature, top_p=top_p, seed=seed) for seed in range(SAMPLES)
     ]
     outs = engine.generate([PROMPT] * SAMPLES, samplings)
-    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_law(path, temperature, top_p)) > 1e-3
+    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_distribution(path, temperature, top_p)) > 1e-3
     assert 0 < sum(out.stats.accepted for out in outs) < sum(out.stats.drafted for out in outs)
 
 

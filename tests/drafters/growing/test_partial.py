@@ -1,4 +1,5 @@
-"""Drafts over a part of the vocabulary: the laws, and where noise allows the tokens, of drafts over all of it."""
+"""Drafts over a part of the vocabulary: the distributions, and where noise allows the tokens, of drafts over all of
+it."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from headstart.drafters.growing.chains import GrowingChain, grow_chains
 from headstart.drafters.growing.siblings import draw_children
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees
-from headstart.rule.drafted import drafted_laws, whole
-from headstart.rule.law import LawRow, LawState, greedy, law
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.theory.trees import Shape
@@ -39,7 +40,7 @@ SAMPLED = [name for name, sampling in SAMPLINGS.items() if not sampling.greedy]
 
 def row_of(sampling: Sampling, purpose: Purpose = Purpose.DRAFT, seed: int = 1) -> Row:
     text = (3, 20, 5, 1)
-    state = LawState(sampling, text[:2], V, frozenset({7})).after(text[2:])
+    state = SamplingState(sampling, text[:2], V, frozenset({7})).after(text[2:])
     return Row(0, text, state, Noise(seed), purpose, budget=Budget(12))
 
 
@@ -65,11 +66,11 @@ def grown(row: Row, kind: str, vocabulary: PartialVocabulary | None) -> Draft:
 
 
 @pytest.mark.parametrize("sampling", list(SAMPLINGS))
-def test_laws_are_those_over_the_whole_vocabulary(sampling: str) -> None:
-    state, paths = row_of(SAMPLINGS[sampling]).law, [(), (4,), (20, 20), (7, 9, 11)]
-    rows = [LawRow(state, path) for path in paths]
+def test_distributions_are_those_over_the_whole_vocabulary(sampling: str) -> None:
+    state, paths = row_of(SAMPLINGS[sampling]).sampling_state, [(), (4,), (20, 20), (7, 9, 11)]
+    rows = [SamplingRow(state, path) for path in paths]
     part = torch.stack([narrow(path) for path in paths])
-    found, wanted = law(part, rows, PART), law(PART.widened(part), rows)
+    found, wanted = distribution(part, rows, PART), distribution(PART.widened(part), rows)
     assert torch.equal(found, PART.narrowed(wanted)) or torch.allclose(found, PART.narrowed(wanted), atol=1e-7)
     assert wanted.sum() == pytest.approx(PART.narrowed(wanted).sum())
     if SAMPLINGS[sampling].greedy:
@@ -99,21 +100,21 @@ def test_under_rule_coupled_the_tokens_are_those_of_the_whole_vocabulary(samplin
 
 @pytest.mark.parametrize("kind", ["chain", "drawn"])
 @pytest.mark.parametrize("sampling", SAMPLED)
-def test_q_is_the_law_that_a_node_was_drawn_from(sampling: str, kind: str) -> None:
+def test_q_is_the_distribution_that_a_node_was_drawn_from(sampling: str, kind: str) -> None:
     for seed in range(10):
         row = row_of(SAMPLINGS[sampling], seed=seed)
         draft = grown(row, kind, PART)
         assert draft.vocabulary is PART.ids
-        for node, q in enumerate(drafted_laws(draft)):
+        for node, q in enumerate(drafted_distributions(draft)):
             path = tuple(draft.tokens[each] for each in draft.path(node))
-            wanted = law(wide(path[:-1])[None], [LawRow(row.law, path[:-1])])[0].numpy().copy()
+            wanted = distribution(wide(path[:-1])[None], [SamplingRow(row.sampling_state, path[:-1])])[0].numpy().copy()
             wanted[[draft.tokens[each] for each in draft.children[draft.parents[node] + 1] if each < node]] = 0
             np.testing.assert_allclose(whole(q, V), wanted / wanted.sum(), atol=1e-6)
             assert q[draft.tokens[node]] == whole(q, V)[draft.tokens[node]] > 0
 
 
 def test_children_are_drawn_by_columns() -> None:
-    """Draws of a draft's own noise: each column as often as its law says."""
+    """Draws of a draft's own noise: each column as often as its distribution says."""
     q = np.array([0.4, 0.1, 0.0, 0.2, 0.3, 0, 0, 0, 0], dtype=np.float32)
     counts = np.zeros(len(q))
     for seed in range(4000):
@@ -126,7 +127,7 @@ def test_children_are_drawn_by_columns() -> None:
 def test_a_vocabulary_of_which_everything_is_forbidden_drafts_nothing() -> None:
     """Each of its tokens is at -inf; the others, which a processor allows, are none of its columns."""
     row = row_of(Sampling(temperature=1.0))
-    state = LawState(row.sampling, (3, 20), V, frozenset(), processors=[_Only(5)])
+    state = SamplingState(row.sampling, (3, 20), V, frozenset(), processors=[_Only(5)])
     row = Row(0, row.tokens, state, row.noise, budget=Budget(4))
     for kind in ("chain", "drawn", "top-k"):
         assert len(grown(row, kind, PART)) == 0
@@ -149,9 +150,9 @@ class _Only:
 
 def test_a_device_edits_as_the_host_does() -> None:
     """The way of a GPU, taken by hand on the host."""
-    from headstart.rule import law as module
+    from headstart.rule import distribution as module
 
-    rows = [LawRow(row_of(SAMPLINGS["edited"]).law, path) for path in ((), (7, 9))]
+    rows = [SamplingRow(row_of(SAMPLINGS["edited"]).sampling_state, path) for path in ((), (7, 9))]
     part = torch.stack([narrow(()), narrow((7, 9))])
     host = torch.from_numpy(module._edit_on_host(part.numpy(), rows, PART))
     device = PART.narrowed(module._edit_on_device(PART.widened(part), rows))

@@ -105,10 +105,10 @@ def test_costs_choose_nodes_and_depth(acceptance: tuple[float, ...], level: floa
 
 
 def test_where_ranks_fall_the_likeliest_nodes_are_the_best_tree() -> None:
-    laws = np.array([ACCEPTANCE["falling"], (0.9, 0.05, 0.02, 0.01), (0.3, 0.2, 0.2, 0.2)])
-    gains = likeliest_gains(laws, 24, 5)
-    for law, mine in zip(laws.tolist(), gains, strict=True):
-        table = Table(law, 24, 5)
+    distributions = np.array([ACCEPTANCE["falling"], (0.9, 0.05, 0.02, 0.01), (0.3, 0.2, 0.2, 0.2)])
+    gains = likeliest_gains(distributions, 24, 5)
+    for distribution, mine in zip(distributions.tolist(), gains, strict=True):
+        table = Table(distribution, 24, 5)
         for depth in range(1, 6):
             for nodes in range(1, 25):
                 assert mine[depth - 1, nodes - 1] == pytest.approx(table.expected(nodes, depth) - 1)

@@ -1,4 +1,4 @@
-"""Trees of a draft LM: what is proposed, from which laws, and that the text does not change."""
+"""Trees of a draft LM: what is proposed, from which distributions, and that the text does not change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.counting import rows_fed
 from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.pacing import give
 from support.rotation import rotated
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, model, p_value
-from support.sampled_law import joint as joint_law
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, model, p_value
+from support.sampled_distribution import joint as joint_distribution
 from support.tiny import CONTEXT, VOCAB
 from transformers import AutoModelForCausalLM
 
@@ -28,14 +28,14 @@ from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.growing import tree as one_tree
-from headstart.drafters.growing.siblings import draw_children, laws_of_children
+from headstart.drafters.growing.siblings import distributions_of_children, draw_children
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse
 from headstart.theory.costs import DraftCost, StepCosts
@@ -62,8 +62,8 @@ def context(
     seed: int = 7,
     **sampling: Any,
 ) -> Row:
-    law = LawState(Sampling(**sampling), tokens, vocab, frozenset())
-    return Row(request, tuple(tokens), law, Noise(seed), purpose, budget=Budget(budget), reproducible=alone)
+    distribution = SamplingState(Sampling(**sampling), tokens, vocab, frozenset())
+    return Row(request, tuple(tokens), distribution, Noise(seed), purpose, budget=Budget(budget), reproducible=alone)
 
 
 def model_of(path: str) -> Callable[[Sequence[int]], torch.Tensor]:
@@ -113,10 +113,10 @@ def exact_draw(oracle: Oracle) -> Any:
     ids=lambda value: str(getattr(value, "parents", value)),
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_drawn_trees_keep_the_law_exactly(
+def test_drawn_trees_keep_the_distribution_exactly(
     shape: Shape, zeros: float, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The grower and the shipped rule together, by exact enumeration, also where a law runs out of tokens."""
+    """The grower and the shipped rule together, by exact enumeration, also where a distribution runs out of tokens."""
     p, q = RandomModel(seed, zeros=0.2), RandomModel(seed + 40, zeros=zeros)
 
     def round_(oracle: Oracle) -> tuple[int, ...]:
@@ -126,8 +126,14 @@ def test_drawn_trees_keep_the_law_exactly(
             guess.draw([q(path) for path in guess.paths()])
         draft = guess.draft()
         rows = [p(tuple(text_to(draft, node))) for node in range(-1, len(draft))]
-        laws = guess.laws()
-        verdict = traverse(draft, rows, laws, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law))
+        distributions = guess.distributions()
+        verdict = traverse(
+            draft,
+            rows,
+            distributions,
+            lambda a, _: oracle.uniform(a),
+            lambda distribution, _: oracle.draw(distribution),
+        )
         return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 
     depth = shape.depth + 1
@@ -145,8 +151,8 @@ def test_children_are_drawn_without_replacement() -> None:
         here, there = (draw_children(where, q, 1, index, 2) for index in (0, 1))
         pairs[tuple(here)] += 1
         both[here[0], there[0]] += 1
-    law = {(a, b): q[a] * q[b] / (1 - q[a]) for a, b in permutations((0, 2, 3, 4), 2)}
-    assert p_value(pairs, law) > 1e-3
+    distribution = {(a, b): q[a] * q[b] / (1 - q[a]) for a, b in permutations((0, 2, 3, 4), 2)}
+    assert p_value(pairs, distribution) > 1e-3
     assert p_value(both, {(a, b): q[a] * q[b] for a, b in product((0, 2, 3, 4), repeat=2)}) > 1e-3
 
 
@@ -161,12 +167,12 @@ def test_the_first_child_is_what_a_chain_would_have_drawn() -> None:
     assert draw_children(where, q, 2, 5, 3) != draw_children(where, q, 2, 0, 3)
 
 
-def test_what_a_law_has_left() -> None:
+def test_what_a_distribution_has_left() -> None:
     q = np.array([0.0, 0.75, 0.25, 0.0], dtype=np.float32)
     where = context([1], temperature=1.0, vocab=4)
     drawn = draw_children(where, q, 0, 0, 4)
     assert sorted(drawn) == [1, 2]
-    rows = laws_of_children(q, drawn)
+    rows = distributions_of_children(q, drawn)
     np.testing.assert_array_equal(rows[0], q)
     assert rows[1].tolist() == [float(token == drawn[1]) for token in range(4)]
     assert draw_children(where, np.full(4, np.nan, dtype=np.float32), 0, 0, 4) == []
@@ -266,7 +272,7 @@ def drafter_of(tiny: Callable[..., str]) -> Iterator[Callable[..., DraftModel]]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_q_is_the_law_each_node_was_drawn_from(
+def test_q_is_the_distribution_each_node_was_drawn_from(
     name: str, tiny: Callable[..., str], drafter_of: Callable[..., DraftModel]
 ) -> None:
     prompt = list(range(3, 22))
@@ -277,10 +283,10 @@ def test_q_is_the_law_each_node_was_drawn_from(
     assert max(draft.depths) > 2
     assert not draft.is_chain
     for parent, family in enumerate(draft.children, start=-1):
-        law = (logits([*prompt, *text_to(draft, parent)]) / 0.7).softmax(-1)
+        distribution = (logits([*prompt, *text_to(draft, parent)]) / 0.7).softmax(-1)
         for node in family:
-            torch.testing.assert_close(draft.q[node], law / law.sum(), atol=1e-5, rtol=1e-3)
-            law[draft.tokens[node]] = 0
+            torch.testing.assert_close(draft.q[node], distribution / distribution.sum(), atol=1e-5, rtol=1e-3)
+            distribution[draft.tokens[node]] = 0
 
 
 @pytest.mark.parametrize("tree", TREES)
@@ -539,7 +545,7 @@ def test_chi_square(
     # What is left of max_tokens bounds a budget: five nodes and then less
     samplings = [hs.Sampling(max_tokens=6, temperature=temperature, seed=seed) for seed in range(SAMPLES)]
     outs = engine.generate([PROMPT] * SAMPLES, samplings)
-    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_law(path, temperature, 1.0)) > 1e-3
+    assert p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_distribution(path, temperature, 1.0)) > 1e-3
     accepted = sum(out.stats.accepted for out in outs)
     assert 0 < accepted < sum(out.stats.drafted for out in outs)
 

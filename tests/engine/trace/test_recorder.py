@@ -11,7 +11,8 @@ import jsonschema_rs
 import numpy as np
 import pytest
 from support.matrix_cells import ENTRIES, PROMPTS, RULES, Entry, Workshop
-from support.matrix_laws import VOCAB, laws
+from support.matrix_distributions import VOCAB
+from support.matrix_distributions import distributions as laws
 
 import headstart as hs
 from headstart.engine.trace.format import StepLine, schema

@@ -11,8 +11,8 @@ import pytest
 from support.audit_toys import ToyReference, ToySubject, ask_by_ask, powered
 
 from headstart.base.errors import InvalidOption, InvalidPrompt
-from headstart.fleet.audit.coin import Coin
 from headstart.fleet.audit.compare import compare_subjects
+from headstart.fleet.audit.two_sample_bet import TwoSampleBet
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.subject import Ask, Completion
 from headstart.types import Sampling, TokenLogprob
@@ -56,15 +56,15 @@ def plan(**options: Any) -> AuditPlan:
 
 @pytest.mark.slow
 def test_false_alarms_are_as_rare_as_stated() -> None:
-    """400 comparisons of equal laws at level 0.1, looked at after each of 120 pairs."""
+    """400 comparisons of equal distributions at level 0.1, looked at after each of 120 pairs."""
     generator = np.random.default_rng(5)
     alarms = 0
     for _ in range(400):
-        coin = Coin()
+        uniform = TwoSampleBet()
         for _ in range(120):
             a, b = (tuple(generator.choice(4, size=2, p=P).tolist()) for _ in range(2))
-            coin.add(0, a, b)
-        alarms += coin.best >= 10
+            uniform.add(0, a, b)
+        alarms += uniform.best >= 10
     assert alarms <= 400 * 0.1 + 3 * np.sqrt(400 * 0.1 * 0.9)
 
 
@@ -73,15 +73,15 @@ def test_the_capital_is_fair() -> None:
     generator = np.random.default_rng(6)
     ends = []
     for _ in range(4000):
-        coin = Coin()
+        uniform = TwoSampleBet()
         for _ in range(6):
             a, b = (tuple(generator.choice(3, size=1).tolist()) for _ in range(2))
-            coin.add(0, a, b)
-        ends.append(coin.capital)
+            uniform.add(0, a, b)
+        ends.append(uniform.capital)
     assert np.mean(ends) == pytest.approx(1, abs=4 * np.std(ends) / np.sqrt(len(ends)))
 
 
-def test_equal_laws_are_cleared() -> None:
+def test_equal_distributions_are_cleared() -> None:
     result = compare_subjects(Chain(P, 1), Chain(P, 2), [[1], [2]], plan())
     assert result.verdict == "lossless", result.reasons
     assert result.power is not None
@@ -96,7 +96,7 @@ def test_equal_laws_are_cleared() -> None:
     ids=["another token", "colder"],
 )
 @pytest.mark.parametrize("by_text", [False, True])
-def test_unequal_laws_are_told(p: Any, by_text: bool) -> None:
+def test_unequal_distributions_are_told(p: Any, by_text: bool) -> None:
     result = compare_subjects(Chain(P, 1), Chain(p, 2), [[1]], plan(), by_text=by_text)
     assert result.verdict == "not lossless"
     assert result.most_evidence >= 100

@@ -121,7 +121,7 @@ def test_what_is_asked_is_what_was_meant(writer: hs.Engine, subject: Make) -> No
 
 
 def test_strings_that_could_be_several_tokens_are_merged_exactly(engine: hs.Engine, subject: Make) -> None:
-    """Bytes above 127 all read as a replacement character: a text is cut there, and the law adds them up."""
+    """Bytes above 127 all read as a replacement character: a text is cut there, and the distribution adds them up."""
     prompt = engine.tokenizer("ab")["input_ids"]
     warm = hs.Sampling(max_tokens=6, temperature=1.0)
     with serving(engine, Replies(tokens="strings")) as url:
@@ -132,14 +132,16 @@ def test_strings_that_could_be_several_tokens_are_merged_exactly(engine: hs.Engi
     exact = EngineReference.of(engine)
     counts = np.zeros(engine.target.vocab_size)
     for completion in found:
-        laws = reference.laws(prompt, completion.tokens, warm)
-        assert laws.sum(-1) == pytest.approx(1, abs=1e-5)
-        for row, token in zip(laws, completion.tokens, strict=False):
+        distributions = reference.distributions(prompt, completion.tokens, warm)
+        assert distributions.sum(-1) == pytest.approx(1, abs=1e-5)
+        for row, token in zip(distributions, completion.tokens, strict=False):
             assert row[token] > 0
         counts[completion.tokens[0]] += 1
-    law = reference.laws(prompt, (), warm)[0]
-    assert law.max() > 0.3 > exact.laws(prompt, (), warm)[0].max(), "the merged class is likely, its members are not"
-    assert abs(counts[law.argmax()] / 60 - law.max()) < 0.3
+    distribution = reference.distributions(prompt, (), warm)[0]
+    assert distribution.max() > 0.3 > exact.distributions(prompt, (), warm)[0].max(), (
+        "the merged class is likely, its members are not"
+    )
+    assert abs(counts[distribution.argmax()] / 60 - distribution.max()) < 0.3
 
 
 def test_spellings(writer: hs.Engine) -> None:
@@ -151,8 +153,8 @@ def test_spellings(writer: hs.Engine) -> None:
         assert fresh.tokens(strings) == (tuple(ids), True)
     with pytest.raises(IncompatibleTokenizer, match="no token of the reference"):
         spelling.tokens(["no such token at all, surely"])
-    laws = np.array([[0.1, 0.2, 0.3, 0.4]])
-    assert merged(laws, np.array([0, 1, 0, 1])).tolist() == [[pytest.approx(0.4), pytest.approx(0.6), 0, 0]]
+    distributions = np.array([[0.1, 0.2, 0.3, 0.4]])
+    assert merged(distributions, np.array([0, 1, 0, 1])).tolist() == [[pytest.approx(0.4), pytest.approx(0.6), 0, 0]]
 
 
 # -- what goes wrong -------------------------------------------------------------------------------------------------

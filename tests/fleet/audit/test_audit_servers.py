@@ -95,13 +95,13 @@ def test_a_server_that_ignores_the_temperature(tokens: str, server_engine: hs.En
 
 def swaps_a_token(reference: hs.Engine) -> Callable[..., tuple[tuple[int, ...], str]]:
     """A greedy text in which the token at position 4 is the runner-up; it goes on greedily from there."""
-    laws = EngineReference.of(reference)
+    distributions = EngineReference.of(reference)
 
     def after(engine: hs.Engine, ids: list[int], out: hs.Output, sampling: hs.Sampling) -> tuple[tuple[int, ...], str]:
         if not sampling.greedy or len(out.tokens) < 8:
             return out.tokens, out.finish_reason
         before = out.tokens[:4]
-        row = laws.laws(ids, before, hs.Sampling(temperature=1.0))[-1]
+        row = distributions.distributions(ids, before, hs.Sampling(temperature=1.0))[-1]
         second = int(np.argsort(row)[-2])
         rest = replace(sampling, max_tokens=sampling.max_tokens - 5)
         went_on = engine.generate([*ids, *before, second], rest)

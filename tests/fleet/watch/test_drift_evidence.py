@@ -33,9 +33,9 @@ def test_the_recursion_is_the_sum_over_all_beginnings() -> None:
         np.testing.assert_allclose(np.exp(logs), np.sum(products, 0))
 
 
-def mean_growth(law: dict[int, float], tested: int, m: float, tests_as_one: float) -> np.ndarray:
-    """E of what a window with this law of accepted guesses multiplies evidence by, for each alternative."""
-    growth = [p * np.exp(log_growth(tested, a, m, tested / tests_as_one)) for a, p in law.items()]
+def mean_growth(distribution: dict[int, float], tested: int, m: float, tests_as_one: float) -> np.ndarray:
+    """E of what a window with this distribution of accepted guesses multiplies evidence by, for each alternative."""
+    growth = [p * np.exp(log_growth(tested, a, m, tested / tests_as_one)) for a, p in distribution.items()]
     return np.asarray(np.sum(growth, 0))
 
 
@@ -44,7 +44,7 @@ def binomial(n: int, p: float) -> dict[int, float]:
 
 
 def joint(first: dict[int, float], second: dict[int, float]) -> dict[int, float]:
-    """The law of the sum of two that are independent."""
+    """The distribution of the sum of two that are independent."""
     found: dict[int, float] = {}
     for (a, p), (b, q) in itertools.product(first.items(), second.items()):
         found[a + b] = found.get(a + b, 0.0) + p * q

@@ -71,7 +71,7 @@ def test_by_position_theory_reproduces_a_pair_whose_acceptance_changes() -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_chain_and_block_on_one_law_are_theory_s(seed: int) -> None:
+def test_chain_and_block_on_one_distribution_are_theory_s(seed: int) -> None:
     """Context-free models: acceptance is sum of min(p, q), and block verification's gain has a formula of its own."""
     target, draft = sim.random_table(order=0, seed=seed), sim.random_table(order=0, seed=seed + 10)
     p, q = target.table, draft.table

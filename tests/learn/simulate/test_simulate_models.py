@@ -1,4 +1,4 @@
-"""Models of all kinds become the same thing; what is no law is refused with the context named."""
+"""Models of all kinds become the same thing; what is no distribution is refused with the context named."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def uniform(context: tuple[int, ...]) -> Any:
     return GOOD
 
 
-def bad_after(token: int, law: Any) -> Any:
+def bad_after(token: int, distribution: Any) -> Any:
     def model(context: tuple[int, ...]) -> Any:
-        return law if context and context[-1] == token else GOOD
+        return distribution if context and context[-1] == token else GOOD
 
     return model
 
@@ -34,15 +34,15 @@ BAD = [
     ([[0.5, 0.3, 0.2]], r"shape \(1, 3\)"),
     (0.5, "shape"),
     ("no numbers", "cannot be read as numbers"),
-    ([2.0, 1.0, 0.0], "sums to 3"),  # logits, not a law
+    ([2.0, 1.0, 0.0], "sums to 3"),  # logits, not a distribution
 ]
 
 
-@pytest.mark.parametrize(("law", "message"), BAD)
+@pytest.mark.parametrize(("distribution", "message"), BAD)
 @pytest.mark.parametrize("role", ["target", "draft"])
-def test_what_is_no_law_is_refused_and_the_context_named(role: str, law: Any, message: str) -> None:
-    models = {"target": uniform, "draft": uniform, role: bad_after(2, law)}
-    with pytest.raises(sim.InvalidLaw, match=message) as caught:
+def test_what_is_no_distribution_is_refused_and_the_context_named(role: str, distribution: Any, message: str) -> None:
+    models = {"target": uniform, "draft": uniform, role: bad_after(2, distribution)}
+    with pytest.raises(sim.InvalidDistribution, match=message) as caught:
         sim.speculate(models["target"], models["draft"], k=2, rounds=200, streams=1, prompt=(0, 1))
     assert role in caught.value.message
     assert ", 2)" in caught.value.hint
@@ -55,12 +55,12 @@ def test_an_error_names_the_row_of_a_batch() -> None:
         def __call__(self, context: tuple[int, ...]) -> Any:
             return GOOD
 
-        def laws(self, contexts: Any) -> Any:
-            laws = np.tile(GOOD, (len(contexts), 1))
-            laws[contexts[:, -1] == 1] = [0.5, 0.5, 0.5]
-            return laws
+        def distributions(self, contexts: Any) -> Any:
+            distributions = np.tile(GOOD, (len(contexts), 1))
+            distributions[contexts[:, -1] == 1] = [0.5, 0.5, 0.5]
+            return distributions
 
-    with pytest.raises(sim.InvalidLaw, match=r"sums to 1\.5") as caught:
+    with pytest.raises(sim.InvalidDistribution, match=r"sums to 1\.5") as caught:
         sim.plain(Model(), 5, streams=50, prompt=(0,))
     assert ", 1)" in caught.value.hint
 
@@ -161,13 +161,13 @@ def test_from_logits_at_temperature_zero_and_with_forbidden_tokens() -> None:
 @pytest.mark.parametrize(
     "logits", [[np.nan, 0.0], [np.inf, 0.0], [-np.inf, -np.inf], [[1.0, 2.0], [1.0, 2.0]], 3.0, [], "text"]
 )
-def test_logits_that_make_no_law_are_refused(logits: Any) -> None:
-    with pytest.raises(sim.InvalidLaw) as caught:
+def test_logits_that_make_no_distribution_are_refused(logits: Any) -> None:
+    with pytest.raises(sim.InvalidDistribution) as caught:
         sim.plain(sim.from_logits(lambda context: logits), 2, prompt=(0, 1))
     assert "(0, 1)" in caught.value.hint
 
 
-def test_temperature_of_a_law() -> None:
+def test_temperature_of_a_distribution() -> None:
     model = sim.at_temperature(uniform, 0.5)
     np.testing.assert_allclose(model((0,)), np.square(GOOD) / np.square(GOOD).sum())
     assert sim.greedy(uniform)((0,)).tolist() == [1, 0, 0]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from support.audit_toys import Law, ToyReference, ToySubject, powered
+from support.audit_toys import Distribution, ToyReference, ToySubject, powered
 
 from headstart.base.errors import ContextExceeded
 from headstart.measure.audit.plan import AuditPlan
@@ -35,10 +35,10 @@ class Cut:
 class Short(ToyReference):
     """A draft whose context ends after five tokens."""
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law:
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Distribution:
         if len(prompt) + len(tokens) > 5:
             raise ContextExceeded("too long", hint="shorter")
-        return super().laws(prompt, tokens, sampling)
+        return super().distributions(prompt, tokens, sampling)
 
 
 def test_texts_that_stop_early_are_no_crash() -> None:

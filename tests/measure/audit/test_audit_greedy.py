@@ -39,12 +39,12 @@ class Writes:
 
 
 @dataclass
-class Laws:
-    """A reference whose law after any text is this row of logits, the end being token 3."""
+class Distributions:
+    """A reference whose distribution after any text is this row of logits, the end being token 3."""
 
     logits: Sequence[Sequence[float]]
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Any:
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Any:
         assert (sampling.temperature, sampling.top_p) == (1.0, 1.0), "margins are taken before temperature"
         rows = torch.tensor([list(row) for row in self.logits[: len(tokens) + 1]], dtype=torch.float64)
         return rows.softmax(-1).numpy()
@@ -58,7 +58,9 @@ class Laws:
 
 def judged(tokens: tuple[int, ...], logits: Sequence[Sequence[float]], margin: float) -> GreedyResult:
     rounding = replace(EXACT, margin=margin)
-    return audit_greedy(Writes((tokens,)), Laws(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token])
+    return audit_greedy(
+        Writes((tokens,)), Distributions(logits), [[1]], NEW, rounding, spell=lambda token: "abcd"[token]
+    )
 
 
 def test_a_tie_a_bug_and_what_comes_after_them() -> None:
@@ -90,7 +92,13 @@ def test_nothing_seen_decides_nothing() -> None:
 
 def test_tokens_that_count_as_one() -> None:
     result = audit_greedy(
-        Writes(((0,),)), Laws([[1.0, 0.0, 5.0, 0.0]]), [[1]], NEW, EXACT, spell=str, token_class=np.array([0, 1, 0, 3])
+        Writes(((0,),)),
+        Distributions([[1.0, 0.0, 5.0, 0.0]]),
+        [[1]],
+        NEW,
+        EXACT,
+        spell=str,
+        token_class=np.array([0, 1, 0, 3]),
     )
     assert result.verdict == "lossless", "2 is the likeliest, and 2 counts as 0"
 
@@ -129,7 +137,7 @@ def test_one_swapped_token_is_found_where_it_is(load: Callable[..., hs.Engine]) 
     reference = EngineReference.of(engine)
     prompt = PROMPTS[0]
     before = engine.generate(prompt, Sampling(max_tokens=7, ignore_eos=True)).tokens
-    runner_up = int(np.argsort(reference.laws(prompt, before, Sampling(temperature=1.0))[-1])[-2])
+    runner_up = int(np.argsort(reference.distributions(prompt, before, Sampling(temperature=1.0))[-1])[-2])
     after = engine.generate([*prompt, *before, runner_up], Sampling(max_tokens=16, ignore_eos=True)).tokens
     subject = Writes(((*before, runner_up, *after),))
     cold = Sampling(max_tokens=24, ignore_eos=True)

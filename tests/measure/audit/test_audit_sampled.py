@@ -1,4 +1,5 @@
-"""The sampled audit on toy laws: how often it accuses the innocent, what it catches, whether its figures are true."""
+"""The sampled audit on toy distributions: how often it accuses the innocent, what it catches, whether its figures are
+true."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.audit_toys import Law, ToyReference, ToySubject, Wrong, powered
+from support.audit_toys import Distribution, ToyReference, ToySubject, Wrong, powered
 
 from headstart.base.errors import HeadstartError, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.measure.audit.betting import Pool
@@ -57,17 +58,19 @@ def blocks(
     return found
 
 
-def highest(pool: Pool, met: Sequence[Block], laws: Callable[[Block], Law], audits: int) -> Law:
-    """The most log capital [R] that each audit ever has, if the tokens come from these laws."""
+def highest(
+    pool: Pool, met: Sequence[Block], distributions: Callable[[Block], Distribution], audits: int
+) -> Distribution:
+    """The most log capital [R] that each audit ever has, if the tokens come from these distributions."""
     generator = np.random.default_rng(5)
     most = np.zeros(audits)
     for block in met:
-        pool.bet(block, redraw(laws(block), audits, generator))
+        pool.bet(block, redraw(distributions(block), audits, generator))
         most = np.maximum(most, pool.total())
     return most
 
 
-def alarms(most: Law, level: float) -> float:
+def alarms(most: Distribution, level: float) -> float:
     """The share of audits that accuse at this level."""
     return float((most >= math.log(1 / level)).mean())
 
@@ -94,8 +97,9 @@ def test_bets_against_the_truth_are_won_as_seldom_as_stated(vocab: int, audits: 
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.02])
-def test_every_payoff_is_fair_under_every_law_that_is_tolerated(tolerance: float) -> None:
-    """Exactly: the mean of each variant's payoff under the worst law within the tolerance, after some learning."""
+def test_every_payoff_is_fair_under_every_distribution_that_is_tolerated(tolerance: float) -> None:
+    """Exactly: the mean of each variant's payoff under the worst distribution within the tolerance, after some
+    learning."""
     *before, last = blocks(6, 48)
     classes = last.p.shape[1]
     pool = Pool.of(classes, tolerance=tolerance, expected=200, knows_draft=True)
@@ -132,12 +136,12 @@ def test_audits_of_a_right_subject_accuse_as_seldom_as_stated() -> None:
     [pytest.param(bias, marks=pytest.mark.slow if 0 < bias < len(BIASES) else ()) for bias in range(len(BIASES) + 1)],
 )
 def test_within_the_tolerance_nobody_is_accused(bias: int) -> None:
-    """Laws that are off by as much as is tolerated, in every way that bets look for."""
+    """Distributions that are off by as much as is tolerated, in every way that bets look for."""
     tolerance, level = 0.03, 0.05
     met = blocks(10, 48)
 
-    def off(block: Block) -> Law:
-        towards = (*BIASES, TO_GUESSES)[bias].laws(block, 2.0)
+    def off(block: Block) -> Distribution:
+        towards = (*BIASES, TO_GUESSES)[bias].distributions(block, 2.0)
         apart = np.abs(block.p - towards).sum(1, keepdims=True) / 2
         share = np.minimum(1.0, tolerance / np.maximum(apart, 1e-12))
         return (1 - share) * block.p + share * towards
@@ -152,25 +156,25 @@ def test_within_the_tolerance_nobody_is_accused(bias: int) -> None:
 # -- what is wrong is caught ------------------------------------------------------------------------------------------
 
 
-def to_seen(p: Law, tokens: tuple[int, ...]) -> Law:
+def to_seen(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
     q = p.copy()
     q[list(tokens)] *= 1.6
     return q / q.sum()
 
 
-def early_ends(p: Law, tokens: tuple[int, ...]) -> Law:
+def early_ends(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
     q = p.copy()
     q[-1] *= 2
     return q / q.sum()
 
 
-def one_token(p: Law, tokens: tuple[int, ...]) -> Law:
+def one_token(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
     q = p.copy()
     q[4] *= 1.7
     return q / q.sum()
 
 
-def first_token(p: Law, tokens: tuple[int, ...]) -> Law:
+def first_token(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
     return p if tokens else np.roll(p, 1)
 
 
@@ -186,7 +190,7 @@ def first_token(p: Law, tokens: tuple[int, ...]) -> Law:
     ],
     ids=["sharper", "flatter", "repeats", "ends", "one token", "first token"],
 )
-def test_a_wrong_law_is_caught_by_who_looks_for_it(wrong: Wrong, strategies: set[str]) -> None:
+def test_a_wrong_distribution_is_caught_by_who_looks_for_it(wrong: Wrong, strategies: set[str]) -> None:
     result = audit(wrong, effect=0.01, max_samples=3000)
     assert result.verdict == "not lossless"
     best = max(result.strategies, key=lambda name: result.strategies[name])
@@ -198,7 +202,7 @@ def test_tokens_that_are_impossible_are_proof_at_the_second_or_third() -> None:
     reference = ToyReference()
     only = Sampling(temperature=1.0, top_k=4)
 
-    def beyond(p: Law, tokens: tuple[int, ...]) -> Law:
+    def beyond(p: Distribution, tokens: tuple[int, ...]) -> Distribution:
         return 0.97 * p + 0.03 * (p == 0) / (p == 0).sum()
 
     result = audit(beyond, reference=reference, effect=0.01, sampling=only)
@@ -251,11 +255,11 @@ def test_biases_have_the_effect_they_are_given(knows_draft: bool) -> None:
     block = blocks(1, 48)[0]
     for bias in (*BIASES, *([TO_GUESSES] if knows_draft else [])):
         for effect in (0.01, 0.05):
-            laws = at_effect(block, bias, effect)
-            assert np.allclose(laws.sum(1), 1)
-            assert (laws >= 0).all()
-            assert not laws[block.p == 0].any(), "a bias is no impossible token"
-            assert distance(block.p, laws) == pytest.approx(effect, rel=1e-3), bias.name
+            distributions = at_effect(block, bias, effect)
+            assert np.allclose(distributions.sum(1), 1)
+            assert (distributions >= 0).all()
+            assert not distributions[block.p == 0].any(), "a bias is no impossible token"
+            assert distance(block.p, distributions) == pytest.approx(effect, rel=1e-3), bias.name
 
 
 @pytest.mark.slow
@@ -310,7 +314,7 @@ def test_too_few_samples_are_said_to_be_too_few() -> None:
     assert more.needed / 3 < enough.completions < 3 * more.needed
 
 
-def test_laws_without_chance_decide_nothing() -> None:
+def test_distributions_without_chance_decide_nothing() -> None:
     result = audit(reference=ToyReference(spread=1e6), max_samples=128)
     assert result.verdict == "undecided"
     assert not any(power.counted for power in result.powers)
@@ -333,7 +337,7 @@ def test_the_record_is_json() -> None:
 def test_large_vocabularies_are_lumped_and_nothing_is_lost_of_the_mass() -> None:
     reference = ToyReference(700)
     prefixes = Prefixes(reference, [Ask((1, 2), WARM)])
-    p = reference.law((1, 2), WARM)
+    p = reference.distribution((1, 2), WARM)
     unlikely = int(p.argmin())
     prefix = prefixes.along(0, (unlikely,))[0]
     assert len(prefix.ids) == KEPT
@@ -378,8 +382,8 @@ def test_bad_input_is_refused() -> None:
         audit_sampling(subject, reference, [Ask((1,), WARM)], plan(), tolerance=0.03)
 
     class Broken(ToyReference):
-        def law(self, prefix: Sequence[int], sampling: Sampling) -> Law:
+        def distribution(self, prefix: Sequence[int], sampling: Sampling) -> Distribution:
             return np.full(self.vocab, np.nan)
 
-    with pytest.raises(NonFiniteLogits, match="no law after"):
+    with pytest.raises(NonFiniteLogits, match="no distribution after"):
         audit_sampling(subject, Broken(), plan().asks(PROMPTS), plan(replicates=10))

@@ -148,33 +148,33 @@ def test_the_rule_that_bugs_are_planted_in_is_right(
 
 
 def test_the_reference_reads_a_text_as_the_engine_writes_it(load: Load) -> None:
-    """Laws by teacher forcing against the log-probabilities that came with the text, all processors on."""
+    """Distributions by teacher forcing against the log-probabilities that came with the text, all processors on."""
     engine = load("llama", "ngram")
     reference = EngineReference.of(engine)
     for sampling in MANY:
         out = engine.generate(
             [5, 6, 7], replace(sampling, max_tokens=10, seed=4, logprobs=0, logprobs_mode="processed")
         )
-        laws = reference.laws([5, 6, 7], out.tokens, sampling)
-        assert laws.shape == (len(out.tokens) + 1, 97)
-        assert np.allclose(laws.sum(1), 1, atol=1e-5)
+        distributions = reference.distributions([5, 6, 7], out.tokens, sampling)
+        assert distributions.shape == (len(out.tokens) + 1, 97)
+        assert np.allclose(distributions.sum(1), 1, atol=1e-5)
         assert out.logprobs is not None
-        own = [np.log(laws[i, token]) for i, token in enumerate(out.tokens)]
+        own = [np.log(distributions[i, token]) for i, token in enumerate(out.tokens)]
         assert np.allclose(own, [entry.logprob for entry in out.logprobs], atol=1e-4)
 
 
 def test_a_prompt_is_read_once(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = load("llama")
     reference = EngineReference.of(engine)
-    fresh: NDArray[Any] = EngineReference.of(engine).laws([9, 9], [4], WARM)
+    fresh: NDArray[Any] = EngineReference.of(engine).distributions([9, 9], [4], WARM)
     rows: list[int] = []
     forward = engine.target.forward
     monkeypatch.setattr(
         engine.target, "forward", lambda segments, *rest: (rows.append(len(segments[0])), forward(segments, *rest))[1]
     )
-    first = reference.laws([5, 6, 7], [1, 2], WARM)
-    again = reference.laws([5, 6, 7], [1, 2], WARM)
-    other = reference.laws([9, 9], [4], WARM)
+    first = reference.distributions([5, 6, 7], [1, 2], WARM)
+    again = reference.distributions([5, 6, 7], [1, 2], WARM)
+    other = reference.distributions([9, 9], [4], WARM)
     assert rows == [2, 3, 3, 1, 2]
     assert np.array_equal(first, again)
     assert np.array_equal(other, fresh)
@@ -195,12 +195,14 @@ def test_completions_have_seeds_of_their_own(load: Load) -> None:
 def test_a_text_beyond_the_context_is_refused(load: Load) -> None:
     engine = load("llama", max_length=16)
     with pytest.raises(ContextExceeded, match="do not fit"):
-        EngineReference.of(engine).laws([1] * 10, [2] * 7, WARM)
+        EngineReference.of(engine).distributions([1] * 10, [2] * 7, WARM)
 
 
-def test_only_a_draft_model_has_a_law_of_guesses(load: Load, tiny: Tiny) -> None:
+def test_only_a_draft_model_has_a_distribution_of_guesses(load: Load, tiny: Tiny) -> None:
     assert EngineReference.of_draft(load("llama", "ngram")) is None
     engine = load("llama", tiny("llama", noise=0.03))
     draft = EngineReference.of_draft(engine)
     assert draft is not None
-    assert not np.allclose(draft.laws([5, 6], [], WARM), EngineReference.of(engine).laws([5, 6], [], WARM))
+    assert not np.allclose(
+        draft.distributions([5, 6], [], WARM), EngineReference.of(engine).distributions([5, 6], [], WARM)
+    )

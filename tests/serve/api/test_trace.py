@@ -76,8 +76,8 @@ def test_a_stream_carries_a_whole_trace(server: Running, temperature: float, for
     assert request.line.prompt == "ab"
     assert request.line.seed == str(events[-1]["headstart"]["seeds"][0])
     assert any(step.tokens for step in request.steps)
-    assert all(len(step.laws) == len(step.tokens) + 1 for step in request.steps)
-    named = {token for step in request.steps for law in step.laws for token, _ in law.p}
+    assert all(len(step.distributions) == len(step.tokens) + 1 for step in request.steps)
+    named = {token for step in request.steps for distribution in step.distributions for token, _ in distribution.p}
     assert named <= set(request.texts)
 
 
@@ -88,7 +88,7 @@ def test_each_chunk_carries_its_own_steps(server: Running) -> None:
         assert [token for step in steps for token in step["emitted"]] == ids
 
 
-def test_drawn_nodes_have_p_q_and_coins(pair: Running) -> None:
+def test_drawn_nodes_have_p_q_and_uniforms(pair: Running) -> None:
     """Of the bundled pair, under rule "exact"."""
     trace = as_trace(told(streamed(pair, prompt="def mean(values):\n", temperature=0.8, seed=11, max_tokens=60)))
     (request,) = trace.requests
@@ -98,10 +98,10 @@ def test_drawn_nodes_have_p_q_and_coins(pair: Running) -> None:
     assert {line.state for _, _, line in drawn} >= {"accepted", "refused"}
     for step, node, line in drawn:
         at = step.position + node
-        assert line.coin == noise.uniform(at, Purpose.ACCEPT, lane=step.position, index=node), "drafts are chains"
+        assert line.uniform == noise.uniform(at, Purpose.ACCEPT, lane=step.position, index=node), "drafts are chains"
         assert line.p is not None
         if line.weight is not None and line.state == "refused":
-            assert line.coin >= line.weight
+            assert line.uniform >= line.weight
 
 
 def test_a_whole_answer_carries_it_too(server: Running) -> None:

@@ -2,8 +2,8 @@
 
 Row 0 is EAGLE's own, of the pending token and the state before it. The rows behind it are all alike, a mask token with
 a state that was learnt in place of the target's, and know of their depth by their position alone. They see the text and
-the masks before them, so one forward of the head makes every guess, and the draft is grown on the lattice of its laws.
-The masks' keys and values are scratch.
+the masks before them, so one forward of the head makes every guess, and the draft is grown on the lattice of its
+distributions. The masks' keys and values are scratch.
 
 Source: P-EAGLE (arXiv:2602.01469).
 """
@@ -49,7 +49,7 @@ class AtOnce:
         return GrowingTree(row, room, self._policy.plan(row, room), vocabulary=self._vocabulary)
 
     def _lattices(self, rows: Sequence[Row], texts: Sequence[HeadText], depths: Sequence[int]) -> list[Lattice]:
-        """The laws after each text, so many deep: one forward."""
+        """The distributions after each text, so many deep: one forward."""
         for text in texts:
             self._reader.catch_up(text, self._reader.chunk)
         token = self._head.config.mask_token_id

@@ -96,7 +96,7 @@ class EagleDrafter(FromStates[HeadText]):
             target_folder: where the target's safetensors are, for heads that borrow its output matrix.
             quantize: see `make_head`; rounding costs acceptance at most.
             tree: "auto" takes trees ("mixed"), but chains for a target so small that growing a tree takes about as long
-                as one of its forwards, and a law for each node of a drawn one is a good part of it.
+                as one of its forwards, and a distribution for each node of a drawn one is a good part of it.
 
         Raises:
             ModelNotFound, PickleCheckpoint, UnsupportedModel: see `eagle_checkpoint.read`.

@@ -3,9 +3,9 @@
 An outcome is a node of the draft (or x0) after which nothing is accepted, and the place of the bonus token among the
 drafter's likeliest ones there. With acceptance a, a chain ends after k tokens with the chance a^k (1 - a), after all of
 its K with a^K; places are counted apart for the two, since after a rejection the bonus token is drawn from what the
-draft does not have, and after the last token from the whole law. Taking the likeliest pairs of node and place one by
-one is what makes the expected hits the most for their number; for places that fall off as a power, it is the geometric
-fan-out of Saguaro (arXiv:2603.03251; see `theory.ssd.fan_outs`).
+draft does not have, and after the last token from the whole distribution. Taking the likeliest pairs of node and place
+one by one is what makes the expected hits the most for their number; for places that fall off as a power, it is the
+geometric fan-out of Saguaro (arXiv:2603.03251; see `theory.ssd.fan_outs`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What drafters that grow drafts from a law of their own share: chains, trees, and the shape to grow."""
+"""What drafters that grow drafts from a distribution of their own share: chains, trees, and the shape to grow."""

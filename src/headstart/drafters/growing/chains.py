@@ -1,4 +1,4 @@
-"""Chains drawn token by token from a law of the drafter's own, for several requests at once."""
+"""Chains drawn token by token from a distribution of the drafter's own, for several requests at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headstart.drafters import Row
 from headstart.drafters.growing.residual import Residual
-from headstart.rule.law import LawRow, greedy, law
+from headstart.rule.distribution import SamplingRow, distribution, greedy
 from headstart.rule.noise import Purpose
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
@@ -21,7 +21,7 @@ class GrowingChain:
     """One request's chain while it grows, to `budget` tokens.
 
     memory: what the drafter keeps of the request. residual: what drawn tokens leave to the target, if anything.
-    vocabulary: of its laws [W], where that is a part of the target's.
+    vocabulary: of its distributions [W], where that is a part of the target's.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class GrowingChain:
         self.tokens: list[int] = []
         self.logits: list[Tensor] = []
         """[i]: the drafter's logits [1, W] after x0 and i tokens."""
-        self._laws: list[Tensor] = []
+        self._distributions: list[Tensor] = []
 
     def extend(self, q: Tensor | int) -> None:
-        """Draw the next token from q [W], or take the one that a greedy law leaves: its column.
+        """Draw the next token from q [W], or take the one that a greedy distribution leaves: its column.
 
-        The chain ends where q is no law, since the logits are broken or every token is forbidden."""
+        The chain ends where q is no distribution, since the logits are broken or every token is forbidden."""
         if isinstance(q, int):
             column = max(q, 0)  # broken logits (-1): any guess will do
             token = column if self.vocabulary is None else self.vocabulary.tokens[column]
@@ -57,7 +57,7 @@ class GrowingChain:
                 self.budget = len(self.tokens)
                 return
             token = self.row.draw(on_host, len(self.tokens), self.vocabulary)
-            self._laws.append(q)
+            self._distributions.append(q)
         self.tokens.append(token)
 
     @property
@@ -72,7 +72,7 @@ class GrowingChain:
     def resize(self, budget: int) -> None:
         """Make it the chain of another budget, which begins alike: no draw looks ahead."""
         self.budget = budget
-        del self.tokens[budget:], self._laws[budget:], self.logits[budget:]
+        del self.tokens[budget:], self._distributions[budget:], self.logits[budget:]
 
     def fed(self) -> list[int]:
         """Of each token, its index: a chain is fed as it is drafted."""
@@ -82,7 +82,7 @@ class GrowingChain:
         if self.row.sampling.greedy or not self.tokens:
             return Draft.chain(self.tokens)
         ids = None if self.vocabulary is None else self.vocabulary.ids
-        return Draft.chain(self.tokens, torch.stack(self._laws), ids)
+        return Draft.chain(self.tokens, torch.stack(self._distributions), ids)
 
 
 G = TypeVar("G", bound=GrowingChain)
@@ -101,11 +101,11 @@ def grow_chains(chains: Sequence[G], forward: Callable[[Sequence[G]], Tensor]) -
 
 
 def extend_chains(chains: Sequence[GrowingChain], logits: Tensor) -> None:
-    """Extend every chain by one token, drawn from the law of its row of the logits [B, W]."""
-    rows = [LawRow(chain.row.law, tuple(chain.tokens)) for chain in chains]
+    """Extend every chain by one token, drawn from the distribution of its row of the logits [B, W]."""
+    rows = [SamplingRow(chain.row.sampling_state, tuple(chain.tokens)) for chain in chains]
     all_greedy = all(chain.row.sampling.greedy for chain in chains)
     vocabulary = chains[0].vocabulary
-    laws: Any = greedy(logits, rows, vocabulary) if all_greedy else law(logits, rows, vocabulary)
-    for index, (chain, q) in enumerate(zip(chains, laws, strict=True)):
+    distributions: Any = greedy(logits, rows, vocabulary) if all_greedy else distribution(logits, rows, vocabulary)
+    for index, (chain, q) in enumerate(zip(chains, distributions, strict=True)):
         chain.logits.append(logits[index : index + 1])
         chain.extend(q)

@@ -3,7 +3,7 @@
 An outcome of a round is a node of its draft (or x0) after which nothing is accepted, and the bonus token there. The
 text that it would leave is known, and so is the noise that the next draft would be drawn with: that depends on the
 request's seed and on places in the text alone. A draft made now for an outcome that comes true is therefore the very
-draft that would be made then, token by token and law by law; only the time differs.
+draft that would be made then, token by token and distribution by distribution; only the time differs.
 
 All outcomes of a request are one tree behind its text, in the drafter's own cache: what was read of the last draft,
 then a branch for each outcome, which begins with its bonus token. One forward adds a level to every branch.
@@ -25,7 +25,7 @@ from headstart.drafters.growing.chains import GrowingChain, extend_chains
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.drafters.growing.trees import extend_trees
 from headstart.model.packed import Segment
-from headstart.rule.law import LawRow, process
+from headstart.rule.distribution import SamplingRow, process
 from headstart.types import Draft, Sampling
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class GrowingForesight:
         rows = []
         for request, node in found:
             path = tuple(request.draft.tokens[each] for each in request.draft.path(node))
-            rows.append(LawRow(request.row.law.filtered(_TEMPERATURE_1), path))
+            rows.append(SamplingRow(request.row.sampling_state.filtered(_TEMPERATURE_1), path))
         logits = process(torch.stack([request.logits[node] for request, node in found]), rows)
         most = RANKED + max(len(request.draft.children[node + 1]) for request, node in found)
         values, ids = logits.topk(min(most, logits.shape[1]))
@@ -178,7 +178,7 @@ class GrowingForesight:
         nodes = draft.path(node)
         after = (*(draft.tokens[each] for each in nodes), token)
         row = request.row
-        row = replace(row, tokens=row.tokens + after, law=row.law.after(after))
+        row = replace(row, tokens=row.tokens + after, sampling_state=row.sampling_state.after(after))
         growing = self._drafter.begun(row)
         at = None if growing.done else request.add(token, scratch[node])
         if at is not None:

@@ -1,19 +1,19 @@
 """Drafts from one forward that guessed all places at once: a draft LM or an EAGLE head behind mask tokens.
 
-Such a forward leaves a law for each depth of the draft, which does not depend on what is drafted above: a lattice, of
-which a chain is one way through and a tree several. So what other drafters ask of a forward for every level, the
-`GrowingChain`s and `GrowingTree`s of this package ask of the lattice, and the same lines draw from it, with the same
-noise, after the same processors. Which law q is recorded:
+Such a forward leaves a distribution for each depth of the draft, which does not depend on what is drafted above: a
+lattice, of which a chain is one way through and a tree several. So what other drafters ask of a forward for every
+level, the `GrowingChain`s and `GrowingTree`s of this package ask of the lattice, and the same lines draw from it, with
+the same noise, after the same processors. Which distribution q is recorded:
 
 - Guesses that do not know of each other: q(x_1 .. x_K) is the product of the rows, so that q of x_i given those before
   is row i itself.
 - With a selector or a Markov head: the softmax of the corrected scores over the shortlist, given the tokens that were
-  drafted before, and 0 elsewhere. That is the law the token is drawn from, so that is the row; the uncorrected one
-  would break the rule.
+  drafted before, and 0 elsewhere. That is the distribution the token is drawn from, so that is the row; the uncorrected
+  one would break the rule.
 - Trees of the likeliest nodes and greedy chains are point masses, and have none.
 
 The likeliest n nodes are found best first: a node's chance is the product along its path, never above its parent's
-(DDTree, arXiv:2604.12989; Medusa's tree, with what this request's laws say instead of averages).
+(DDTree, arXiv:2604.12989; Medusa's tree, with what this request's distributions say instead of averages).
 
     lattice = Lattice(row, logits)              # [K, W], row i for the token i places after the first guess
     draft = grow_on(lattice, GrowingChain(row, budget))
@@ -37,7 +37,7 @@ from headstart.drafters.growing.ranked import best_first
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees, scoring
 from headstart.model.heads.shortlists import Shortlists
-from headstart.rule.law import LawRow, greedy, law, process
+from headstart.rule.distribution import SamplingRow, distribution, greedy, process
 from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft
 
@@ -70,9 +70,9 @@ class Lattice:
 
     @property
     def ranks(self) -> bool:
-        """Whether `likeliest` knows the likeliest nodes: no processor edits the law, and what a place's law depends on
-        is at most the token before it."""
-        return self.row.law.unedited and (self._shortlists is None or self._shortlists.by_pairs)
+        """Whether `likeliest` knows the likeliest nodes: no processor edits the distribution, and what a place's
+        distribution depends on is at most the token before it."""
+        return self.row.sampling_state.unedited and (self._shortlists is None or self._shortlists.by_pairs)
 
     @property
     def depth(self) -> int:
@@ -85,19 +85,19 @@ class Lattice:
             return self._logits[len(paths[0])].expand(len(paths), -1)
         return self._spread(paths, self._scores(paths), -math.inf)
 
-    def laws_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
-        """[R, W]: the laws q after draft tokens, as many in each path."""
-        state = self.row.law
+    def distributions_after(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
+        """[R, W]: the distributions q after draft tokens, as many in each path."""
+        state = self.row.sampling_state
         if not state.unedited:
-            return law(self.logits_after(paths), [LawRow(state, path) for path in paths], self.vocabulary)
+            return distribution(self.logits_after(paths), [SamplingRow(state, path) for path in paths], self.vocabulary)
         if self._shortlists is None:
             return self._rows[len(paths[0])].expand(len(paths), -1)
-        return self._spread(paths, law(self._scores(paths), [LawRow(state)] * len(paths)), 0.0)
+        return self._spread(paths, distribution(self._scores(paths), [SamplingRow(state)] * len(paths)), 0.0)
 
     def likeliest_after(self, path: tuple[int, ...]) -> int:
         """The column of the likeliest token after draft tokens; -1 where the logits have no meaning."""
-        if not self.row.law.unedited:
-            return greedy(self.logits_after([path]), [LawRow(self.row.law, path)], self.vocabulary)[0]
+        if not self.row.sampling_state.unedited:
+            return greedy(self.logits_after([path]), [SamplingRow(self.row.sampling_state, path)], self.vocabulary)[0]
         if self._shortlists is None:
             return self._likeliest[len(path)]
         return int(self._shortlists.places[len(path), int(self._scores([path])[0].argmax())])
@@ -125,8 +125,8 @@ class Lattice:
 
     @cached_property
     def _rows(self) -> Tensor:
-        """[K, W]: the law at each depth."""
-        return law(self._logits, [LawRow(self.row.law)] * self.depth)
+        """[K, W]: the distribution at each depth."""
+        return distribution(self._logits, [SamplingRow(self.row.sampling_state)] * self.depth)
 
     @cached_property
     def _likeliest(self) -> list[int]:
@@ -177,8 +177,8 @@ above, or one row for all of them."""
 
 def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
     """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and where they stand."""
-    state = scoring(row.law)
-    x = process(logits, [LawRow(state)] * len(logits))
+    state = scoring(row.sampling_state)
+    x = process(logits, [SamplingRow(state)] * len(logits))
     chances, places = x.softmax(-1).topk(min(WIDTH, x.shape[-1]))
     return chances, places
 
@@ -195,7 +195,7 @@ def grow_on(lattice: Lattice, growing: GrowingChain | GrowingTree) -> Draft:
         growing.plan = TopK(growing.plan.width, min(growing.plan.depth, lattice.depth))
     if growing.draws:
         while not growing.done:
-            growing.draw(lattice.laws_after(growing.paths()).cpu().numpy())
+            growing.draw(lattice.distributions_after(growing.paths()).cpu().numpy())
     else:
         grow_trees([growing], lambda _: lattice.logits_after(growing.paths()))
     return growing.draft()
@@ -207,5 +207,5 @@ def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
         if lattice.row.sampling.greedy:
             chain.extend(lattice.likeliest_after(path))
             continue
-        chain.extend(lattice.laws_after([path])[0])
+        chain.extend(lattice.distributions_after([path])[0])
     return chain.draft()

@@ -122,7 +122,7 @@ class DraftedText(CachedText):
     def follow(self, tokens: Sequence[int], cache: Slots) -> None:
         """Compare with the committed tokens; only what is newer than the last time can differ."""
         same = min(self._committed, len(self.cached))
-        # x0 is always fed anew: its logits are the first draft's law
+        # x0 is always fed anew: its logits are the first draft's distribution
         last = len(tokens) - 1
         end = min(len(self.cached), last)
         same = min(same, end)

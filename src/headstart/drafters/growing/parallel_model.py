@@ -2,8 +2,8 @@
 
 Behind the pending token x0 stand K - 1 mask tokens at the positions that follow. The row of x0 guesses the first token
 as that of any causal LM would, the row of the j-th mask the token j + 1; so K rows guess K tokens. No row knows what
-another guessed: given the text, the laws q_1, ..., q_K are independent, and a token that is drawn from its row is
-judged with that row. Only the text is kept in the cache; the masks are scratch behind it.
+another guessed: given the text, the distributions q_1, ..., q_K are independent, and a token that is drawn from its row
+is judged with that row. Only the text is kept in the cache; the masks are scratch behind it.
 
 Source: PARD (arXiv:2504.18583).
 """

@@ -1,4 +1,5 @@
-"""Which draft a law of the drafter's own is grown into for a budget: `sizes` for pacing, a plan for each request.
+"""Which draft a distribution of the drafter's own is grown into for a budget: `sizes` for pacing, a plan for each
+request.
 
 A budget is a number of nodes; how many levels it buys is fixed, since each costs a forward of the draft. Up to six
 nodes may be one chain. Bigger budgets come in several depths, so that pacing can choose depth (which costs drafting)

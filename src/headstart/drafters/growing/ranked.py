@@ -5,7 +5,7 @@ node that takes ranks i_0, ..., i_k is accepted with about the product of their 
 that of the n largest products: a node's product is never above its parent's, so it is connected, and the trees of
 all sizes are prefixes of one order.
 
-`best_first` finds it for any chances, also for those of one request's own laws (`lattice`).
+`best_first` finds it for any chances, also for those of one request's own distributions (`lattice`).
 
 Source: Medusa (arXiv:2401.10774, section 2.3.3).
 """

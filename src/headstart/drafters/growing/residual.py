@@ -2,8 +2,9 @@
 
 Where a drawn token is rejected, the bonus token is drawn from what the target has more of than the draft,
 max(p - q, 0). A draft that draws its likeliest tokens a little less often leaves more of that on just those tokens, and
-they are the ones for which the next drafts are made: more outcomes are foreseen, for some acceptance. The law that a
-token is drawn from is still the one that it is judged with, so the target's law is kept whatever the shares.
+they are the ones for which the next drafts are made: more outcomes are foreseen, for some acceptance. The distribution
+that a token is drawn from is still the one that it is judged with, so the target's distribution is kept whatever the
+shares.
 
 Source: Saguaro (arXiv:2603.03251).
 """
@@ -26,7 +27,8 @@ class Residual:
     """
 
     share: float
-    """C: of its probability, what each of the likeliest tokens keeps, before the law is made to sum to 1 again."""
+    """C: of its probability, what each of the likeliest tokens keeps, before the distribution is made to sum to 1
+    again."""
     tokens: int = 4
     """How many of the likeliest tokens."""
 
@@ -35,7 +37,7 @@ class Residual:
         check_number("tokens", self.tokens, low=1, integer=True)
 
     def lower(self, q: Tensor) -> Tensor:
-        """The law [V] that is drawn from instead of q [V]."""
+        """The distribution [V] that is drawn from instead of q [V]."""
         likeliest = q.topk(min(self.tokens, len(q))).indices
         lowered = q.clone()
         lowered[likeliest] *= self.share

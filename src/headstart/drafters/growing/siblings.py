@@ -1,4 +1,4 @@
-"""The children of one node, drawn without replacement, and the law that each of them was drawn from.
+"""The children of one node, drawn without replacement, and the distribution that each of them was drawn from.
 
 Source: Gumbel top-k, as in SpecInfer (arXiv:2305.09781) and Sequoia (arXiv:2402.12374).
 """
@@ -40,8 +40,8 @@ def draw_children(
     return first if vocabulary is None or not wide else vocabulary.columns_of(first)
 
 
-def laws_of_children(q: NDArray[Any], tokens: Sequence[int]) -> list[NDArray[Any]]:
-    """For each child the law [V] it was drawn from: q without its elder siblings, with sum 1 again."""
+def distributions_of_children(q: NDArray[Any], tokens: Sequence[int]) -> list[NDArray[Any]]:
+    """For each child the distribution [V] it was drawn from: q without its elder siblings, with sum 1 again."""
     rows = [q]
     for token in tokens[:-1]:
         rest = rows[-1].copy()

@@ -1,4 +1,4 @@
-"""One tree of guesses while it grows, level by level, from a law of the drafter's own.
+"""One tree of guesses while it grows, level by level, from a distribution of the drafter's own.
 
 There are two plans for a tree:
 
@@ -8,10 +8,10 @@ A node is never likelier than its parent, so what is kept is a tree. Its nodes a
 for greedy and for sampled requests.
 
 `Shape`, static (Sequoia, arXiv:2402.12374; SpecInfer, arXiv:2305.09781): how many children a node has is fixed before
-anything is drawn, and they are drawn without replacement: the likeliest in the race of the law against exponential
-noise (Gumbel top-k), so that each child has the law left over by its elder siblings. Under rule "coupled" the noise is
-the target's own at that position. A node whose law has run out of tokens gets fewer children. For a greedy request the
-children are the likeliest tokens, as point masses.
+anything is drawn, and they are drawn without replacement: the likeliest in the race of the distribution against
+exponential noise (Gumbel top-k), so that each child has the distribution left over by its elder siblings. Under rule
+"coupled" the noise is the target's own at that position. A node whose distribution has run out of tokens gets fewer
+children. For a greedy request the children are the likeliest tokens, as point masses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.drafters import Row
-from headstart.drafters.growing.siblings import draw_children, laws_of_children
+from headstart.drafters.growing.siblings import distributions_of_children, draw_children
 from headstart.model.packed import Segment
 from headstart.rule.noise import Purpose
 from headstart.rule.vocabulary import PartialVocabulary
@@ -63,7 +63,7 @@ class GrowingTree:
         room: most nodes that may be fed, where the drafter's cache has room for no more. They may be more than
             `budget`: of those expanded early some are displaced later.
         memory: what the drafter keeps of the request.
-        vocabulary: of the drafter's laws [W], where that is a part of the target's.
+        vocabulary: of the drafter's distributions [W], where that is a part of the target's.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class GrowingTree:
 
     @property
     def draws(self) -> bool:
-        """Whether children are drawn from the drafter's law; else they are its likeliest tokens."""
+        """Whether children are drawn from the drafter's distribution; else they are its likeliest tokens."""
         return isinstance(self.plan, Shape) and not self.row.sampling.greedy
 
     def is_like(self, other: GrowingTree) -> bool:
@@ -129,11 +129,11 @@ class GrowingTree:
         places = {-1: -1, **{node.number: place for place, node in enumerate(nodes)}}
         tokens = tuple(node.token for node in nodes)
         parents = tuple(places[node.parent] for node in nodes)
-        # under rule "coupled" the walk decides without laws
+        # under rule "coupled" the walk decides without distributions
         if not nodes or not self.draws or self.row.purpose is Purpose.TOKEN:
             return Draft(tokens, parents)
         ids = None if self.vocabulary is None else self.vocabulary.ids
-        return Draft(tokens, parents, torch.from_numpy(np.stack(self.laws())), vocabulary=ids)
+        return Draft(tokens, parents, torch.from_numpy(np.stack(self.distributions())), vocabulary=ids)
 
     @property
     def _drafted(self) -> list[_Node]:
@@ -144,13 +144,14 @@ class GrowingTree:
         """Of each node of the draft, its index in `tokens`; -1 for one that gets no children there."""
         return [node.fed for node in self._drafted]
 
-    def laws(self) -> list[NDArray[Any]]:
-        """Of drawn nodes, the law [W] that each was drawn from given its elder siblings, in the order of the draft."""
+    def distributions(self) -> list[NDArray[Any]]:
+        """Of drawn nodes, the distribution [W] that each was drawn from given its elder siblings, in the order of the
+        draft."""
         rows = []
         for _, siblings in groupby(self._nodes, key=lambda node: node.parent):
             family = list(siblings)
-            assert family[0].law is not None, "only asked of drawn nodes"
-            rows += laws_of_children(family[0].law, [node.column for node in family])
+            assert family[0].distribution is not None, "only asked of drawn nodes"
+            rows += distributions_of_children(family[0].distribution, [node.column for node in family])
         return rows
 
     # -- growing ------------------------------------------------------------------------------------------------------
@@ -170,8 +171,8 @@ class GrowingTree:
         return self.plan.children[0 if parent is None else parent.place + 1]
 
     def rank(self, columns: Sequence[Sequence[int]], scores: Sequence[Sequence[float]]) -> None:
-        """The likeliest tokens after each fresh node, as columns of its law, and their log-probabilities, likeliest
-        first."""
+        """The likeliest tokens after each fresh node, as columns of its distribution, and their log-probabilities,
+        likeliest first."""
         found = []
         least = self._best[-1].score if len(self._best) >= self.budget else -math.inf
         for parent, count, ids, values in zip(self._open, self.wanted(), columns, scores, strict=True):
@@ -186,17 +187,17 @@ class GrowingTree:
             found.append(children)
         self._born(found)
 
-    def draw(self, laws: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
-        """Draw the children of each fresh node from its law [W]."""
+    def draw(self, distributions: Sequence[NDArray[Any]] | NDArray[Any]) -> None:
+        """Draw the children of each fresh node from its distribution [W]."""
         found = []
-        for index, (count, q) in enumerate(zip(self.wanted(), laws, strict=True)):
+        for index, (count, q) in enumerate(zip(self.wanted(), distributions, strict=True)):
             found.append(
                 [(column, 0.0, q) for column in draw_children(self.row, q, self._depth, index, count, self.vocabulary)]
             )
         self._born(found)
 
     def _born(self, found: Sequence[Sequence[tuple[int, float, NDArray[Any] | None]]]) -> None:
-        """Take in a level's nodes (column, score, law), and choose those of them that get children."""
+        """Take in a level's nodes (column, score, distribution), and choose those of them that get children."""
         self._depth += 1
         begin = len(self._nodes)
         for parent, children in zip(self._open, found, strict=True):
@@ -239,7 +240,7 @@ class _Node:
     """The number of its parent, -1 for x0."""
     token: int
     column: int
-    """Of its law, where the law is over a part of the vocabulary; else the token."""
+    """Of its distribution, where the distribution is over a part of the vocabulary; else the token."""
     score: float
     """The log-probability of its path."""
     rank: tuple[float, int, int]
@@ -248,8 +249,8 @@ class _Node:
     """Its place in the shape."""
     path: tuple[int, ...]
     """The tokens from below x0 down to its own."""
-    law: NDArray[Any] | None
-    """The law [W] of its parent's children, where they are drawn."""
+    distribution: NDArray[Any] | None
+    """The distribution [W] of its parent's children, where they are drawn."""
     fed: int = -1
     """Its index in `GrowingTree.tokens`."""
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.rule.law import LawRow, LawState, law, process
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution, process
 from headstart.types import Sampling
 
 _TEMPERATURE_1 = Sampling(temperature=1.0)
@@ -65,11 +65,11 @@ def _rows(logits: Tensor, trees: Sequence[tuple[GrowingTree, slice]]) -> Tensor:
 
 
 def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
-    if all(tree.row.law.unedited and tree.row.sampling.greedy for tree in trees):
+    if all(tree.row.sampling_state.unedited and tree.row.sampling.greedy for tree in trees):
         x = logits.float()
     else:
-        states = ((scoring(tree.row.law), tree.paths()) for tree in trees)
-        rows = [LawRow(state, path) for state, paths in states for path in paths]
+        states = ((scoring(tree.row.sampling_state), tree.paths()) for tree in trees)
+        rows = [SamplingRow(state, path) for state, paths in states for path in paths]
         x = process(logits, rows, trees[0].vocabulary)
     most = max(max(tree.wanted()) for tree in trees)
     chances, places = x.softmax(-1).topk(min(most, x.shape[1]))  # logsumexp takes ten times as long where x is -inf
@@ -79,13 +79,13 @@ def _grow_likeliest(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
 
 
 def _grow_drawn(logits: Tensor, trees: Sequence[GrowingTree]) -> None:
-    rows = [LawRow(tree.row.law, path) for tree in trees for path in tree.paths()]
-    laws = law(logits, rows, trees[0].vocabulary).cpu().numpy()
+    rows = [SamplingRow(tree.row.sampling_state, path) for tree in trees for path in tree.paths()]
+    distributions = distribution(logits, rows, trees[0].vocabulary).cpu().numpy()
     for tree, span in list(_spans(trees)):
-        tree.draw(laws[span])
+        tree.draw(distributions[span])
 
 
-def scoring(state: LawState) -> LawState:
-    """The processors by which guesses are scored. A greedy law has no second choice, so for a greedy request it is
-    the law at temperature 1, after bias and penalties."""
+def scoring(state: SamplingState) -> SamplingState:
+    """The processors by which guesses are scored. A greedy distribution has no second choice, so for a greedy request
+    it is the distribution at temperature 1, after bias and penalties."""
     return state.filtered(_TEMPERATURE_1) if state.sampling.greedy else state

@@ -4,7 +4,8 @@ A trace is text, one JSON object a line: a header, and then for each request its
 part in, and one for its end. Lines of several requests may alternate. A line says in "type" what it is.
 
 Conventions: tokens are ids; a node is the index of a drafted token, and -1 the token before the draft; probabilities
-have five significant digits; times are seconds. Law after all sampling processors: p the target's, q the draft's.
+have five significant digits; times are seconds. Distribution after all sampling processors: p the target's, q the
+draft's.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from headstart.types import Preparation
 
 VERSION = 2
 READ = (1, 2)
-"""The versions that can be read. In version 1, "commit" of a step's seconds was what is now "plan", "law" what is now
-"sample", and the commit was not measured."""
+"""The versions that can be read. In version 1, "commit" of a step's seconds was what is now "plan", "distribution" what
+is now "sample", and the commit was not measured."""
 TOP = 8
-"""How many of the likeliest tokens of a law are written down where nobody chooses."""
+"""How many of the likeliest tokens of a distribution are written down where nobody chooses."""
 
 Entry = tuple[int, float]
 """A token and its probability."""
@@ -82,8 +83,8 @@ class RequestLine(_Part):
     character stand as <0xE2>. Every line may have some."""
 
 
-class LawLine(_Part):
-    """The target's law after x0 or after a node."""
+class DistributionLine(_Part):
+    """The target's distribution after x0 or after a node."""
 
     p: list[Entry]
     """The likeliest tokens, likeliest first. One alone for a greedy request."""
@@ -96,7 +97,7 @@ class LawLine(_Part):
 
 
 class NodeLine(_Part):
-    """A drafted token. Both laws are those after its parent."""
+    """A drafted token. Both distributions are those after its parent."""
 
     p: float | None
     """What the target gives it; null where nothing was judged."""
@@ -105,17 +106,17 @@ class NodeLine(_Part):
     q: float | None = None
     """What it was drawn with, given its elder siblings; null for a point mass, as are the next five."""
     q_top: list[Entry] | None = None
-    """The likeliest tokens of that law."""
+    """The likeliest tokens of that distribution."""
     q_rest: float | None = None
     """The probability of all others."""
     residual: list[Entry] | None = None
     """The likeliest tokens of norm(max(p - q, 0)), from which the classic rule draws after a refusal; empty where p
     does not exceed q anywhere."""
-    coin: float | None = None
+    uniform: float | None = None
     """The uniform number of this node, from the request's seed, whether or not the rule looked at it."""
     weight: float | None = None
-    """What the rule compared the coin with: the node is accepted if the coin lies below. 0 where nothing was left to
-    accept it with; null where the rule did not look."""
+    """What the rule compared the uniform draw with: the node is accepted if the uniform draw lies below. 0 where
+    nothing was left to accept it with; null where the rule did not look."""
     drawn: int | None = None
     """Where the rule is "walk" and stood before this node: the token that the target drew there."""
     state: Literal["accepted", "refused", "beyond"]
@@ -201,8 +202,8 @@ class EndToken(_Part):
     kind: Literal["correction", "bonus", "plain"]
     """correction: after a refusal. bonus: after a draft that was accepted as far as it went. plain: nothing was
     drafted."""
-    law: list[Entry]
-    """The likeliest tokens of the law that it was drawn from: p, or what the rule has left of it."""
+    distribution: list[Entry]
+    """The likeliest tokens of the distribution that it was drawn from: p, or what the rule has left of it."""
 
 
 class StepLine(_Part):
@@ -242,8 +243,8 @@ class StepLine(_Part):
     recorded."""
     ahead: AheadLine | None = None
     """How the draft came about, where drafts are made ahead; absent elsewhere."""
-    laws: list[LawLine]
-    """The target's laws: N + 1, after x0 and after each node; none where nothing was judged."""
+    distributions: list[DistributionLine]
+    """The target's distributions: N + 1, after x0 and after each node; none where nothing was judged."""
     nodes: list[NodeLine]
     """The N drafted tokens, and what became of each."""
     drawn: list[tuple[int, int]] = []
@@ -255,8 +256,8 @@ class StepLine(_Part):
     texts: dict[str, str] = {}
     """Of tokens that no earlier line of the request named."""
     mismatch: str | None = None
-    """Only where the recorder could not repeat the engine's verdict; weights and laws of the step are then not to be
-    trusted."""
+    """Only where the recorder could not repeat the engine's verdict; weights and distributions of the step are then not
+    to be trusted."""
 
     @property
     def accepted(self) -> int:

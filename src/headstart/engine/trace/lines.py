@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from headstart.drafters import KINDS, Drafter, Observation
 from headstart.engine.trace import numbers
 from headstart.engine.trace.format import VERSION
-from headstart.engine.trace.replay import Replay, coin_of, replay, states
-from headstart.rule.drafted import drafted_laws, whole
-from headstart.rule.laws import Laws
+from headstart.engine.trace.replay import Replay, replay, states, uniform_of
+from headstart.rule.distributions import Distributions
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.row import Row
 from headstart.types import Draft, Output, Rule, Sampling, Stats, Step
 
@@ -99,9 +99,10 @@ def _plain(value: Any) -> Any:
 def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Json:
     """What one step made of one request.
 
-    top: how many of the likeliest tokens of each law are recorded. zero: when the recording began, as `Step.began`.
+    top: how many of the likeliest tokens of each distribution are recorded. zero: when the recording began, as
+        `Step.began`.
     """
-    step, row, laws = observation.step, observation.row, observation.laws
+    step, row, distributions = observation.step, observation.row, observation.distributions
     assert row is not None, "a step has a row"
     line = {
         "type": "step",
@@ -125,7 +126,7 @@ def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Js
         "end": None,
         "finish_reason": step.finish_reason,
     }
-    return line if laws is None else line | _judged(step, row, laws, rule, top)
+    return line if distributions is None else line | _judged(step, row, distributions, rule, top)
 
 
 def _budget(step: Step) -> Json:
@@ -142,16 +143,19 @@ def _ahead(step: Step) -> Json:
     return {"ahead": found if prepared.forwards else found | {"begin": None, "end": None}}
 
 
-def _judged(step: Step, row: Row, laws: Laws, rule: Rule, top: int) -> Json:
-    """What a step has more where the target's laws judged something."""
+def _judged(step: Step, row: Row, distributions: Distributions, rule: Rule, top: int) -> Json:
+    """What a step has more where the target's distributions judged something."""
     draft = step.draft
-    dense = laws.dense.detach().cpu().numpy()
-    again = replay(draft, laws, dense, row.noise, step.position, rule)
-    model = numbers.softmax(laws.logits.detach().float().cpu().numpy()) if row.sampling.greedy else None
+    dense = distributions.dense.detach().cpu().numpy()
+    again = replay(draft, distributions, dense, row.noise, step.position, rule)
+    model = numbers.softmax(distributions.logits.detach().float().cpu().numpy()) if row.sampling.greedy else None
     verdict = again.verdict
     found: Json = {
         "procedure": again.procedure,
-        "laws": [_law(law, None if model is None else model[at], top) for at, law in enumerate(dense)],
+        "laws": [
+            _distribution(distribution, None if model is None else model[at], top)
+            for at, distribution in enumerate(dense)
+        ],
         "nodes": _nodes(step, row, dense, model, again, top),
         "end": {
             "token": verdict.bonus,
@@ -167,9 +171,9 @@ def _judged(step: Step, row: Row, laws: Laws, rule: Rule, top: int) -> Json:
     return found
 
 
-def _law(law: NDArray[Any], model: NDArray[Any] | None, top: int) -> Json:
-    entries = numbers.top(law, top)
-    found: Json = {"p": entries, "rest": numbers.rest(law, entries), "entropy": numbers.entropy(law)}
+def _distribution(distribution: NDArray[Any], model: NDArray[Any] | None, top: int) -> Json:
+    entries = numbers.top(distribution, top)
+    found: Json = {"p": entries, "rest": numbers.rest(distribution, entries), "entropy": numbers.entropy(distribution)}
     return found if model is None else found | {"model": numbers.top(model, top)}
 
 
@@ -177,12 +181,16 @@ def _nodes(
     step: Step, row: Row, dense: NDArray[Any], model: NDArray[Any] | None, again: Replay, top: int
 ) -> list[Json]:
     draft = step.draft
-    q = None if draft.q is None else [whole(law, dense.shape[1]) for law in drafted_laws(draft)]
+    q = (
+        None
+        if draft.q is None
+        else [whole(distribution, dense.shape[1]) for distribution in drafted_distributions(draft)]
+    )
     drawn = dict(again.drawn)
     found: list[Json] = []
     for node, (token, parent, state) in enumerate(zip(draft.tokens, draft.parents, states(draft, again), strict=True)):
-        law = dense[parent + 1]
-        line: Json = {"p": numbers.rounded(float(law[token]))}
+        distribution = dense[parent + 1]
+        line: Json = {"p": numbers.rounded(float(distribution[token]))}
         if model is not None:
             line["model"] = numbers.rounded(float(model[parent + 1][token]))
         if q is not None:
@@ -191,9 +199,9 @@ def _nodes(
                 "q": numbers.rounded(float(q[node][token])),
                 "q_top": entries,
                 "q_rest": numbers.rest(q[node], entries),
-                "residual": numbers.residual(law, q[node], top),
-                # In full: a coin and a weight that are close must not change places
-                "coin": coin_of(draft, node, row.noise, step.position),
+                "residual": numbers.residual(distribution, q[node], top),
+                # In full: a uniform draw and a weight that are close must not change places
+                "coin": uniform_of(draft, node, row.noise, step.position),
             }
         if node in again.weights:
             line["weight"] = again.weights[node]
@@ -247,9 +255,9 @@ def ids_of(line: Mapping[str, Any]) -> Iterator[int]:
     """The token ids that a line names, in order of appearance, some more than once."""
     for name in ("prompt_tokens", "before", "tokens", "emitted"):
         yield from line.get(name, ())
-    for law in line.get("laws", ()):
-        yield from (token for token, _ in law["p"])
-        yield from (token for token, _ in law.get("model") or ())
+    for distribution in line.get("laws", ()):
+        yield from (token for token, _ in distribution["p"])
+        yield from (token for token, _ in distribution.get("model") or ())
     for node in line.get("nodes", ()):
         for name in ("q_top", "residual"):
             yield from (token for token, _ in node.get(name) or ())

@@ -1,6 +1,6 @@
 """`Recorder`: is shown what steps made of requests, and writes the lines of a trace.
 
-It looks at laws and noise and touches neither: what is recorded is what would have happened without it.
+It looks at distributions and noise and touches neither: what is recorded is what would have happened without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Recorder:
         write: is given each line, an object of JSON.
         rule: the engine's.
         tokenizer: of transformers, to tell what tokens write; None leaves texts out.
-        top: how many of the likeliest tokens of each law are recorded.
+        top: how many of the likeliest tokens of each distribution are recorded.
         request: the number of the only request that is recorded; None is all.
     """
 

@@ -31,7 +31,7 @@ class Recording:
         drafters: the engine's.
         rule: the engine's.
         tokenizer: of transformers, or None.
-        top: how many of the likeliest tokens of each law are recorded.
+        top: how many of the likeliest tokens of each distribution are recorded.
         command: the command that is run, for the header.
         note: what else the header shall say.
 

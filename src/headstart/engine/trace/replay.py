@@ -1,8 +1,8 @@
-"""The rule of a step once more, with its coins and draws written down. Pure: nothing of the engine is touched.
+"""The rule of a step once more, with its uniform draws and draws written down. Pure: nothing of the engine is touched.
 
 The engine keeps of a verdict only the path and the token after it. Because the rule is a function of the draft, the
-laws and the request's noise, running it again gives the same verdict, and shows on the way what each coin was compared
-with and which law the last token was drawn from.
+distributions and the request's noise, running it again gives the same verdict, and shows on the way what each uniform
+draw was compared with and which distribution the last token was drawn from.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from headstart.rule.drafted import drafted_laws
-from headstart.rule.laws import Laws
+from headstart.rule.distributions import Distributions
+from headstart.rule.drafted import drafted_distributions
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Rule, Verdict
@@ -30,35 +30,41 @@ class Replay:
     procedure: Procedure
     verdict: Verdict
     weights: dict[int, float]
-    """By node, what its coin was compared with; 0 where it came to the node and nothing was left to accept it with.
-    Nodes whose coin the rule did not look at are not there."""
+    """By node, what its uniform draw was compared with; 0 where it came to the node and nothing was left to accept it
+    with. Nodes whose uniform draw the rule did not look at are not there."""
     drawn: tuple[tuple[int, int], ...]
     """(node, the target's own token after it), in order, for each node at which the target drew; -1 is x0."""
     last: NDArray[Any]
-    """The law [V] that the last token was drawn from."""
+    """The distribution [V] that the last token was drawn from."""
 
 
-def replay(draft: Draft, laws: Laws, dense: NDArray[Any], noise: Noise, position: int, rule: Rule) -> Replay:
+def replay(
+    draft: Draft, distributions: Distributions, dense: NDArray[Any], noise: Noise, position: int, rule: Rule
+) -> Replay:
     """Judge a draft again, exactly as the engine did.
 
     Args:
         draft: N nodes.
-        laws: of the target, after x0 and after each node.
-        dense: `laws.dense` [N + 1, V].
+        distributions: of the target, after x0 and after each node.
+        dense: `distributions.dense` [N + 1, V].
         noise: the request's.
         position: the absolute position of the first token that the step could emit.
         rule: the engine's.
     """
     if draft.q is None or rule == "coupled":
-        return _walked(draft, laws, dense, noise, position)
+        return _walked(draft, distributions, dense, noise, position)
     return _traversed(draft, dense, noise, position)
 
 
-def _walked(draft: Draft, laws: Laws, dense: NDArray[Any], noise: Noise, position: int) -> Replay:
-    if laws.tokens is not None and draft.q is None:  # greedy: to draw from a one-hot law is to read its token
-        verdict = walk(draft, laws.tokens, lambda token, _: token)
+def _walked(draft: Draft, distributions: Distributions, dense: NDArray[Any], noise: Noise, position: int) -> Replay:
+    if (
+        distributions.tokens is not None and draft.q is None
+    ):  # greedy: to draw from a one-hot distribution is to read its token
+        verdict = walk(draft, distributions.tokens, lambda token, _: token)
     else:
-        verdict = walk(draft, dense, lambda law, depth: noise.draw(law, position + depth, Purpose.TOKEN))
+        verdict = walk(
+            draft, dense, lambda distribution, depth: noise.draw(distribution, position + depth, Purpose.TOKEN)
+        )
     stood = (-1, *verdict.path)
     tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
     drawn = tuple(zip(stood, tokens, strict=True)) if len(draft) else ()
@@ -69,23 +75,23 @@ def _traversed(draft: Draft, dense: NDArray[Any], noise: Noise, position: int) -
     weights: dict[int, float] = {}
     last = dense[0]
 
-    def coin(weight: Any, node: int) -> bool:
+    def uniform(weight: Any, node: int) -> bool:
         weights[node] = float(weight)
-        return bool(coin_of(draft, node, noise, position) < weight)
+        return bool(uniform_of(draft, node, noise, position) < weight)
 
-    def draw(law: NDArray[Any], depth: int) -> int:
+    def draw(distribution: NDArray[Any], depth: int) -> int:
         nonlocal last
-        last = law
-        return noise.draw(law, position + depth, Purpose.TOKEN)
+        last = distribution
+        return noise.draw(distribution, position + depth, Purpose.TOKEN)
 
-    verdict = traverse(draft, dense, drafted_laws(draft), coin, draw)
+    verdict = traverse(draft, dense, drafted_distributions(draft), uniform, draw)
     for node in _entered(draft, verdict.path[-1] if verdict.path else -1):
         if node not in verdict.path:
             weights.setdefault(node, 0.0)
     return Replay("traverse" if len(draft) else "plain", verdict, weights, (), last)
 
 
-def coin_of(draft: Draft, node: int, noise: Noise, position: int) -> float:
+def uniform_of(draft: Draft, node: int, noise: Noise, position: int) -> float:
     """The uniform number in (0, 1) that accepts a drawn node if it lies below the node's weight."""
     return noise.uniform(position + draft.depths[node] - 1, Purpose.ACCEPT, lane=position, index=node)
 

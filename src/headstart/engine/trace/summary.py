@@ -64,7 +64,7 @@ class Summary:
     accepted_by_depth: tuple[int, ...]
     by_source: Mapping[str, SourceCounts]
     seconds: Mapping[str, float]
-    """By part: draft, verify, law, commit."""
+    """By part: draft, verify, distribution, commit."""
     reasons: Mapping[str, int]
     """How often each reason was given for a budget, the most frequent first."""
     refused_at: Mapping[int, int]

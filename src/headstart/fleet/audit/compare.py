@@ -1,6 +1,7 @@
-"""Do two servers write by the same law? No reference: one has speculation, the other has not, and texts are paired.
+"""Do two servers write by the same distribution? No reference: one has speculation, the other has not, and texts are
+paired.
 
-The audit bets on which server wrote which sampled text (`coin`); greedy texts are compared directly. Texts are token
+The audit bets on which server wrote which sampled text (`uniform`); greedy texts are compared directly. Texts are token
 ids, or characters where a server gives no tokens; how a text ended counts as one more symbol.
 """
 
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from headstart.engine.in_turn import first_difference
-from headstart.fleet.audit.coin import Coin, Symbols, symbol_at
 from headstart.fleet.audit.pair_result import PairResult, TextDifference
+from headstart.fleet.audit.two_sample_bet import Symbols, TwoSampleBet, symbol_at
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.subject import Ask, Completion, Progress, Subject, no_progress
 
@@ -53,7 +54,7 @@ class _Comparison:
 
     def __init__(self, a: Subject, b: Subject, asks: Sequence[Ask], plan: AuditPlan, *, by_text: bool) -> None:
         self._a, self._b, self._asks, self._plan, self._by_text = a, b, asks, plan, by_text
-        self._coin = Coin()
+        self._uniform = TwoSampleBet()
         self._texts: list[tuple[list[Symbols], list[Symbols]]] = [([], []) for _ in asks]
         self._pairs = 0
         self._curve: list[tuple[int, float]] = []
@@ -70,13 +71,13 @@ class _Comparison:
             asks = [self._asks[i] for i in turn]
             for i, x, y in zip(turn, self._a.sample(asks), self._b.sample(asks), strict=True):
                 left, right = symbols(x, by_text=self._by_text), symbols(y, by_text=self._by_text)
-                self._coin.add(i, left, right)
+                self._uniform.add(i, left, right)
                 self._texts[i][0].append(left)
                 self._texts[i][1].append(right)
             self._pairs += count
-            self._curve.append((self._pairs, self._coin.capital))
-            progress("comparison", self._pairs, plan.max_samples, f"e-value {self._coin.capital:.3g}")
-            if self._coin.best >= 1 / plan.level:
+            self._curve.append((self._pairs, self._uniform.capital))
+            progress("comparison", self._pairs, plan.max_samples, f"e-value {self._uniform.capital:.3g}")
+            if self._uniform.best >= 1 / plan.level:
                 return
             if self._pairs >= look:
                 look *= 2
@@ -88,7 +89,7 @@ class _Comparison:
             self._needed = self._reach()
 
     def _simulate(self, pairs: int, audits: int = _SIMULATED) -> float | None:
-        """The share of simulated comparisons of so many pairs that tell two laws `effect` apart.
+        """The share of simulated comparisons of so many pairs that tell two distributions `effect` apart.
 
         A's first symbols are drawn again from all that were seen after a prompt; B's likewise, but so many become the
         commonest one that the total variation is `effect`. None if texts never differ.
@@ -100,16 +101,16 @@ class _Comparison:
         return sum(self._accuses(pooled, pairs, generator) for _ in range(audits)) / audits
 
     def _accuses(self, pooled: list[list[Symbols]], pairs: int, generator: np.random.Generator) -> bool:
-        """Whether one simulated comparison tells the laws apart."""
-        coin = Coin()
+        """Whether one simulated comparison tells the distributions apart."""
+        uniform = TwoSampleBet()
         moved = [_shifted(texts, self._plan.effect) for texts in pooled]
         for i in range(pairs):
             texts, (share, usual) = pooled[i % len(pooled)], moved[i % len(pooled)]
             x, y = (texts[j][:1] for j in generator.integers(len(texts), size=2))
             if y != usual and generator.random() < share:
                 y = usual
-            coin.add(i % len(pooled), x, y)
-            if coin.best >= 1 / self._plan.level:
+            uniform.add(i % len(pooled), x, y)
+            if uniform.best >= 1 / self._plan.level:
                 return True
         return False
 
@@ -133,9 +134,9 @@ class _Comparison:
         return PairResult(
             plan=self._plan,
             pairs=self._pairs,
-            differing=self._coin.differing,
-            evidence=self._coin.capital,
-            most_evidence=self._coin.best,
+            differing=self._uniform.differing,
+            evidence=self._uniform.capital,
+            most_evidence=self._uniform.best,
             power=self._power,
             needed=self._needed,
             distances=tuple(distances),

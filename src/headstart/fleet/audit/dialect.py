@@ -60,7 +60,7 @@ DIALECTS = tuple(
 def request_body(
     model: str, prompt: str | Sequence[int], sampling: Sampling, dialect: Dialect, *, seed: int | None
 ) -> dict[str, Any]:
-    """The JSON of one request. Every field that shapes the law is written out: servers' defaults differ.
+    """The JSON of one request. Every field that shapes the distribution is written out: servers' defaults differ.
 
     What `sampling` leaves off is not sent where only some servers know it and `dialect` has no extras.
     """

@@ -148,7 +148,7 @@ class EndpointSubject:
         if not dialect.extras:
             self._notes.append(
                 "the server takes OpenAI's fields only: its own defaults for top_k, min_p and penalties hold, "
-                "and if they are not off there, the law is another one without any fault of speculation"
+                "and if they are not off there, the distribution is another one without any fault of speculation"
             )
         if not self.gives_tokens:
             self._notes.append("the server tells no tokens, only text: texts are compared with texts")

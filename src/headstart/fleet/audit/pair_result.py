@@ -33,7 +33,7 @@ class PairResult:
 
     pairs, differing: sampled pairs of texts, and those that are not equal
     evidence, most_evidence: the capital at the end, and the most it ever was
-    power: the share of simulated comparisons that tell two laws `effect` apart; None where texts never differ
+    power: the share of simulated comparisons that tell two distributions `effect` apart; None where texts never differ
     needed: about how many pairs the power asked for takes
     distances: per prompt, the total variation between the first symbols of both, and what shuffling the sides gives
         (95th percentile)
@@ -72,13 +72,13 @@ class PairResult:
         if self.most_evidence >= 1 / plan.level:
             found.append(
                 f"bets on which server wrote which text won {self.most_evidence:.3g} times their stake in {self.pairs} "
-                f"pairs; with one law that has a probability of {plan.level:g} at most"
+                f"pairs; with one distribution that has a probability of {plan.level:g} at most"
             )
         elif self.pairs and self.power is not None:
             found.append(
                 f"no bet on which server wrote which of {self.pairs} pairs won more than {self.most_evidence:.3g} "
-                f"times its stake; of laws {plan.effect:g} apart at the first token, {self.power:.0%} are told by "
-                "then (differences that begin later take more pairs)"
+                f"times its stake; of distributions {plan.effect:g} apart at the first token, {self.power:.0%} are "
+                "told by then (differences that begin later take more pairs)"
             )
             if self.power < plan.power:
                 more = "more than can be told" if self.needed is None else f"about {self.needed}"

@@ -29,7 +29,7 @@ def audit_endpoint(
     *,
     other: Logits | None = None,
 ) -> Certificate:
-    """A server against the exact law of reference weights.
+    """A server against the exact distribution of reference weights.
 
     engine: holds the weights, without a drafter
     other: the same weights in another implementation, to measure rounding with

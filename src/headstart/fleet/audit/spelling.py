@@ -2,8 +2,9 @@
 
 Several tokens may be written alike: halves of one character, special tokens that are written as nothing, ids that only
 fill up a model's vocabulary. They cannot be told apart, so they are *merged*: a class of tokens counts as its lowest
-id, in what was drawn and in the law it is compared with (`merged`), and since nobody knows how the text went on, a
-completion ends where the first of them comes. That is exact: which completions end depends only on what was drawn.
+id, in what was drawn and in the distribution it is compared with (`merged`), and since nobody knows how the text went
+on, a completion ends where the first of them comes. That is exact: which completions end depends only on what was
+    drawn.
 """
 
 from __future__ import annotations
@@ -73,10 +74,10 @@ class Spelling:
         return token_class
 
 
-def merged(laws: NDArray[np.floating[Any]], token_class: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """laws [n, V] with the mass of every token moved to the one it counts as (`Spelling.token_class`)."""
-    out = np.zeros_like(laws)
-    np.add.at(out.T, token_class, laws.T)
+def merged(distributions: NDArray[np.floating[Any]], token_class: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """distributions [n, V] with the mass of every token moved to the one it counts as (`Spelling.token_class`)."""
+    out = np.zeros_like(distributions)
+    np.add.at(out.T, token_class, distributions.T)
     return out
 
 

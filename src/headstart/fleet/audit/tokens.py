@@ -13,7 +13,7 @@ from headstart.base.errors import EndpointFailed, IncompatibleTokenizer, Invalid
 from headstart.engine.detokenize import TextStream
 from headstart.fleet.audit.answers import Answer
 from headstart.fleet.audit.spelling import Spelling, merged
-from headstart.measure.audit.subject import Law, Reference
+from headstart.measure.audit.subject import Distribution, Reference
 from headstart.types import Sampling, TokenLogprob
 
 
@@ -110,7 +110,7 @@ class ServerTokens:
         return stream.text
 
     def merge(self, reference: Reference) -> Reference:
-        """The reference, with the laws of tokens added up that the server does not tell apart."""
+        """The reference, with the distributions of tokens added up that the server does not tell apart."""
         return reference if self.token_class is None else _MergedReference(reference, self.token_class)
 
     def _tokens(self, answer: Answer) -> tuple[tuple[int, ...], bool]:
@@ -140,8 +140,8 @@ class _MergedReference:
     reference: Reference
     token_class: NDArray[np.int64]
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law:
-        return merged(self.reference.laws(prompt, tokens, sampling), self.token_class)
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Distribution:
+        return merged(self.reference.distributions(prompt, tokens, sampling), self.token_class)
 
     def stop_ids(self, sampling: Sampling) -> frozenset[int]:
         return frozenset(self.token_class[list(self.reference.stop_ids(sampling))].tolist())

@@ -35,8 +35,9 @@ def speculative_config(
 ) -> dict[str, Any]:
     """What vLLM calls `speculative_config`.
 
-    folder: of the drafter on the serving machine, or its hub id. drawn: draft tokens are drawn from the drafter's law
-    and judged by it, as headstart does at temperatures above 0; else they are its likeliest ones. Both are exact.
+    folder: of the drafter on the serving machine, or its hub id. drawn: draft tokens are drawn from the drafter's
+    distribution and judged by it, as headstart does at temperatures above 0; else they are its likeliest ones. Both are
+    exact.
     parallel: the drafter guesses all tokens in one forward.
     """
     found: dict[str, Any] = {"method": kind}

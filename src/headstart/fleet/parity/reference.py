@@ -17,7 +17,7 @@ from headstart.fleet.parity.counts import Counts, counts_of
 from headstart.fleet.parity.drafters import FixedDepth, drafter_of
 from headstart.fleet.parity.plan import Plan
 from headstart.loading.load import Target
-from headstart.rule.laws import Laws
+from headstart.rule.distributions import Distributions
 from headstart.rule.row import Row
 from headstart.types import Draft, Sampling, Step, Verdict
 
@@ -98,13 +98,15 @@ class _Follow(HostJudge):
         self.text: tuple[int, ...] = ()
         self.gaps: list[float] = []
 
-    def _verdict(self, row: Row, draft: Draft, laws: Laws) -> Verdict:
+    def _verdict(self, row: Row, draft: Draft, distributions: Distributions) -> Verdict:
         ahead = self.text[len(row.tokens) - row.prompt_tokens :]
-        for depth, likeliest in enumerate(laws.argmax):  # drafts are chains: law 0 is after x0, law i after i tokens
+        for depth, likeliest in enumerate(
+            distributions.argmax
+        ):  # drafts are chains: distribution 0 is after x0, distribution i after i tokens
             token = likeliest
             if depth < len(ahead):
                 token = ahead[depth]
-                self.gaps.append(float(laws.logits[depth, likeliest] - laws.logits[depth, token]))
+                self.gaps.append(float(distributions.logits[depth, likeliest] - distributions.logits[depth, token]))
             if depth == len(draft) or draft.tokens[depth] != token:
                 return Verdict(tuple(range(depth)), token)
-        raise AssertionError("there is one law more than there are drafted tokens")
+        raise AssertionError("there is one distribution more than there are drafted tokens")

@@ -6,10 +6,10 @@ independent trials. Batches are merged in pairs as they become many, so that the
 
 A test is made each time when there are `BATCHES` of them, that is after 1, 2, 4, 8 ... times the time to the first one.
 The j-th time takes 6/(pi j)^2 of the error, divided among positions and replicas: over all time, a false alarm among
-alike replicas has at most the probability `ERROR`, as far as the law of the ratio is Student's.
+alike replicas has at most the probability `ERROR`, as far as the distribution of the ratio is Student's.
 
-Source: method of batch means, Law, "Simulation Modeling and Analysis", section 9.5.3; ratio estimator, Cochran,
-"Sampling Techniques", section 6.3.
+Source: method of batch means, Distribution, "Simulation Modeling and Analysis", section 9.5.3; ratio estimator,
+Cochran, "Sampling Techniques", section 6.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exercise 2: the law of the token that takes the place of a refused guess."""
+"""Exercise 2: the distribution of the token that takes the place of a refused guess."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from headstart.learn.exercises.findings import Findings, WrongAnswer, law_text, shortened
+from headstart.learn.exercises.findings import Findings, WrongAnswer, distribution_text, shortened
 
 HINTS = (
     "Take what the target gives beyond the draft, p - q, and 0 wherever that is negative: np.maximum(p - q, 0).",
-    "Then divide by its sum, so that it is a law again. Where p equals q the sum is 0, and p itself is asked for.",
+    "Then divide by its sum, so that it is a distribution again. Where p equals q the sum is 0, and p itself is "
+    "asked for.",
 )
 WHY = (
     "Accepted guesses already bring min(p, q) of every token. What is still missing to p is p - min(p, q), which is "
@@ -24,10 +25,10 @@ def check(answer: Any) -> Findings:
     """Compare a function of (p, q) with norm(max(p - q, 0))."""
     for p, q in _cases():
         given_p, given_q = list(p), list(q)
-        call = f"corrected_distribution({law_text(p)}, {law_text(q)})"
-        found, right = _law(answer(given_p, given_q), len(p), call), _right(p, q)
+        call = f"corrected_distribution({distribution_text(p)}, {distribution_text(q)})"
+        found, right = _distribution(answer(given_p, given_q), len(p), call), _right(p, q)
         if not np.allclose(found, right, rtol=0, atol=1e-9):
-            message = f"{call} gives {law_text(found)}; it should be {law_text(right)}."
+            message = f"{call} gives {distribution_text(found)}; it should be {distribution_text(right)}."
             return Findings.wrong(message, *_guess(found, np.array(p), np.array(q)))
         if given_p != list(p) or given_q != list(q):
             return Findings.wrong(f"{call} changes the lists that it was given; make new ones.")
@@ -47,7 +48,7 @@ def _right(p: list[float], q: list[float]) -> Any:
     return rest / rest.sum() if rest.sum() > 0 else np.array(p)
 
 
-def _law(value: Any, size: int, call: str) -> Any:
+def _distribution(value: Any, size: int, call: str) -> Any:
     if value is None:
         raise WrongAnswer(f"{call} returns nothing", hint="is there a `return` at the end of every path?")
     try:

@@ -1,4 +1,5 @@
-"""Exact laws by enumeration: a random procedure is run once for every way that its coins and draws can fall."""
+"""Exact distributions by enumeration: a random procedure is run once for every way that its coins and draws can
+fall."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from headstart.learn.exercises.findings import WrongAnswer, amount, law_text
+from headstart.learn.exercises.findings import WrongAnswer, amount, distribution_text
 
-Law = Any
+Distribution = Any
 """An array [V] of fractions."""
 Outcomes = dict[tuple[int, ...], Fraction]
 """Tokens, and the chance that just these come."""
@@ -35,17 +36,19 @@ class Oracle:
         value = Fraction(0) if asked < 0 else Fraction(1) if asked > 1 else asked
         return bool(self._ask([(1, value), (0, 1 - value)]))
 
-    def draw(self, law: Any) -> int:
-        """A token from this law."""
+    def draw(self, distribution: Any) -> int:
+        """A token from this distribution."""
         try:
-            weights = [_fraction(weight, "draw") for weight in law]
+            weights = [_fraction(weight, "draw") for weight in distribution]
         except TypeError:
-            raise WrongAnswer(f"draw was given {law!r}", hint="it wants a law: one chance for each word") from None
+            raise WrongAnswer(
+                f"draw was given {distribution!r}", hint="it wants a distribution: one chance for each word"
+            ) from None
         total = sum(weights, Fraction(0))
         if any(weight < 0 for weight in weights) or float(abs(total - 1)) > 1e-9:
             raise WrongAnswer(
-                f"draw was given {law_text(weights)}, which sums to {amount(total)}",
-                hint="a law has no chance below 0 and sums to 1: divide by the sum",
+                f"draw was given {distribution_text(weights)}, which sums to {amount(total)}",
+                hint="a distribution has no chance below 0 and sums to 1: divide by the sum",
             )
         return self._ask([(token, weight / total) for token, weight in enumerate(weights)])
 
@@ -84,24 +87,28 @@ def outcomes(procedure: Callable[[Oracle], tuple[int, ...]]) -> Outcomes:
     return dict(result)
 
 
-def chain_laws(
-    p: Callable[[tuple[int, ...]], Law], q: Callable[[tuple[int, ...]], Law], k: int, draw: Callable[[Law], int]
-) -> tuple[list[int], list[Law], list[Law]]:
-    """A draft of k tokens drawn from q; the k + 1 laws of p after 0, 1, ... of them; the k laws that they came from."""
+def chain_distributions(
+    p: Callable[[tuple[int, ...]], Distribution],
+    q: Callable[[tuple[int, ...]], Distribution],
+    k: int,
+    draw: Callable[[Distribution], int],
+) -> tuple[list[int], list[Distribution], list[Distribution]]:
+    """A draft of k tokens drawn from q; the k + 1 distributions of p after 0, 1, ... of them; the k distributions that
+    they came from."""
     draft: list[int] = []
-    laws: list[Law] = []
+    distributions: list[Distribution] = []
     for _ in range(k):
-        laws.append(q(tuple(draft)))
-        draft.append(draw(laws[-1]))
-    return draft, [p(tuple(draft[:i])) for i in range(k + 1)], laws
+        distributions.append(q(tuple(draft)))
+        draft.append(draw(distributions[-1]))
+    return draft, [p(tuple(draft[:i])) for i in range(k + 1)], distributions
 
 
-def joint(p: Callable[[tuple[int, ...]], Law], length: int) -> Outcomes:
-    """The law of the target's next `length` tokens."""
+def joint(p: Callable[[tuple[int, ...]], Distribution], length: int) -> Outcomes:
+    """The distribution of the target's next `length` tokens."""
     return completed({(): Fraction(1)}, p, length)
 
 
-def completed(emitted: Outcomes, p: Callable[[tuple[int, ...]], Law], length: int) -> Outcomes:
+def completed(emitted: Outcomes, p: Callable[[tuple[int, ...]], Distribution], length: int) -> Outcomes:
     """Outcomes of different lengths, each continued by the target alone to `length` tokens."""
     result: Outcomes = defaultdict(Fraction)
     pending = list(emitted.items())
@@ -110,8 +117,8 @@ def completed(emitted: Outcomes, p: Callable[[tuple[int, ...]], Law], length: in
         if len(tokens) >= length:
             result[tokens[:length]] += chance
             continue
-        law = p(tokens)
-        pending += [((*tokens, token), chance * weight) for token, weight in enumerate(law) if weight > 0]
+        distribution = p(tokens)
+        pending += [((*tokens, token), chance * weight) for token, weight in enumerate(distribution) if weight > 0]
     return dict(result)
 
 

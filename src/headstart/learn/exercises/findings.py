@@ -55,9 +55,9 @@ def amount(value: Any) -> str:
     return f"{number:.4g}" if math.isfinite(number) else str(number)
 
 
-def law_text(law: Sequence[Any]) -> str:
+def distribution_text(distribution: Sequence[Any]) -> str:
     """[0.5 0.3 0.2]"""
-    return f"[{' '.join(amount(value) for value in law)}]"
+    return f"[{' '.join(amount(value) for value in distribution)}]"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Exercise 4: a verifier for chains, proved or refuted by the exact law of what it emits.
+"""Exercise 4: a verifier for chains, proved or refuted by the exact distribution of what it emits.
 
-Every coin and draw that the verifier asks for is answered in every way, each with its chance as a fraction. A round's
-output is then continued by the target alone to K + 1 tokens, and has to follow the target's own law, to the last digit.
+Every coin and draw that the verifier asks for is answered in every way, each with its chance as a fraction. A
+round's output is then continued by the target alone to K + 1 tokens, and has to follow the target's own distribution,
+to the last digit.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ import numpy as np
 
 from headstart.learn.exercises import solutions
 from headstart.learn.exercises.enumeration import (
-    Law,
+    Distribution,
     Oracle,
     Outcomes,
-    chain_laws,
+    chain_distributions,
     completed,
     distance,
     joint,
     outcomes,
 )
-from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, law_text, shortened, table
+from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, distribution_text, shortened, table
 
 HINTS = (
     "Go through the draft from left to right. Guess i was drawn from q[i] and is judged by p[i]: keep it if "
     "coin(min(1, p[i][token] / q[i][token])). At the first refusal stop: what follows was drafted after a wrong token.",
     "A refusal has to bring what is still missing to p: draw from max(p[i] - q[i], 0) over its sum. If no guess was "
-    "refused, one token more comes for free, drawn from p[K], the law after the last guess.",
+    "refused, one token more comes for free, drawn from p[K], the distribution after the last guess.",
 )
 WHY = (
     "A guess x comes and is kept with chance q(x) min(1, p(x)/q(x)) = min(p(x), q(x)). Refusals happen with chance "
@@ -48,14 +49,15 @@ class Case:
 
     size: int
     k: int
-    p: Callable[[tuple[int, ...]], Law]
-    q: Callable[[tuple[int, ...]], Law]
+    p: Callable[[tuple[int, ...]], Distribution]
+    q: Callable[[tuple[int, ...]], Distribution]
 
     @property
     def words(self) -> str:
-        """What is easiest to follow: the first laws of both."""
+        """What is easiest to follow: the first distributions of both."""
         names = ", ".join(_NAMES[: self.size])
-        return f"words {names}; K = {self.k}; at the start p = {law_text(self.p(()))}, q = {law_text(self.q(()))}"
+        p, q = distribution_text(self.p(())), distribution_text(self.q(()))
+        return f"words {names}; K = {self.k}; at the start p = {p}, q = {q}"
 
 
 def check(answer: Any) -> Findings:
@@ -65,9 +67,9 @@ def check(answer: Any) -> Findings:
     cases = _cases()
     for case in cases:
         emitted = _round(answer, case)
-        law = completed(emitted, case.p, case.k + 1)
+        distribution = completed(emitted, case.p, case.k + 1)
         right = joint(case.p, case.k + 1)
-        apart = distance(law, right)
+        apart = distance(distribution, right)
         if apart > _ROUNDING:
             return Findings.wrong(*_counterexample(case, emitted))
         rounded = rounded or apart > 0
@@ -77,7 +79,8 @@ def check(answer: Any) -> Findings:
     means = [float(total / len(cases)) for total in (yours, classic, block)]
     exactly = "up to rounding, since your numbers become floats" if rounded else "exactly, in fractions"
     say = (
-        f"PROVED on {len(cases)} pairs of models: what it emits follows the target's law ({exactly}; TV distance 0).",
+        f"PROVED on {len(cases)} pairs of models: what it emits follows the target's distribution ({exactly}; "
+        "TV distance 0).",
         f"Tokens a round over these cases: yours {means[0]:.4f}, classic rule {means[1]:.4f}, "
         f"block verification {means[2]:.4f}.",
     )
@@ -96,12 +99,18 @@ def check(answer: Any) -> Findings:
 
 
 def _round(answer: Any, case: Case) -> Outcomes:
-    """The exact law of what one round emits: a draft drawn from q, judged by the answer."""
+    """The exact distribution of what one round emits: a draft drawn from q, judged by the answer."""
 
     def play(oracle: Oracle) -> tuple[int, ...]:
-        draft, p, q = chain_laws(case.p, case.q, case.k, oracle.draw)
+        draft, p, q = chain_distributions(case.p, case.q, case.k, oracle.draw)
         given = list(draft)
-        value = answer(given, [law.copy() for law in p], [law.copy() for law in q], oracle.coin, oracle.draw)
+        value = answer(
+            given,
+            [distribution.copy() for distribution in p],
+            [distribution.copy() for distribution in q],
+            oracle.coin,
+            oracle.draw,
+        )
         return _emitted(value, draft, case.size)
 
     return outcomes(play)
@@ -143,10 +152,14 @@ def _mean(emitted: Outcomes) -> Fraction:
 def _counterexample(case: Case, emitted: Outcomes) -> tuple[str, ...]:
     """What is wrong, on the shortest beginning of the text that shows it: numbers that can be computed by hand."""
     lengths = ((completed(emitted, case.p, n), joint(case.p, n)) for n in range(1, case.k + 2))
-    law, right = next((law, right) for law, right in lengths if distance(law, right) > _ROUNDING)
-    texts = sorted(set(law) | set(right), key=lambda text: (-abs(law.get(text, 0) - right.get(text, 0)), text))
+    distribution, right = next(
+        (distribution, right) for distribution, right in lengths if distance(distribution, right) > _ROUNDING
+    )
+    texts = sorted(
+        set(distribution) | set(right), key=lambda text: (-abs(distribution.get(text, 0) - right.get(text, 0)), text)
+    )
     rows = [
-        [" ".join(_NAMES[token] for token in text), _fraction(right.get(text, 0)), _fraction(law.get(text, 0))]
+        [" ".join(_NAMES[token] for token in text), _fraction(right.get(text, 0)), _fraction(distribution.get(text, 0))]
         for text in sorted(texts[:6])
     ]
     first = completed(emitted, case.p, 1)
@@ -155,13 +168,13 @@ def _counterexample(case: Case, emitted: Outcomes) -> tuple[str, ...]:
         f"  {case.words}.",
         *(f"  {line}" for line in table(("text", "target's chance", "your chance"), rows)),
         *(["  (the six texts that differ most)"] if len(texts) > 6 else []),
-        f"TV distance {_fraction(distance(law, right))}; {float(_mean(emitted)):.3f} tokens a round.",
+        f"TV distance {_fraction(distance(distribution, right))}; {float(_mean(emitted)):.3f} tokens a round.",
         *_guess(case, [first.get((token,), Fraction(0)) for token in range(case.size)]),
     )
 
 
 def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
-    """The classic mistakes, by the law of the first token that they bring."""
+    """The classic mistakes, by the distribution of the first token that they bring."""
     p, q = case.p(()), case.q(())
     shared = np.minimum(p, q)
     alpha = shared.sum()
@@ -173,8 +186,8 @@ def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
         "a refused guess were never replaced, and the round tried again": shared / alpha,
         "the replacement were any word, all alike": shared + (1 - alpha) * np.array([spread] * case.size),
     }
-    for words, law in known.items():
-        if all(abs(a - b) <= _ROUNDING for a, b in zip(found, law, strict=True)):
+    for words, distribution in known.items():
+        if all(abs(a - b) <= _ROUNDING for a, b in zip(found, distribution, strict=True)):
             return (f"This is just what would come out if {words}.",)
     if all(abs(a - b) <= _ROUNDING for a, b in zip(found, p, strict=True)):
         return (
@@ -185,9 +198,9 @@ def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
 
 def _wasted(answer: Any) -> str:
     """Why fewer tokens come than the classic rule brings."""
-    same = Case(2, 1, lambda context: _law(1, 1), lambda context: _law(1, 1))  # noqa: ARG005
+    same = Case(2, 1, lambda context: _distribution(1, 1), lambda context: _distribution(1, 1))  # noqa: ARG005
     if _mean(_round(answer, same)) < 2:
-        return "Where all guesses are kept, one token more is free: the law after the last guess is there."
+        return "Where all guesses are kept, one token more is free: the distribution after the last guess is there."
     return "It refuses guesses that it may keep."
 
 
@@ -196,18 +209,18 @@ def _fraction(value: Any) -> str:
     return str(exact) if exact.denominator < 10_000 else amount(float(exact))
 
 
-def _law(*weights: int) -> Law:
+def _distribution(*weights: int) -> Distribution:
     return np.array([Fraction(weight, sum(weights)) for weight in weights], dtype=object)
 
 
 def _cases() -> list[Case]:
     """From what can be followed by hand to what finds the last mistakes."""
 
-    def always(*weights: int) -> Callable[[tuple[int, ...]], Law]:
-        return lambda context: _law(*weights)  # noqa: ARG005
+    def always(*weights: int) -> Callable[[tuple[int, ...]], Distribution]:
+        return lambda context: _distribution(*weights)  # noqa: ARG005
 
-    def after(first: tuple[int, ...], *others: tuple[int, ...]) -> Callable[[tuple[int, ...]], Law]:
-        return lambda context: _law(*(others[context[-1]] if context else first))
+    def after(first: tuple[int, ...], *others: tuple[int, ...]) -> Callable[[tuple[int, ...]], Distribution]:
+        return lambda context: _distribution(*(others[context[-1]] if context else first))
 
     return [
         Case(2, 1, always(1, 1), always(1, 3)),

@@ -1,4 +1,4 @@
-"""Speculative decoding simulated on models of any kind: what would it gain, and is the law of the text kept?
+"""Speculative decoding simulated on models of any kind: what would it gain, and is the distribution of the text kept?
 
     from headstart.learn import simulate as sim
 
@@ -6,8 +6,8 @@
     run = sim.speculate(target, draft, k=4, rule="block", rounds=1000)
     print(run.tokens_per_round, run.acceptance, run.speedup(c=0.1))
 
-A model is any callable from a context (a tuple of token ids) to a law; `from_logits` makes one of any framework's
-function. NumPy is all this needs. Everything is seeded: the same arguments give the same numbers.
+A model is any callable from a context (a tuple of token ids) to a distribution; `from_logits` makes one of any
+framework's function. NumPy is all this needs. Everything is seeded: the same arguments give the same numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from headstart.learn.simulate.benchmark import Speed, measure_speed
 from headstart.learn.simulate.costs import Estimate, Run
 from headstart.learn.simulate.decoding import plain, speculate
-from headstart.learn.simulate.laws import InvalidLaw
+from headstart.learn.simulate.distributions import InvalidDistribution
 from headstart.learn.simulate.lengths import ConfidentK, FixedK, History, OracleK, SimpleK
 from headstart.learn.simulate.models import Model, TableModel, at_temperature, from_logits, greedy, random_table
 from headstart.learn.simulate.placements import Placement, placements
@@ -34,7 +34,7 @@ __all__ = [
     "Estimate",
     "FixedK",
     "History",
-    "InvalidLaw",
+    "InvalidDistribution",
     "LaneCosts",
     "Model",
     "OracleK",

@@ -1,4 +1,4 @@
-"""Contexts met so far, numbered, and the laws after them in tables: what lets many streams move in lockstep.
+"""Contexts met so far, numbered, and the distributions after them in tables: what lets many streams move in lockstep.
 
 A model of any kind is asked once per context; everything after that is indexing. Contexts that agree in all that
 matters to both models (see `order`) are one, so a table model soon has all of its contexts numbered.
@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import InvalidPrompt
-from headstart.learn.simulate.laws import Floats, Ints
+from headstart.learn.simulate.distributions import Floats, Ints
 from headstart.learn.simulate.models import Model, ask, order_of
 
 MEMORY = 2**28
-"""Bytes of contexts and laws that are kept; past that all but the streams' present contexts are forgotten."""
+"""Bytes of contexts and distributions that are kept; past that all but the streams' present contexts are forgotten."""
 
 Number = TypeVar("Number", bound=np.generic)
 
-_NEVER = 2.0  # in a cumulative law: above every uniform number
+_NEVER = 2.0  # in a cumulative distribution: above every uniform number
 
 
 class Contexts:
@@ -76,21 +76,22 @@ class Contexts:
         return kept, renumbered.astype(np.int64)
 
 
-class Laws:
-    """One model's laws after numbered contexts, filled as needed. `calls` counts contexts it was asked about."""
+class Distributions:
+    """One model's distributions after numbered contexts, filled as needed. `calls` counts contexts it was asked
+    about."""
 
     def __init__(self, model: Model, contexts: Contexts, role: str) -> None:
         self._model, self._contexts, self._role = model, contexts, role
         self._width = 1 << (contexts.vocab - 1).bit_length()
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=bool)
-        self._law: Floats = np.zeros((0, contexts.vocab))
+        self._distribution: Floats = np.zeros((0, contexts.vocab))
         self._cumulative: Floats = np.zeros((0, self._width))
         self._best: Ints = np.zeros(0, dtype=np.int64)
         self.calls = 0
 
     @property
     def memory(self) -> int:
-        return self._law.nbytes + self._cumulative.nbytes
+        return self._distribution.nbytes + self._cumulative.nbytes
 
     def require(self, numbers: Ints) -> None:
         """Ask the model about those of `numbers` it was not asked about yet."""
@@ -100,23 +101,23 @@ class Laws:
             return
         missing = np.unique(numbers[~known])
         contexts = [self._contexts[i] for i in missing.tolist()]
-        laws = ask(self._model, contexts, self._contexts.vocab, self._role)
-        cumulative = np.full((len(laws), self._width), _NEVER)
-        sums = laws.cumsum(axis=1)
+        distributions = ask(self._model, contexts, self._contexts.vocab, self._role)
+        cumulative = np.full((len(distributions), self._width), _NEVER)
+        sums = distributions.cumsum(axis=1)
         # from the last possible token on nothing is skipped, so a rounded sum below 1 does no harm
-        cumulative[:, : laws.shape[1]] = np.where(sums >= sums[:, -1:], _NEVER, sums)
-        self._law[missing], self._cumulative[missing] = laws, cumulative
-        self._best[missing] = laws.argmax(axis=1)
+        cumulative[:, : distributions.shape[1]] = np.where(sums >= sums[:, -1:], _NEVER, sums)
+        self._distribution[missing], self._cumulative[missing] = distributions, cumulative
+        self._best[missing] = distributions.argmax(axis=1)
         self._known[missing] = True
         self.calls += len(missing)
 
     def rows(self, numbers: Ints) -> Floats:
         """[B, V]; zeros for a context that was never required."""
-        return self._law.take(numbers, axis=0)
+        return self._distribution.take(numbers, axis=0)
 
     def of(self, numbers: Ints, tokens: Ints) -> Floats:
         """The probability [B] of each token."""
-        return self._law.ravel().take(numbers * self._contexts.vocab + tokens)
+        return self._distribution.ravel().take(numbers * self._contexts.vocab + tokens)
 
     def best(self, numbers: Ints) -> Ints:
         """The likeliest token [B]."""
@@ -127,7 +128,7 @@ class Laws:
         return self.of(numbers, self.best(numbers))
 
     def draw(self, numbers: Ints, uniforms: Floats) -> Ints:
-        """One token [B] of each law, by inverse transform: a binary search in all rows at once."""
+        """One token [B] of each distribution, by inverse transform: a binary search in all rows at once."""
         start = numbers * self._width - 1
         found = np.zeros(len(numbers), dtype=np.int64)
         flat, step = self._cumulative.ravel(), self._width // 2
@@ -139,23 +140,24 @@ class Laws:
     def keep(self, kept: Ints) -> None:
         """Forget all contexts but `kept`, which get the numbers 0, 1, ..."""
         self._known, self._best = self._known[kept], self._best[kept]
-        self._law, self._cumulative = self._law[kept], self._cumulative[kept]
+        self._distribution, self._cumulative = self._distribution[kept], self._cumulative[kept]
 
     def cover(self) -> None:
         """Make room for all numbered contexts, so that any may be looked at."""
         size = len(self._contexts)
         self._known, self._best = grown(self._known, size, False), grown(self._best, size, 0)
-        self._law, self._cumulative = grown(self._law, size, 0), grown(self._cumulative, size, _NEVER)
+        self._distribution, self._cumulative = grown(self._distribution, size, 0), grown(self._cumulative, size, _NEVER)
 
 
-def forget(contexts: Contexts, heads: Ints, *laws: Laws) -> Ints:
-    """If contexts and laws take more than MEMORY, drop all but the contexts `heads` [B]; returns their numbers [B]."""
-    if contexts.memory + sum(one.memory for one in laws) <= MEMORY:
+def forget(contexts: Contexts, heads: Ints, *distributions: Distributions) -> Ints:
+    """If contexts and distributions take more than MEMORY, drop all but the contexts `heads` [B]; returns their numbers
+    [B]."""
+    if contexts.memory + sum(one.memory for one in distributions) <= MEMORY:
         return heads
-    for one in laws:
+    for one in distributions:
         one.cover()
     kept, renumbered = contexts.keep(heads)
-    for one in laws:
+    for one in distributions:
         one.keep(kept)
     return renumbered
 
@@ -169,11 +171,14 @@ def grown(array: NDArray[Number], size: int, fill: float) -> NDArray[Number]:
     return result
 
 
-def shared(target: Model, draft: Model | None, prompt: Sequence[int]) -> tuple[Contexts, Laws, Laws | None, int]:
-    """Contexts for a pair (or a target alone), its laws, and the prompt's number. V is the width of the target's law.
+def shared(
+    target: Model, draft: Model | None, prompt: Sequence[int]
+) -> tuple[Contexts, Distributions, Distributions | None, int]:
+    """Contexts for a pair (or a target alone), its distributions, and the prompt's number. V is the width of the
+    target's distribution.
 
     Raises:
-        InvalidLaw: the target's law after the prompt is none.
+        InvalidDistribution: the target's distribution after the prompt is none.
         InvalidPrompt: a token of the prompt is not in the vocabulary.
     """
     start = tuple(int(t) for t in prompt)
@@ -184,5 +189,5 @@ def shared(target: Model, draft: Model | None, prompt: Sequence[int]) -> tuple[C
     if any(not 0 <= token < vocab for token in start):
         raise InvalidPrompt(f"prompt {start[-8:]} has tokens outside 0..{vocab - 1}", hint="give token ids")
     contexts = Contexts(vocab, order)
-    laws = None if draft is None else Laws(draft, contexts, "draft")
-    return contexts, Laws(target, contexts, "target"), laws, contexts.number(start)
+    distributions = None if draft is None else Distributions(draft, contexts, "draft")
+    return contexts, Distributions(target, contexts, "target"), distributions, contexts.number(start)

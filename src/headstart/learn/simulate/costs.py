@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headstart.base.options import check_number
-from headstart.learn.simulate.laws import Floats, Ints
+from headstart.learn.simulate.distributions import Floats, Ints
 from headstart.theory import VerifyCost, verify_cost
 
 

@@ -1,6 +1,6 @@
 """Decoding by simulation: plain and speculative, many independent streams in lockstep.
 
-Greedy decoding is either of them with `greedy(model)`, a law like any other.
+Greedy decoding is either of them with `greedy(model)`, a distribution like any other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 from headstart.learn.simulate.contexts import forget, shared
 from headstart.learn.simulate.costs import Run
+from headstart.learn.simulate.distributions import Floats, Ints
 from headstart.learn.simulate.draws import Draws
-from headstart.learn.simulate.laws import Floats, Ints
 from headstart.learn.simulate.lengths import MOST, FixedK, History, Lengths, Stopping, chosen
 from headstart.learn.simulate.models import Model
 from headstart.learn.simulate.rules import Round, Rule, named_rule, race
@@ -27,7 +27,7 @@ def plain(target: Model, tokens: int, *, streams: int = 1, prompt: Sequence[int]
     The noise is that of rule "coupled", which gives this very text for the same seed.
 
     Raises:
-        InvalidLaw: the model gave something that is not a law.
+        InvalidDistribution: the model gave something that is not a distribution.
         InvalidOption, InvalidPrompt: a count below 1, a prompt outside the vocabulary.
     """
     _check(streams, seed, tokens=tokens)
@@ -66,7 +66,7 @@ def speculate(
         seed: the same arguments and seed give the same run.
 
     Raises:
-        InvalidLaw: a model gave something that is not a law; the hint names the context.
+        InvalidDistribution: a model gave something that is not a distribution; the hint names the context.
         InvalidOption, InvalidPrompt: an argument out of range.
     """
     if (rounds is None) == (tokens is None):

@@ -2,8 +2,8 @@
 
 Any callable from a `History` to a whole number, or to one per stream [B], will do. A rule that also has
 `go_on(top, depth)` is asked before each further token whether to draft it, with `top` [B], the greatest probability
-of the draft's law there. Both see what was emitted and the draft's law, never the token about to be drawn: a rule that
-looked at it, and then threw it away, would change the law of the text.
+of the draft's distribution there. Both see what was emitted and the draft's distribution, never the token about to be
+drawn: a rule that looked at it, and then threw it away, would change the distribution of the text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.learn.simulate.laws import Floats, Ints
+from headstart.learn.simulate.distributions import Floats, Ints
 from headstart.theory import VerifyCost, alpha_k_table
 
 MOST = 64
@@ -108,7 +108,8 @@ class SimpleK:
 class ConfidentK:
     """Up to `most` tokens, as long as the draft's greatest probability is at least `threshold`.
 
-    The draft's law has to be computed to be looked at, so the token that is not drafted costs a draft step too.
+    The draft's distribution has to be computed to be looked at, so the token that is not drafted costs a draft step
+    too.
     """
 
     threshold: float = 0.5

@@ -1,10 +1,10 @@
-"""Models as the simulator sees them: any callable from a context to a law.
+"""Models as the simulator sees them: any callable from a context to a distribution.
 
-    law = model(context)      # context: a tuple of token ids; law: [V], anything np.asarray takes
+    distribution = model(context)      # context: a tuple of token ids; distribution: [V], anything np.asarray takes
 
-Two optional attributes make one faster; neither changes its law:
+Two optional attributes make one faster; neither changes its distribution:
 
-    model.laws(contexts)      # contexts: [n, L] int64, n of equal length; gives [n, V]
+    model.distributions(contexts)      # contexts: [n, L] int64, n of equal length; gives [n, V]
     model.order               # n: only the last n tokens matter, so only they are passed, and contexts that share
                               # them are asked about once; absent or None: everything matters
 """
@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from headstart.base.errors import InvalidOption, InvalidPrompt
 from headstart.base.options import check_number
-from headstart.learn.simulate.laws import Floats, Ints, InvalidLaw, as_floats, checked
-from headstart.theory.laws import softmax
+from headstart.learn.simulate.distributions import Floats, Ints, InvalidDistribution, as_floats, checked
+from headstart.theory.distributions import softmax
 
 
 class Model(Protocol):
@@ -40,34 +40,37 @@ def order_of(model: Model) -> int | None:
 
 
 def ask(model: Model, contexts: Sequence[tuple[int, ...]], vocab: int | None, role: str) -> Floats:
-    """The model's laws [n, V] after `contexts`, checked; in as few calls as its batched form allows.
+    """The model's distributions [n, V] after `contexts`, checked; in as few calls as its batched form allows.
 
     Raises:
-        InvalidLaw: it gave something else.
+        InvalidDistribution: it gave something else.
     """
-    batched = getattr(model, "laws", None)
+    batched = getattr(model, "distributions", None)
     if batched is None:
-        return np.concatenate([checked([_law(model, c, role)], [c], vocab, role) for c in contexts])
+        return np.concatenate([checked([_distribution(model, c, role)], [c], vocab, role) for c in contexts])
     rows: list[Floats] = [np.empty(0)] * len(contexts)
     for length in sorted({len(c) for c in contexts}):
         which = [i for i, c in enumerate(contexts) if len(c) == length]
         same = [contexts[i] for i in which]
         found = batched(np.array(same, dtype=np.int64).reshape(len(same), length))
-        for i, law in zip(which, checked(found, same, vocab, role), strict=True):
-            rows[i] = law
+        for i, distribution in zip(which, checked(found, same, vocab, role), strict=True):
+            rows[i] = distribution
     return np.stack(rows)
 
 
-def _law(model: Model, context: tuple[int, ...], role: str) -> Floats:
-    law = as_floats(model(context), [context], role)
-    if law.ndim != 1 or law.size == 0:
-        raise InvalidLaw(f"the {role} gave a law of shape {law.shape}", hint=f"give [V] after context {context[-8:]}")
-    return law
+def _distribution(model: Model, context: tuple[int, ...], role: str) -> Floats:
+    distribution = as_floats(model(context), [context], role)
+    if distribution.ndim != 1 or distribution.size == 0:
+        raise InvalidDistribution(
+            f"the {role} gave a distribution of shape {distribution.shape}",
+            hint=f"give [V] after context {context[-8:]}",
+        )
+    return distribution
 
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A Markov model: one law for every possible sequence of the last `order` tokens.
+    """A Markov model: one distribution for every possible sequence of the last `order` tokens.
 
     table: [V, ..., V, V], `order` axes for the last tokens (oldest first) and one for the next. A context shorter
     than that is read as if token 0 stood before it.
@@ -90,10 +93,10 @@ class TableModel:
         return int(self.table.shape[-1])
 
     def __call__(self, context: tuple[int, ...], /) -> Floats:
-        law: Floats = self.laws(np.array([context], dtype=np.int64).reshape(1, len(context)))[0]
-        return law
+        distribution: Floats = self.distributions(np.array([context], dtype=np.int64).reshape(1, len(context)))[0]
+        return distribution
 
-    def laws(self, contexts: Ints) -> Floats:
+    def distributions(self, contexts: Ints) -> Floats:
         if contexts.size and not 0 <= contexts.min() <= contexts.max() < self.vocab:
             raise InvalidPrompt(
                 f"a context has tokens outside 0..{self.vocab - 1}", hint="prompts are lists of token ids below V"
@@ -125,27 +128,29 @@ class LogitsModel:
 
     def __call__(self, context: tuple[int, ...], /) -> Floats:
         one = np.array([context], dtype=np.int64).reshape(1, len(context))
-        law: Floats = (self._laws(one) if self.batched else self._softmax([self.function(context)], [context]))[0]
-        return law
+        distribution: Floats = (
+            self._distributions(one) if self.batched else self._softmax([self.function(context)], [context])
+        )[0]
+        return distribution
 
     @property
-    def laws(self) -> Callable[[Ints], Floats] | None:
-        return self._laws if self.batched else None
+    def distributions(self) -> Callable[[Ints], Floats] | None:
+        return self._distributions if self.batched else None
 
-    def _laws(self, contexts: Ints) -> Floats:
+    def _distributions(self, contexts: Ints) -> Floats:
         return self._softmax(self.function(contexts), [tuple(c) for c in contexts.tolist()])
 
     def _softmax(self, logits: Any, contexts: Sequence[tuple[int, ...]]) -> Floats:
         rows = as_floats(logits, contexts, "function of logits")
         if rows.ndim != 2 or len(rows) != len(contexts) or rows.shape[1] == 0:
-            raise InvalidLaw(
+            raise InvalidDistribution(
                 f"the function gave logits of shape {rows.shape if self.batched else rows.shape[1:]}",
                 hint=f"give those of the next token alone, [V] for one context, after {contexts[0][-8:]}",
             )
         for row, context in zip(rows, contexts, strict=True):
             if np.isnan(row).any() or row.max() in (np.inf, -np.inf):
-                raise InvalidLaw(
-                    "the function gave logits that make no law (NaN, +infinity, or nothing but -infinity)",
+                raise InvalidDistribution(
+                    "the function gave logits that make no distribution (NaN, +infinity, or nothing but -infinity)",
                     hint=f"it was asked about context {context[-8:]} (its last tokens)",
                 )
         return softmax(rows, self.temperature)
@@ -158,7 +163,7 @@ def from_logits(
 
     Args:
         function: takes a tuple of token ids, gives logits [V]; anything np.asarray takes. -infinity forbids a token.
-        temperature: divides the logits; 0 makes the law one-hot: greedy decoding.
+        temperature: divides the logits; 0 makes the distribution one-hot: greedy decoding.
         batched: the function takes [n, L] int64 instead and gives [n, V].
         order: see the module's docstring.
     """
@@ -178,10 +183,10 @@ class Tempered:
         return order_of(self.model)
 
     def __call__(self, context: tuple[int, ...], /) -> Floats:
-        law: Floats = self._tempered([context])[0]
-        return law
+        distribution: Floats = self._tempered([context])[0]
+        return distribution
 
-    def laws(self, contexts: Ints) -> Floats:
+    def distributions(self, contexts: Ints) -> Floats:
         return self._tempered([tuple(c) for c in contexts.tolist()])
 
     def _tempered(self, contexts: Sequence[tuple[int, ...]]) -> Floats:
@@ -190,7 +195,7 @@ class Tempered:
 
 
 def at_temperature(model: Model, temperature: float) -> Tempered:
-    """The model whose laws are the given one's to the power 1 / temperature, renormalised; 0 is greedy."""
+    """The model whose distributions are the given one's to the power 1 / temperature, renormalised; 0 is greedy."""
     check_number("temperature", temperature, low=0)
     return Tempered(model, float(temperature))
 

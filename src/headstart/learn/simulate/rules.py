@@ -1,11 +1,12 @@
-"""Verification rules for many streams in lockstep. Each is the law of a published rule, in whole-array form.
+"""Verification rules for many streams in lockstep. Each is the distribution of a published rule, in whole-array form.
 
 A round of one stream: from context 0 the draft proposed x_1..x_K; context i is the one after x_i. A rule decides how
 many of them are kept and which token follows. Shapes: B streams; contexts [most + 1][B], tokens [most][B], where a
 stream whose K is less than `most` repeats its last context and its tokens beyond K mean nothing.
 
 `reach` of a rule with a residual is, given the drafted tokens, the probability that at least the first i are kept;
-one uniform number then decides. That the same law comes out as of coins per token is what the tests enumerate.
+one uniform number then decides. That the same distribution comes out as of uniform draws per token is what the tests
+enumerate.
 
     chain        Leviathan et al. (arXiv:2211.17192): each token judged alone, in order
     block        Sun et al. (arXiv:2403.10444): the block judged as one; never keeps fewer
@@ -21,20 +22,21 @@ from typing import Protocol
 import numpy as np
 
 from headstart.base.errors import InvalidOption
-from headstart.learn.simulate.contexts import Laws
+from headstart.learn.simulate.contexts import Distributions
+from headstart.learn.simulate.distributions import Floats, Ints, draw
 from headstart.learn.simulate.draws import Draws
-from headstart.learn.simulate.laws import Floats, Ints, draw
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What was drafted in one round. p, q: the laws of target and draft; k [B]: how many tokens each stream drafted."""
+    """What was drafted in one round. p, q: the distributions of target and draft; k [B]: how many tokens each stream
+    drafted."""
 
     contexts: list[Ints]
     tokens: list[Ints]
     k: Ints
-    p: Laws
-    q: Laws
+    p: Distributions
+    q: Distributions
 
     @property
     def most(self) -> int:
@@ -50,7 +52,7 @@ class Rule(Protocol):
 
     name: str
 
-    def propose(self, q: Laws, contexts: Ints, draws: Draws, depth: int) -> Ints:
+    def propose(self, q: Distributions, contexts: Ints, draws: Draws, depth: int) -> Ints:
         """The token [B] drafted after `contexts` [B], as the round's number `depth` (0 is the first)."""
         ...
 
@@ -64,13 +66,13 @@ class ChainRule:
 
     name = "chain"
 
-    def propose(self, q: Laws, contexts: Ints, draws: Draws, depth: int) -> Ints:  # noqa: ARG002
+    def propose(self, q: Distributions, contexts: Ints, draws: Draws, depth: int) -> Ints:  # noqa: ARG002
         return q.draw(contexts, draws.uniforms())
 
     def judge(self, drafted: Round, draws: Draws) -> tuple[Ints, Ints]:
-        coin, kept = draws.uniforms(), np.zeros(len(drafted.k), dtype=np.int64)
+        uniform, kept = draws.uniforms(), np.zeros(len(drafted.k), dtype=np.int64)
         for chance in self.reach(drafted):
-            kept += coin < chance
+            kept += uniform < chance
         return kept, draw(self.rest(drafted, kept), draws.uniforms())
 
     def reach(self, drafted: Round) -> list[Floats]:
@@ -87,14 +89,14 @@ class ChainRule:
         return np.minimum(ratio(drafted, context, token), 1)
 
     def rest(self, drafted: Round, kept: Ints) -> Floats:
-        """[B, V]: weights of the token that follows `kept` drafted ones; the target's own law after all k."""
+        """[B, V]: weights of the token that follows `kept` drafted ones; the target's own distribution after all k."""
         here = drafted.after(kept)
         p = drafted.p.rows(here)
         return residual(p, p, drafted.q.rows(here) * (kept < drafted.k)[:, None])
 
 
 class BlockRule(ChainRule):
-    """pi_i = min(pi_(i-1) p(x_i)/q(x_i), 1); every i has its own coin, and the last that passes wins."""
+    """pi_i = min(pi_(i-1) p(x_i)/q(x_i), 1); every i has its own uniform draw, and the last that passes wins."""
 
     name = "block"
 
@@ -135,7 +137,7 @@ class PointMassRule(ChainRule):
 
     name = "point-mass"
 
-    def propose(self, q: Laws, contexts: Ints, draws: Draws, depth: int) -> Ints:  # noqa: ARG002
+    def propose(self, q: Distributions, contexts: Ints, draws: Draws, depth: int) -> Ints:  # noqa: ARG002
         return q.best(contexts)
 
     def chance(self, drafted: Round, context: Ints, token: Ints) -> Floats:
@@ -150,11 +152,11 @@ class PointMassRule(ChainRule):
 
 
 class CoupledRule:
-    """Target and draft take argmax of law / noise over the same noise; a guess is kept if they agree."""
+    """Target and draft take argmax of distribution / noise over the same noise; a guess is kept if they agree."""
 
     name = "coupled"
 
-    def propose(self, q: Laws, contexts: Ints, draws: Draws, depth: int) -> Ints:
+    def propose(self, q: Distributions, contexts: Ints, draws: Draws, depth: int) -> Ints:
         return race(q.rows(contexts), draws.exponentials(depth))
 
     def judge(self, drafted: Round, draws: Draws) -> tuple[Ints, Ints]:
@@ -170,7 +172,7 @@ class CoupledRule:
 
 
 def race(weights: Floats, noise: Floats) -> Ints:
-    """The token [B] that wins: argmax of weight / Exponential(1) noise has the law of the weights."""
+    """The token [B] that wins: argmax of weight / Exponential(1) noise has the distribution of the weights."""
     won: Ints = (weights / noise).argmax(axis=1)
     return won
 

@@ -2,9 +2,10 @@
 
 `headstart.theory.ssd` takes the mean of a round: a constant verification, a stop at the very moment it is wanted. Here
 forwards are events in time. While the target verifies, the draft lane runs the glue (one forward over the draft, which
-gives its law after each prefix) and then level after level of all branches together. When the verification ends, the
-drafter is stopped at its next forward boundary, the outcome is handed over, and what was foreseen is served; the rest
-is drafted now. Outcomes are drawn: acceptance by position, and whether the bonus token was among the foreseen ones.
+gives its distribution after each prefix) and then level after level of all branches together. When the verification
+ends, the drafter is stopped at its next forward boundary, the outcome is handed over, and what was foreseen is served;
+the rest is drafted now. Outcomes are drawn: acceptance by position, and whether the bonus token was among the foreseen
+    ones.
 """
 
 from __future__ import annotations

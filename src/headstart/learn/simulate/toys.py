@@ -8,9 +8,9 @@ import numpy as np
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.learn.simulate.laws import Floats
+from headstart.learn.simulate.distributions import Floats
 from headstart.learn.simulate.models import TableModel
-from headstart.theory.laws import softmax
+from headstart.theory.distributions import softmax
 
 
 def dial_logits(
@@ -58,8 +58,8 @@ def planted_pair(
     """A pair whose acceptance is exactly `alpha` in every context, or alpha[t] after token t.
 
     The target never emits the last token; the draft proposes it with probability 1 - alpha, and otherwise draws from
-    the target's law: sum of min(p, q) = alpha. So acceptance is independent from token to token, as the textbook
-    formulas assume.
+    the target's distribution: sum of min(p, q) = alpha. So acceptance is independent from token to token, as the
+    textbook formulas assume.
 
     target: an order-1 table that gives the last token probability 0; a random one by default.
 

@@ -5,8 +5,9 @@ draft model guesses at a place depends on the text before it alone: the same gue
 refused as they were, and the counts can be replayed. One thing no trace knows: whether a draft that was accepted whole
 would have been right about one token more. Where that matters, the counts are known between two bounds.
 
-Everything else is an estimate: of sampled requests (other drafts give another text, of the same law), of trees, of
-drafters that copy or read hidden states (begun elsewhere, they guess otherwise), and of longer drafts than were made.
+Everything else is an estimate: of sampled requests (other drafts give another text, of the same distribution), of
+trees, of drafters that copy or read hidden states (begun elsewhere, they guess otherwise), and of longer drafts than
+were made.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ def _only_an_estimate(trace: Trace, request: TracedRequest, k: int) -> str:
     if not drafted:
         return "" if k == 0 else "nothing was drafted"
     if k == 0:
-        return "" if request.greedy else "sampled: without drafts the text would be another, of the same law"
+        return "" if request.greedy else "sampled: without drafts the text would be another, of the same distribution"
     if not request.greedy:
-        return "sampled: with other drafts the text would be another, of the same law"
+        return "sampled: with other drafts the text would be another, of the same distribution"
     if not _chains(request):
         return "trees: a smaller one is not a part of a larger one"
     if k > _longest(request):

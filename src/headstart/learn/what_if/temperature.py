@@ -1,8 +1,8 @@
 """What a temperature does to acceptance, shown on a toy pair, since no formula gives it without the logits.
 
-The toy is `headstart.learn.simulate.dial_logits`: laws over 10 tokens and a draft that agrees with the target to a
-degree from 0 to 1. It shows how flattening both laws moves sum min(p, q), and not what real pairs add to that: a text
-drawn hot wanders to where drafts know less.
+The toy is `headstart.learn.simulate.dial_logits`: distributions over 10 tokens and a draft that agrees with the target
+to a degree from 0 to 1. It shows how flattening both distributions moves sum min(p, q), and not what real pairs add to
+that: a text drawn hot wanders to where drafts know less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where speculation leaks without touching the law: stops, ends, limits, log-probabilities and seeds.
+"""Where speculation leaks without touching the distribution: stops, ends, limits, log-probabilities and seeds.
 
 A block of accepted tokens can run past what should have ended it, at any offset inside the block; so each limit is put
 at every offset in turn, and what comes back must be the subject's own unlimited greedy text, cut there. A text that
@@ -181,9 +181,9 @@ class _Promises:
         off: list[tuple[float, str]] = []
         cases = 0
         for number, (ask, completion) in enumerate(found):
-            laws = self._reference.laws(ask.prompt, completion.tokens, _WARM)
+            distributions = self._reference.distributions(ask.prompt, completion.tokens, _WARM)
             for at, entry in enumerate(completion.logprobs or ()):
-                expected = float(np.log(max(float(laws[at, entry.token]), 1e-38)))
+                expected = float(np.log(max(float(distributions[at, entry.token]), 1e-38)))
                 cases += 1
                 if not abs(expected - entry.logprob) <= tolerance:
                     words = f"text {number}, position {at}: {entry.logprob:.4f}, expected {expected:.4f}"

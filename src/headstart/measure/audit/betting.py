@@ -1,14 +1,15 @@
-"""Bets against a claimed law: whoever gets rich has disproved it.
+"""Bets against a claimed distribution: whoever gets rich has disproved it.
 
-For each token drawn after a prefix with law p, a bettor names, from the past alone, a payoff g >= 0 over the classes of
-that prefix with mean at most 1 under p; its capital is multiplied by g of what came out. If every token does follow its
-p, capital is a nonnegative martingale that begins at 1, and by Ville's inequality it ever reaches 1/level with
-probability at most `level`: whenever one looks, however often, and whatever the bettor thought up (Shafer 2021,
+For each token drawn after a prefix with distribution p, a bettor names, from the past alone, a payoff g >= 0 over the
+classes of that prefix with mean at most 1 under p; its capital is multiplied by g of what came out. If every token does
+follow its p, capital is a nonnegative martingale that begins at 1, and by Ville's inequality it ever reaches 1/level
+with probability at most `level`: whenever one looks, however often, and whatever the bettor thought up (Shafer 2021,
 "Testing by betting"; Shekhar and Ramdas 2023, "Nonparametric two-sample testing by betting"; Waudby-Smith and Ramdas
 2023, "Estimating means of bounded random variables by betting"). The mean of several capitals is a capital, too, so
 bettors who know different bugs are pooled without any correction.
 
-Tolerance d: if laws may be off by total variation d, E g is at most 1 + d (max g - min g); payoffs are divided by that.
+Tolerance d: if distributions may be off by total variation d, E g is at most 1 + d (max g - min g); payoffs are divided
+    by that.
 
 Bets are fixed for a block of draws and learn from it afterwards. R audits run side by side: one of them real, or many
 simulated ones over the same prefixes. Shapes: R audits, n draws of a block, C classes, J scores, B bins, T variants.
@@ -58,7 +59,7 @@ class Bettor(ABC):
 
 
 class Tilted(Bettor):
-    """g = exp(t s) / E exp(t s): the law leans towards a score s, or (t < 0) away from it."""
+    """g = exp(t s) / E exp(t s): the distribution leans towards a score s, or (t < 0) away from it."""
 
     variants = len(TILTS)
 
@@ -82,10 +83,10 @@ class Tilted(Bettor):
         return _above_mean(block.p, np.exp(TILTS[variant] * block.scores[:, self._score]))
 
 
-class Unlawful(Bettor):
+class Impossible(Bettor):
     """Tokens of probability 0. Several draws are wanted for proof: one could be a tie at a cut, broken otherwise."""
 
-    strategy = "unlawful"
+    strategy = "impossible"
     STAKES = np.array([1.0, 10.0, 100.0])
     variants = len(STAKES)
 
@@ -106,8 +107,8 @@ class Unlawful(Bettor):
 class Learnt(Bettor):
     """Bins of classes, over all prefixes: g is how often a bin came up so far over how often it should have.
 
-    Bins are ranks in the law (strategy "ranks") or token ids ("ids"). Variants: how many expected draws it takes to
-    believe half of what is seen.
+    Bins are ranks in the distribution (strategy "ranks") or token ids ("ids"). Variants: how many expected draws it
+    takes to believe half of what is seen.
     """
 
     PRIORS = (30.0, 300.0)
@@ -156,7 +157,7 @@ class Learnt(Bettor):
 
 
 class AtPrefix(Bettor):
-    """The tokens that came up too often at this very prefix: the joint law of the first tokens.
+    """The tokens that came up too often at this very prefix: the joint distribution of the first tokens.
 
     g = (count + k p) / ((visits + k) p), the odds of Polya's urn with k imagined draws, a variant each.
     """
@@ -225,11 +226,11 @@ class Pool:
 
     @classmethod
     def of(cls, audits: int, *, tolerance: float, expected: float, knows_draft: bool) -> Pool:
-        """The bettors for what is known to go wrong; one for a draft's law only where that is known."""
+        """The bettors for what is known to go wrong; one for a draft's distribution only where that is known."""
         scores = [i for i, (strategy, _) in enumerate(SCORES) if knows_draft or strategy != "guesses"]
         bettors: list[Bettor] = [Tilted(i, tolerance) for i in scores]
         bettors += [Learnt("ranks", audits, tolerance), Learnt("ids", audits, tolerance)]
-        bettors += [AtPrefix(audits, tolerance, expected), Unlawful(tolerance)]
+        bettors += [AtPrefix(audits, tolerance, expected), Impossible(tolerance)]
         return cls(bettors, audits)
 
     def bet(self, block: Block, drawn: Ints) -> None:

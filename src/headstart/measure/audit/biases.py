@@ -1,7 +1,7 @@
-"""Ways in which a law can be wrong by a given amount: what an audit should be able to notice.
+"""Ways in which a distribution can be wrong by a given amount: what an audit should be able to notice.
 
-Every bias is a family of laws with a strength; the strength is set, block by block, so that the mean total variation
-between the biased laws and p is the effect asked for. Shapes: n positions, C classes.
+Every bias is a family of distributions with a strength; the strength is set, block by block, so that the mean total
+variation between the biased distributions and p is the effect asked for. Shapes: n positions, C classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from headstart.theory.statistics import bisect
 
 STRONGEST = 1e3
 REACHED = 0.9
-"""Share of the effect that a bias must reach to be counted: laws that are nearly sure of a token cannot be sharper."""
+"""Share of the effect that a bias must reach to be counted: distributions that are nearly sure of a token cannot be
+sharper."""
 _HALVINGS = 30
 
 Biased = Callable[[Block, float], Floats]
@@ -29,11 +30,11 @@ Biased = Callable[[Block, float], Floats]
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """One way: what it does, and the laws [n, C] of a block at a strength above 0."""
+    """One way: what it does, and the distributions [n, C] of a block at a strength above 0."""
 
     name: str
     what: str
-    laws: Biased
+    distributions: Biased
 
 
 def _tilted(p: Floats, by: NDArray[Any]) -> Floats:
@@ -74,7 +75,7 @@ def repeating(block: Block, strength: float) -> Floats:
 
 
 def to_guesses(block: Block, strength: float) -> Floats:
-    """Some draws come from the draft's law q."""
+    """Some draws come from the draft's distribution q."""
     share = np.minimum(block.scores[:, DRAFT_SCORE].astype(np.float64), 1 - 1e-6)
     q = share * block.p / (1 - share)
     total = q.sum(1, keepdims=True)
@@ -91,7 +92,7 @@ BIASES = (
     Bias("reweighted", "each token has a weight of its own, the same everywhere", reweighted),
     Bias("repeats", "tokens come again too often", repeating),
 )
-TO_GUESSES = Bias("guesses", "some tokens come from the draft's law", to_guesses)
+TO_GUESSES = Bias("guesses", "some tokens come from the draft's distribution", to_guesses)
 
 
 def distance(p: Floats, biased: Floats) -> float:
@@ -100,25 +101,29 @@ def distance(p: Floats, biased: Floats) -> float:
 
 
 def at_effect(block: Block, bias: Bias, effect: float) -> Floats:
-    """The laws whose mean total variation from p is `effect`, or as near below it as this bias can come."""
-    strongest = bias.laws(block, STRONGEST)
+    """The distributions whose mean total variation from p is `effect`, or as near below it as this bias can come."""
+    strongest = bias.distributions(block, STRONGEST)
     if distance(block.p, strongest) <= effect:
         return strongest
     _, logarithm = bisect(
-        lambda middle: distance(block.p, bias.laws(block, math.exp(middle))),
+        lambda middle: distance(block.p, bias.distributions(block, math.exp(middle))),
         effect, math.log(1e-6), math.log(STRONGEST), _HALVINGS,
     )  # fmt: skip
-    return bias.laws(block, math.exp(logarithm))
+    return bias.distributions(block, math.exp(logarithm))
 
 
-def redraw(laws: Floats, audits: int, generator: np.random.Generator) -> Ints:
-    """[R, n]: classes drawn from laws [n, C]; one of probability 0 never is."""
-    sums = laws.cumsum(1)
+def redraw(distributions: Floats, audits: int, generator: np.random.Generator) -> Ints:
+    """[R, n]: classes drawn from distributions [n, C]; one of probability 0 never is."""
+    sums = distributions.cumsum(1)
     sums /= sums[:, -1:]
-    begins = np.arange(len(laws))
-    uniforms = generator.random((audits, len(laws))) + begins  # one search for all rows: row i lies in [i, i + 1]
-    classes = np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right") - begins * laws.shape[1]
-    last = laws.shape[1] - 1 - (laws[:, ::-1] > 0).argmax(1)
+    begins = np.arange(len(distributions))
+    uniforms = (
+        generator.random((audits, len(distributions))) + begins
+    )  # one search for all rows: row i lies in [i, i + 1]
+    classes = (
+        np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right") - begins * distributions.shape[1]
+    )
+    last = distributions.shape[1] - 1 - (distributions[:, ::-1] > 0).argmax(1)
     found: Ints = np.minimum(classes, last)
     return found
 

@@ -1,4 +1,4 @@
-"""How far apart, not just whether: a lower bound on the distance between two laws that cannot be noise."""
+"""How far apart, not just whether: a lower bound on the distance between two distributions that cannot be noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HORIZON = 5000.0
 
 
 class LowerBound:
-    """On the mean total variation between each token's law and p.
+    """On the mean total variation between each token's distribution and p.
 
     At each position the richest bettor names a set A of tokens, from the past; P(A) - p(A) is at most the distance of
     P from p there, and 1[x in A] - p(A) has that mean. Its sum is bounded below at all times at once by a mixture

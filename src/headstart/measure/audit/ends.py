@@ -82,11 +82,13 @@ class Ends:
 
     def _bias(self, chance: float) -> float:
         """What to add to the logits of the ends, so that a text ends with this probability at each position: on
-        average over the greedy texts, by the reference's law."""
+        average over the greedy texts, by the reference's distribution."""
         assert self._reference is not None, "ends are known from the reference"
         of_texts = zip(self._asks, self._texts, strict=True)
-        laws = [self._reference.laws(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
-        ends = np.concatenate([law[:, self.ids].sum(-1) for law in laws]).clip(1e-12, 1 - 1e-12)
+        distributions = [self._reference.distributions(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
+        ends = np.concatenate([distribution[:, self.ids].sum(-1) for distribution in distributions]).clip(
+            1e-12, 1 - 1e-12
+        )
         odds = np.log(ends) - np.log1p(-ends)
         biases = np.linspace(-5, 40, 181)
         means = (1 / (1 + np.exp(-(odds + biases[:, None])))).mean(1)

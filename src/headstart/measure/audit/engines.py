@@ -1,7 +1,8 @@
 """headstart's own engines as the subject of an audit, and their weights as its reference.
 
-The reference reads a whole text in one forward, so that every position's law is the target's, whatever was drafted
-there; the processors see at each position exactly what stood before it. Nothing of drafting or the rule is involved.
+The reference reads a whole text in one forward, so that every position's distribution is the target's, whatever was
+drafted there; the processors see at each position exactly what stood before it. Nothing of drafting or the rule is
+involved.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import torch.nn.functional as F
 from headstart.base.errors import ContextExceeded
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.engine import Engine
-from headstart.measure.audit.subject import Ask, Completion, Law
+from headstart.measure.audit.subject import Ask, Completion, Distribution
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.rule.law import LawRow, LawState, law
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Output, Sampling
 
@@ -72,9 +73,9 @@ def _completion(output: Output) -> Completion:
 
 
 class EngineReference:
-    """The law of one model, by teacher forcing. A prompt that is asked about again is not read again.
+    """The distribution of one model, by teacher forcing. A prompt that is asked about again is not read again.
 
-    vocab_size: width of the laws, if it is not the model's own; tokens beyond the model's have probability 0.
+    vocab_size: width of the distributions, if it is not the model's own; tokens beyond the model's have probability 0.
     """
 
     def __init__(self, runner: ModelRunner, eos_token_ids: frozenset[int], *, name: str, vocab_size: int = 0) -> None:
@@ -93,7 +94,8 @@ class EngineReference:
 
     @classmethod
     def of_draft(cls, engine: Engine) -> EngineReference | None:
-        """The law q of the engine's draft tokens, where its drafter is a draft LM that shares the target's tokens."""
+        """The distribution q of the engine's draft tokens, where its drafter is a draft LM that shares the target's
+        tokens."""
         drafter = engine.drafter
         if type(drafter) is not DraftModel:
             return None
@@ -102,16 +104,16 @@ class EngineReference:
     def stop_ids(self, sampling: Sampling) -> frozenset[int]:
         return frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law:
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Distribution:
         """[n + 1, V] float32.
 
         Raises:
             ContextExceeded: prompt and tokens do not fit into the model's context.
         """
         logits = self.logits(prompt, tokens)
-        state = LawState(sampling, prompt, self._vocab_size, self.stop_ids(sampling))
-        rows = [LawRow(state, tuple(tokens[:i])) for i in range(len(tokens) + 1)]
-        found: Law = law(logits, rows).cpu().numpy()
+        state = SamplingState(sampling, prompt, self._vocab_size, self.stop_ids(sampling))
+        rows = [SamplingRow(state, tuple(tokens[:i])) for i in range(len(tokens) + 1)]
+        found: Distribution = distribution(logits, rows).cpu().numpy()
         return found
 
     def describe(self) -> dict[str, Any]:

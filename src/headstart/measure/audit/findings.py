@@ -16,11 +16,11 @@ STRATEGIES: Mapping[str, str] = {
     "repeats": "tokens of the output come again too often, or too seldom (penalties)",
     "ends": "the text ends too often, or too seldom",
     "guesses": "what the draft model prefers comes too often, or too seldom (resampling after a rejection)",
-    "lag": "tokens follow the law of a neighbouring position",
-    "ranks": "some ranks in the law come up too often",
+    "lag": "tokens follow the distribution of a neighbouring position",
+    "ranks": "some ranks in the distribution come up too often",
     "ids": "some tokens come up too often everywhere",
     "prefixes": "some first tokens come up too often",
-    "unlawful": "tokens of probability 0 come up",
+    "impossible": "tokens of probability 0 come up",
 }
 """What each strategy bets on, in words."""
 
@@ -29,12 +29,12 @@ STRATEGIES: Mapping[str, str] = {
 class SampledResult:
     """What a sampled audit found.
 
-    tolerance: total variation by which laws may differ without being wrong
+    tolerance: total variation by which distributions may differ without being wrong
     completions, tokens, prefixes: how many were drawn, and how many different prefixes they have
     evidence, most_evidence: the capital at the end, and the most it ever was (1 is no evidence, 1/level is proof)
     strategies: the capital of each strategy
     curve: after each batch: completions, capital, and the least power so far (0 if not known)
-    bound: the mean total variation of a token's law is at least this, at confidence 1 - level
+    bound: the mean total variation of a token's distribution is at least this, at confidence 1 - level
     estimate: of that distance, along what the best bettor looked at
     projected: the completions needed, from going on in simulation where growth so far tells nothing
     past_end: texts that went on after a token that ends them
@@ -83,11 +83,11 @@ class SampledResult:
         if weakest is None:
             return [
                 *found,
-                f"no bias of {plan.effect:g} can be tried: the laws leave almost nothing to chance; "
+                f"no bias of {plan.effect:g} can be tried: the distributions leave almost nothing to chance; "
                 "audit at a higher temperature, or with another prompt",
             ]
         caught = (
-            f"of laws off by {plan.effect:g} in total variation, {weakest.share:.0%} are caught by "
+            f"of distributions off by {plan.effect:g} in total variation, {weakest.share:.0%} are caught by "
             f"{self.completions} completions ({self.tokens} tokens) where the bias is hardest to see: {weakest.what}"
         )
         if self.verdict == "lossless":
@@ -102,13 +102,19 @@ class SampledResult:
         if self.most_evidence >= 1 / level:
             best = max(self.strategies, key=lambda name: self.strategies[name])
             found.append(
-                f"bets against the reference's law won {self.most_evidence:.3g} times their stake after "
+                f"bets against the reference's distribution won {self.most_evidence:.3g} times their stake after "
                 f"{self.completions} completions; a lossless engine"
-                + (f", its laws within {self.tolerance:.2g} of these at every token," if self.tolerance else "")
+                + (
+                    f", its distributions within {self.tolerance:.2g} of these at every token,"
+                    if self.tolerance
+                    else ""
+                )
                 + f" reaches {1 / level:g} with probability {level:g} at most. The winning bet: {STRATEGIES[best]}"
             )
             if self.bound > 0:
-                found.append(f"the law of a token is off by at least {self.bound:.3f} in total variation, on average")
+                found.append(
+                    f"the distribution of a token is off by at least {self.bound:.3f} in total variation, on average"
+                )
         if self.impossible:
             found.append(f"{self.impossible} of {self.tokens} tokens have probability 0 under the reference")
         return found

@@ -186,10 +186,10 @@ def audit_greedy(
 
 def processed_logits(reference: Reference, ask: Ask, tokens: Sequence[int]) -> NDArray[np.float64]:
     """[n + 1, V]: the logits that a greedy choice is made from (penalties and bias applied), less a constant in each
-    row: the log of the law at temperature 1."""
+    row: the log of the distribution at temperature 1."""
     warm = replace(ask.sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    laws = np.asarray(reference.laws(ask.prompt, tokens, warm), dtype=np.float64)
-    found: NDArray[np.float64] = np.log(np.maximum(laws, _SMALLEST))
+    distributions = np.asarray(reference.distributions(ask.prompt, tokens, warm), dtype=np.float64)
+    found: NDArray[np.float64] = np.log(np.maximum(distributions, _SMALLEST))
     return found
 
 

@@ -23,7 +23,7 @@ _option = partial(option, panel="Audit")
 class AuditPlan:
     """What to test, and how sure to be.
 
-    The effect is the total variation of a token's law, on average; between two servers, of the first token's.
+    The effect is the total variation of a token's distribution, on average; between two servers, of the first token's.
     """
 
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0))

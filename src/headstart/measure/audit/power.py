@@ -1,7 +1,8 @@
-"""What an audit would have noticed: simulated audits beside it, with laws that are wrong on purpose.
+"""What an audit would have noticed: simulated audits beside it, with distributions that are wrong on purpose.
 
-A simulated audit visits the prefixes that the real one visits and draws a token there from a biased law; the very same
-bettors bet on it. The share of the simulated audits of one bias that accuse by now is the power against that bias.
+A simulated audit visits the prefixes that the real one visits and draws a token there from a biased distribution; the
+very same bettors bet on it. The share of the simulated audits of one bias that accuse by now is the power against that
+bias.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ class SimulatedAudits:
 
     def follow(self, block: Block, completions: int) -> None:
         """One more block of the real audit, which has `completions` completions by now."""
-        laws = [at_effect(block, bias, self._plan.effect) for bias in self._biases]
-        drawn = np.concatenate([redraw(each, self._plan.replicates, self._generator) for each in laws])
+        distributions = [at_effect(block, bias, self._plan.effect) for bias in self._biases]
+        drawn = np.concatenate([redraw(each, self._plan.replicates, self._generator) for each in distributions])
         self._pool.bet(block, drawn)
         total = self._pool.total()
         self._caught |= total >= self._bar
-        self._distance += [distance(block.p, each) * len(block) for each in laws]
+        self._distance += [distance(block.p, each) * len(block) for each in distributions]
         self._positions += len(block)
-        weakest = np.quantile(total.reshape(len(laws), -1), 1 - self._plan.power, axis=1)
+        weakest = np.quantile(total.reshape(len(distributions), -1), 1 - self._plan.power, axis=1)
         self._grown.append((completions, weakest))
 
     def powers(self) -> list[Power]:

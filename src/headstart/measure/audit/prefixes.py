@@ -1,10 +1,11 @@
-"""The prefixes that sampled texts pass through, each with its exact law: what bets are made on.
+"""The prefixes that sampled texts pass through, each with its exact distribution: what bets are made on.
 
-A law is kept over C = M + 2 classes: the M likeliest tokens, likeliest first, all others together, and those of
-probability 0. With up to `WHOLE` tokens in the vocabulary nothing is lumped together; else lumping hides differences
+A distribution is kept over C = M + 2 classes: the M likeliest tokens, likeliest first, all others together, and those
+of probability 0. With up to `WHOLE` tokens in the vocabulary nothing is lumped together; else lumping hides differences
 among tokens that are all unlikely, and makes nothing look different that is not.
 
-Beside its law p a prefix has scores: for each class, how strongly it has a property that some known bug favours or
+Beside its distribution p a prefix has scores: for each class, how strongly it has a property that some known bug
+    favours or
 shuns. All of them are known before the next token is drawn. Shapes: J scores, n positions of a block.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import ContextExceeded, NonFiniteLogits
-from headstart.measure.audit.subject import Ask, Law, Reference
+from headstart.measure.audit.subject import Ask, Distribution, Reference
 
 WHOLE = 512
 """Vocabularies of up to this many tokens are kept token by token."""
@@ -51,12 +52,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(eq=False, slots=True)
 class Prefix:
-    """The tokens emitted so far after the prompt of one ask, and the law of the next.
+    """The tokens emitted so far after the prompt of one ask, and the distribution of the next.
 
     number: counts the prefixes of an audit
     mass: the probability that a text begins like this
     ids: [M] tokens by falling probability
-    p: [C] the law
+    p: [C] the distribution
     scores: [J, C]
     possible: bits of the tokens with p > 0, where neither all tokens have that nor only kept ones
     """
@@ -95,13 +96,13 @@ class Prefix:
         inside = byte < len(self.possible) and (int(self.possible[byte]) >> (7 - (token & 7))) & 1
         return self.rest if inside else self.impossible
 
-    def add_after(self, law: Law, weight: float) -> None:
-        """Take in the law after one of the next tokens, which has the probability `weight`."""
-        seen = weight * _lumped(law, self.ids)
+    def add_after(self, distribution: Distribution, weight: float) -> None:
+        """Take in the distribution after one of the next tokens, which has the probability `weight`."""
+        seen = weight * _lumped(distribution, self.ids)
         self._after = seen if self._after is None else self._after + seen
 
     def scores_now(self) -> NDArray[np.float32]:
-        """[J, C] with what is known by now of the laws one row on."""
+        """[J, C] with what is known by now of the distributions one row on."""
         if self._after is None:
             return self.scores
         found = self.scores.copy()
@@ -114,7 +115,7 @@ class Block:
     """Positions that are bet on together, in the order of drawing: n of them, none knowing another's token.
 
     prefixes: [n] those the tokens were drawn after
-    p: [n, C] their laws
+    p: [n, C] their distributions
     scores: [n, J, C]
     buckets: [n, C] of token ids, the last two classes having one of their own
     drawn: [n] the classes of the tokens
@@ -144,9 +145,9 @@ class Block:
 
 @dataclass(eq=False)
 class Prefixes:
-    """Every prefix met so far. The reference is asked for the law of each once.
+    """Every prefix met so far. The reference is asked for the distribution of each once.
 
-    draft: a law that the subject may lean towards, such as its draft model's.
+    draft: a distribution that the subject may lean towards, such as its draft model's.
     """
 
     reference: Reference
@@ -154,7 +155,7 @@ class Prefixes:
     draft: Reference | None = None
     count: int = 0
     _found: list[dict[tuple[int, ...], Prefix]] = field(init=False)
-    _new: list[tuple[Prefix, Law, float]] = field(default_factory=list)
+    _new: list[tuple[Prefix, Distribution, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._found = [{} for _ in self.asks]
@@ -163,7 +164,7 @@ class Prefixes:
         """The prefixes of these tokens: [i] is what tokens[i] was drawn after.
 
         Raises:
-            NonFiniteLogits: the reference has no law there.
+            NonFiniteLogits: the reference has no distribution there.
         """
         known = self._found[ask]
         missing = [i for i in range(len(tokens)) if tokens[:i] not in known]
@@ -173,39 +174,41 @@ class Prefixes:
 
     def settle(self) -> None:
         """The block is over: what its texts showed of later rows may now be used."""
-        for parent, law, weight in self._new:
+        for parent, distribution, weight in self._new:
             if weight > 0:
-                parent.add_after(law, weight)
+                parent.add_after(distribution, weight)
         self._new.clear()
 
-    def _draft_laws(self, prompt: Sequence[int], tokens: Sequence[int], ask: Ask) -> Law | None:
-        """None where the draft has no law: its context may be shorter than the target's."""
+    def _draft_distributions(self, prompt: Sequence[int], tokens: Sequence[int], ask: Ask) -> Distribution | None:
+        """None where the draft has no distribution: its context may be shorter than the target's."""
         if self.draft is None:
             return None
         try:
-            return self.draft.laws(prompt, tokens, ask.sampling)
+            return self.draft.distributions(prompt, tokens, ask.sampling)
         except ContextExceeded:
             return None
 
     def _read(self, number: int, tokens: tuple[int, ...], begin: int) -> None:
         ask, known = self.asks[number], self._found[number]
-        laws = np.asarray(self.reference.laws(ask.prompt, tokens[:-1], ask.sampling), dtype=np.float64)
-        drafted = self._draft_laws(ask.prompt, tokens[:-1], ask)
+        distributions = np.asarray(
+            self.reference.distributions(ask.prompt, tokens[:-1], ask.sampling), dtype=np.float64
+        )
+        drafted = self._draft_distributions(ask.prompt, tokens[:-1], ask)
         ends = np.array(sorted(self.reference.stop_ids(ask.sampling)), dtype=np.int64)
         for i in range(begin, len(tokens)):
-            if not np.isfinite(laws[i]).all():
+            if not np.isfinite(distributions[i]).all():
                 raise NonFiniteLogits(
-                    f"the reference has no law after {len(ask.prompt) + i} tokens: its logits are not finite",
+                    f"the reference has no distribution after {len(ask.prompt) + i} tokens: its logits are not finite",
                     hint="check the checkpoint, or use a dtype with more range (float32)",
                 )
-            law = laws[i] / laws[i].sum()
-            mass, before = 1.0, laws[i - 1] if i else None
+            distribution = distributions[i] / distributions[i].sum()
+            mass, before = 1.0, distributions[i - 1] if i else None
             if before is not None:
                 parent, weight = known[tokens[: i - 1]], float(before[tokens[i - 1]])
                 mass = parent.mass * weight
-                self._new.append((parent, law, weight))
+                self._new.append((parent, distribution, weight))
             draft = None if drafted is None else np.asarray(drafted[i], dtype=np.float64)
-            known[tokens[:i]] = _prefix(self.count, mass, tokens[:i], law, before, draft, ends)
+            known[tokens[:i]] = _prefix(self.count, mass, tokens[:i], distribution, before, draft, ends)
             self.count += 1
 
 
@@ -213,14 +216,15 @@ def _prefix(
     number: int,
     mass: float,
     tokens: tuple[int, ...],
-    law: Floats,
+    distribution: Floats,
     before: Floats | None,
     draft: Floats | None,
     ends: Ints,
 ) -> Prefix:
-    """A prefix with the law [V] after it, the law one row before and the draft's, where they are known."""
-    ids = _kept(law, np.concatenate([ends, np.array(tokens, dtype=np.int64)]))
-    p = _lumped(law, ids)
+    """A prefix with the distribution [V] after it, the distribution one row before and the draft's, where they are
+    known."""
+    ids = _kept(distribution, np.concatenate([ends, np.array(tokens, dtype=np.int64)]))
+    p = _lumped(distribution, ids)
     scores = np.zeros((len(SCORES), len(p)), dtype=np.float32)
     scores[LIKELIER_SCORE] = np.maximum(each_log(p[None])[0] - np.log(p[: len(ids)].max()), -COLDEST)
     scores[LIKELIEST_SCORE, 0] = 1
@@ -230,8 +234,8 @@ def _prefix(
     for score, other in ((DRAFT_SCORE, draft), (BEFORE_SCORE, before)):
         if other is not None:
             scores[score] = _preference(_lumped(other, ids), p)
-    some_are_not = bool((law == 0).any()) and len(ids) < len(law) and p[len(ids)] > 0
-    return Prefix(number, mass, ids, p, scores, np.packbits(law > 0) if some_are_not else None)
+    some_are_not = bool((distribution == 0).any()) and len(ids) < len(distribution) and p[len(ids)] > 0
+    return Prefix(number, mass, ids, p, scores, np.packbits(distribution > 0) if some_are_not else None)
 
 
 def each_log(p: Floats) -> Floats:
@@ -244,30 +248,34 @@ def each_log(p: Floats) -> Floats:
     return each
 
 
-def _kept(law: Floats, wanted: Ints) -> Ints:
+def _kept(distribution: Floats, wanted: Ints) -> Ints:
     """The tokens that get a class of their own, by falling probability (equal ones by id); `wanted` first in line."""
-    if len(law) <= WHOLE:
-        return np.argsort(-law, kind="stable")
-    wanted = np.unique(wanted[(wanted >= 0) & (wanted < len(law))])[: KEPT // 2]
-    top = np.argpartition(-law, KEPT)[:KEPT]
-    ranked = top[np.lexsort((top, -law[top]))]
+    if len(distribution) <= WHOLE:
+        return np.argsort(-distribution, kind="stable")
+    wanted = np.unique(wanted[(wanted >= 0) & (wanted < len(distribution))])[: KEPT // 2]
+    top = np.argpartition(-distribution, KEPT)[:KEPT]
+    ranked = top[np.lexsort((top, -distribution[top]))]
     others = ranked[~np.isin(ranked, wanted)][: KEPT - len(wanted)]
     ids = np.concatenate([wanted, others])
-    kept: Ints = ids[np.lexsort((ids, -law[ids]))]
+    kept: Ints = ids[np.lexsort((ids, -distribution[ids]))]
     return kept
 
 
-def _lumped(law: Law, ids: Ints) -> Floats:
-    """A law [V] over the classes [C] of a prefix that keeps these tokens."""
-    kept = np.asarray(law, dtype=np.float64)[ids]
-    rest = max(1.0 - float(kept.sum()), 0.0) if len(ids) < len(law) and kept.sum() < float(law.sum()) else 0.0
+def _lumped(distribution: Distribution, ids: Ints) -> Floats:
+    """A distribution [V] over the classes [C] of a prefix that keeps these tokens."""
+    kept = np.asarray(distribution, dtype=np.float64)[ids]
+    rest = (
+        max(1.0 - float(kept.sum()), 0.0)
+        if len(ids) < len(distribution) and kept.sum() < float(distribution.sum())
+        else 0.0
+    )
     found: Floats = np.concatenate([kept, [rest, 0.0]])
     found /= found.sum()
     return found
 
 
 def _preference(other: Floats, p: Floats) -> Floats:
-    """other / (other + p): above a half for what the other law has more of; flat where both have nothing."""
+    """other / (other + p): above a half for what the other distribution has more of; flat where both have nothing."""
     total = other + p
     share: Floats = np.divide(other, total, out=np.full_like(p, 0.5), where=total > 0)
     return share

@@ -1,4 +1,4 @@
-"""How far rounding moves logits here: what tells a near-tie from a bug, and noise from a wrong law.
+"""How far rounding moves logits here: what tells a near-tie from a bug, and noise from a wrong distribution.
 
 The same rows are computed again in another way, and what changes is the measure. For headstart's own engine the other
 way is another width of the forward, which is what speculation changes (its row kernels change nothing at all). For
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headstart.measure.audit.engines import EngineReference
 from headstart.model.loading import load_config, read_model, resolve
-from headstart.rule.law import LawRow, LawState, law
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution
 from headstart.types import Sampling
 
 WIDTHS = (1, 2, 5, 9)
@@ -37,7 +37,7 @@ class Rounding:
 
     margin: the logit difference up to which two tokens are nearly tied, `SAFETY` times the largest change seen
     logprob: the same for a log-probability, in nats
-    variation, variation_most: total variation between the laws of a token, on average and at most
+    variation, variation_most: total variation between the distributions of a token, on average and at most
     rows: how many were looked at
     how: it was measured, in words
     """
@@ -64,7 +64,7 @@ def measure_rounding(
 ) -> Rounding:
     """Compute up to `ROWS` rows of the texts again: in forwards of `WIDTHS` rows, and by `other` if there is one.
 
-    sampling: whose laws are compared (temperature 0 counts as 1; penalties are left out, rounding knows none).
+    sampling: whose distributions are compared (temperature 0 counts as 1; penalties are left out, rounding knows none).
     """
     plain = Sampling(
         temperature=sampling.temperature or 1.0, top_k=sampling.top_k, top_p=sampling.top_p, min_p=sampling.min_p
@@ -124,9 +124,9 @@ class _Changes:
         self.margin = max(self.margin, float((ours - theirs).diff().abs().max()))
         ours, theirs = (each.log_softmax(-1).gather(1, best[:, :1]) for each in (base, again))
         self.logprob = max(self.logprob, float((ours - theirs).abs().max()))
-        state = LawState(self._sampling, (), base.shape[1], frozenset())
-        rows = [LawRow(state)] * len(base)
-        self.variations += ((law(base, rows) - law(again, rows)).abs().sum(-1) / 2).tolist()
+        state = SamplingState(self._sampling, (), base.shape[1], frozenset())
+        rows = [SamplingRow(state)] * len(base)
+        self.variations += ((distribution(base, rows) - distribution(again, rows)).abs().sum(-1) / 2).tolist()
 
     @property
     def mean_variation(self) -> float:

@@ -22,10 +22,10 @@ ROUNDING_TEXTS = 4
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """The exact laws of the weights, and what goes with them.
+    """The exact distributions of the weights, and what goes with them.
 
-    reference: the laws
-    draft: the law of draft tokens, where the engine has a draft model
+    reference: the distributions
+    draft: the distribution of draft tokens, where the engine has a draft model
     plain: the engine without speculation
     spell: a token as text
     rounding: how far the same weights differ from themselves
@@ -70,7 +70,7 @@ class GroundTruth:
 def audit_engine(
     engine: Engine, prompts: Sequence[Sequence[int]], plan: AuditPlan, progress: Progress = no_progress
 ) -> Certificate:
-    """headstart's own engine against the plain law of its own target. prompts: token ids.
+    """headstart's own engine against the plain distribution of its own target. prompts: token ids.
 
     Raises:
         InvalidPrompt: there is no prompt, or one is empty.

@@ -1,10 +1,13 @@
-"""Does sampled text follow the law it should? The audit draws, bets, and stops when it is sure of either answer.
+"""Does sampled text follow the distribution it should? The audit draws, bets, and stops when it is sure of either
+answer.
 
 All asks are one process with one capital; batches go through them in turn. Not lossless: the bets against the
-reference's law have won 1/level, which a lossless subject sees with probability at most `level`. Lossless within stated
-power: they have not, and of simulated audits with laws off by the stated effect, in any of the ways tried, at least the
+reference's distribution have won 1/level, which a lossless subject sees with probability at most `level`. Lossless
+within stated
+power: they have not, and of simulated audits with distributions off by the stated effect, in any of the ways tried, at
+    least the
 share `power` would have accused by now. Undecided: neither, with all samples used. An audit that accuses draws a few
-batches more, to say how far off the law is.
+batches more, to say how far off the distribution is.
 """
 
 from __future__ import annotations
@@ -48,13 +51,13 @@ def audit_sampling(
     tolerance: float = 0.0,
     draft: Reference | None = None,
 ) -> SampledResult:
-    """Audit the subject's sampled text against the reference's laws.
+    """Audit the subject's sampled text against the reference's distributions.
 
     asks: prompts, and how to sample after each; their seeds are not used
-    tolerance: total variation by which laws may differ without being wrong: 0 where subject and reference run the same
-        weights in the same arithmetic, else the measured noise
-    draft: a law that the subject may lean towards, such as its draft model's; knowing it makes the audit sharper, and a
-        wrong one does no harm
+    tolerance: total variation by which distributions may differ without being wrong: 0 where subject and reference run
+        the same weights in the same arithmetic, else the measured noise
+    draft: a distribution that the subject may lean towards, such as its draft model's; knowing it makes the audit
+        sharper, and a wrong one does no harm
 
     Raises:
         InvalidPrompt: there is none, or one is empty.

@@ -1,6 +1,7 @@
 """What is audited, what it is held against, and what comes back: the nouns of an audit.
 
-A subject writes texts; a reference knows, for any text, the exact law p of each of its tokens. Both use token ids.
+A subject writes texts; a reference knows, for any text, the exact distribution p of each of its tokens. Both use token
+ids.
 Shapes: n tokens of a completion, V the vocabulary.
 """
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from headstart.base.errors import EndpointFailed
 from headstart.types import Sampling, TokenLogprob
 
-Law = NDArray[np.floating[Any]]
+Distribution = NDArray[np.floating[Any]]
 """[V] probabilities, or several rows of them."""
 Verdict = Literal["lossless", "not lossless", "undecided"]
 CUT = "cut"
@@ -82,8 +83,8 @@ class Subject(Protocol):
 class Reference(Protocol):
     """What a subject's tokens should follow."""
 
-    def laws(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Law:
-        """[n + 1, V]: row i is the law p of the token after prompt + tokens[:i], after every processor."""
+    def distributions(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> Distribution:
+        """[n + 1, V]: row i is the distribution p of the token after prompt + tokens[:i], after every processor."""
         ...
 
     def stop_ids(self, sampling: Sampling) -> frozenset[int]:

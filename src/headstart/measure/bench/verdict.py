@@ -75,7 +75,7 @@ def _pays(overall: Figures, place: Here | None) -> list[str]:
 
 def _texts(result: BenchResult, overall: Figures) -> list[str]:
     if overall.differing is None:
-        return ["Sampled texts were not compared: they have the same law, not the same words."]
+        return ["Sampled texts were not compared: they have the same distribution, not the same words."]
     if not overall.differing:
         return [f"The texts were the same as plain decoding's, token for token, in all {overall.runs} runs."]
     words = f"The texts parted from plain decoding's in {overall.differing} of {overall.runs} runs"

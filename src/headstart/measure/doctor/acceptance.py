@@ -2,7 +2,7 @@
 
 A round is one target forward that emits tokens. What a shorter draft would have brought need not be run again, see
 `theory.recut`. For a greedy request that is exact, up to the end of a draft that was accepted whole; sampled ones have
-the same law.
+the same distribution.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def _sampling(page: Page, part: Mapping[str, Any]) -> None:
         _evidence(page, curve, part["settings"]["level"], "completions")
     tv = part["total_variation"]
     page.text(
-        f"By the bets, the law of a token is off by at least {tv['at_least']:.4f} in total variation on average "
-        f"(confidence {1 - part['settings']['level']:.0%}); 0 says nothing was found."
+        f"By the bets, the distribution of a token is off by at least {tv['at_least']:.4f} in total variation on "
+        f"average (confidence {1 - part['settings']['level']:.0%}); 0 says nothing was found."
     )
     page.table(
         ["bias", "total variation", "caught", "completions needed"],

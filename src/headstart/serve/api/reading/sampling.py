@@ -97,7 +97,7 @@ def seed_of(seed: int, choice: int) -> int:
 
 
 def used(sampling: Sampling) -> dict[str, Any]:
-    """What was used, for the answer: the fields that shape the law, and the limits."""
+    """What was used, for the answer: the fields that shape the distribution, and the limits."""
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

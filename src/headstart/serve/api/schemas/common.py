@@ -29,7 +29,7 @@ class StreamOptions(Strict):
 
 
 class SpeculationField(Strict):
-    """How this request may be drafted for; its text follows the same law whatever stands here."""
+    """How this request may be drafted for; its text follows the same distribution whatever stands here."""
 
     place: ClassVar[str] = "speculation."
 

@@ -1,7 +1,7 @@
-"""The claim at temperature: sampled text follows the target's law, tested against transformers' own forward.
+"""The claim at temperature: sampled text follows the target's distribution, tested against transformers' own forward.
 
-A model with 8 tokens, so that the joint law of three tokens can be written down; many seeds; chi-square. Each drafter
-and each filter is here under both rules, in turns; the exactness matrix has all settings of every drafter.
+A model with 8 tokens, so that the joint distribution of three tokens can be written down; many seeds; chi-square. Each
+drafter and each filter is here under both rules, in turns; the exactness matrix has all settings of every drafter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.rotation import rotated
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, joint, model, p_value
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, joint, model, p_value
 
 import headstart as hs
 

@@ -1,10 +1,10 @@
 """Bets on which of two texts is whose: the exact test of two samples that a comparison of servers is made of.
 
-Of a pair, one text is A's and one B's. If both have one law, which is which is a fair coin, whatever the two texts
-are. So the two symbols at which they first differ are looked at without saying whose they are, odds are given from
-earlier pairs alone, and the capital is multiplied by twice the probability that was given to what turned out. It is a
-martingale with mean 1 under equality, and by Ville's inequality it reaches 1/level with probability `level` at most,
-whenever one looks (Ville 1939; Shafer, "Testing by betting", 2021).
+Of a pair, one text is A's and one B's. If both have one distribution, which is which is a fair coin, whatever the two
+texts are. So the two symbols at which they first differ are looked at without saying whose they are, odds are given
+from earlier pairs alone, and the capital is multiplied by twice the probability that was given to what turned out. It
+is a martingale with mean 1 under equality, and by Ville's inequality it reaches 1/level with probability `level` at
+most, whenever one looks (Ville 1939; Shafer, "Testing by betting", 2021).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEEPEST = 16
 """Symbols of a text that are counted: deeper beginnings hardly come twice."""
 
 
-class Coin:
+class TwoSampleBet:
     """The bets. `add` takes one pair; `capital` is what a stake of 1 has become, `best` the most it ever was.
 
     Odds are given in three ways, with a third of the stake each: by what came next after this very beginning, by which

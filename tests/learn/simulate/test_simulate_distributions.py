@@ -1,4 +1,4 @@
-"""The simulator's claim: whatever the draft, the rule and the lengths, the text has the target's law.
+"""The simulator's claim: whatever the draft, the rule and the lengths, the text has the target's distribution.
 
 Exactly, by enumerating what one round can emit, and against headstart.rule.verify; by chi-square over whole texts. The
 same two tests have to catch rules that are wrong in the ways seen in the wild.
@@ -19,8 +19,8 @@ from support.rotation import rotated
 
 from headstart.learn import simulate as sim
 from headstart.learn.simulate.contexts import shared
+from headstart.learn.simulate.distributions import Floats, Ints
 from headstart.learn.simulate.draws import Draws
-from headstart.learn.simulate.laws import Floats, Ints
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft
 
@@ -30,23 +30,23 @@ PATHS = list(product(range(V), repeat=2))  # every draft of two tokens
 
 def drafted(p: Any, q: Any, k: int) -> sim.Round:
     """A round in which stream i drafted PATHS[i], cut to k tokens; all that matters to both models is known."""
-    contexts, p_laws, q_laws, start = shared(p, q, ())
-    assert q_laws is not None
+    contexts, p_distributions, q_distributions, start = shared(p, q, ())
+    assert q_distributions is not None
     here, found, tokens = np.full(len(PATHS), start), [], []
     for depth in range(k):
         found.append(here)
         tokens.append(np.array([path[depth] for path in PATHS]))
-        q_laws.require(here)
+        q_distributions.require(here)
         here = contexts.follow(here, tokens[-1])
     found.append(here)
     for one in found:
-        p_laws.require(one)
-    q_laws.cover()
-    return sim.Round(found, tokens, np.full(len(PATHS), k), p_laws, q_laws)
+        p_distributions.require(one)
+    q_distributions.cover()
+    return sim.Round(found, tokens, np.full(len(PATHS), k), p_distributions, q_distributions)
 
 
 def verdicts(rule: sim.ChainRule, p: Any, q: Any, k: int) -> list[dict[tuple[int, ...], float]]:
-    """For each stream the exact law of what the rule emits, given its draft."""
+    """For each stream the exact distribution of what the rule emits, given its draft."""
     round_ = drafted(p, q, k)
     reach = [np.ones(len(PATHS)), *rule.reach(round_), np.zeros(len(PATHS))]
     result: list[dict[tuple[int, ...], float]] = [{} for _ in PATHS]
@@ -61,17 +61,17 @@ def verdicts(rule: sim.ChainRule, p: Any, q: Any, k: int) -> list[dict[tuple[int
     return result
 
 
-def law_of_round(rule: sim.ChainRule, p: Any, q: Any, k: int) -> dict[tuple[int, ...], Any]:
+def distribution_of_round(rule: sim.ChainRule, p: Any, q: Any, k: int) -> dict[tuple[int, ...], Any]:
     """What a round emits, over all drafts the rule would propose."""
     result: dict[tuple[int, ...], float] = {}
-    for path, law in zip(PATHS, verdicts(rule, p, q, k), strict=True):
+    for path, distribution in zip(PATHS, verdicts(rule, p, q, k), strict=True):
         if path[k:] != (0,) * (2 - k):
             continue  # cut to k tokens it is another one's twin
         chance = 1.0
         for i in range(k):
             own = q(path[:i])
             chance *= float(own[path[i]]) if rule.name != "point-mass" else float(int(np.argmax(own)) == path[i])
-        for emitted, weight in law.items():
+        for emitted, weight in distribution.items():
             result[emitted] = result.get(emitted, 0) + chance * weight
     return result
 
@@ -87,10 +87,10 @@ EXACT = [sim.ChainRule(), sim.BlockRule(), sim.PointMassRule()]
 @pytest.mark.parametrize("zeros", [0.0, 0.4], ids=["full support", "zeros in p and q"])
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
-def test_one_round_keeps_the_law_exactly(rule: sim.ChainRule, k: int, zeros: float) -> None:
+def test_one_round_keeps_the_distribution_exactly(rule: sim.ChainRule, k: int, zeros: float) -> None:
     for seed in range(4):
         p, q = RandomModel(seed, zeros=zeros), RandomModel(seed + 100, zeros=zeros)
-        found = completed(law_of_round(rule, p, q, k), p, k + 1)
+        found = completed(distribution_of_round(rule, p, q, k), p, k + 1)
         assert distance(found, joint(p, k + 1)) < 1e-12
 
 
@@ -104,23 +104,25 @@ def test_each_draft_is_judged_as_the_engine_judges_it(seed: int, zeros: float) -
         for stream, path in enumerate(PATHS):
             draft = Draft.chain(path[:k])
             rows = [p(path[:i]) for i in range(k + 1)]
-            laws = [q(path[:i]) for i in range(k)]
+            distributions = [q(path[:i]) for i in range(k)]
             walked = outcomes(partial(engine_walk, draft, rows))
             assert distance(found["point-mass"][stream], walked) < 1e-12
-            if any(laws[i][path[i]] == 0 for i in range(k)):
+            if any(distributions[i][path[i]] == 0 for i in range(k)):
                 continue  # never drafted
-            judged = outcomes(partial(engine_traverse, draft, rows, laws))
+            judged = outcomes(partial(engine_traverse, draft, rows, distributions))
             assert distance(found["block"][stream], judged) < 1e-12
             if k == 1:
                 assert distance(found["chain"][stream], judged) < 1e-12
 
 
 def engine_walk(draft: Draft, p: list[Any], oracle: Oracle) -> tuple[int, ...]:
-    return emitted(draft, walk(draft, p, lambda law, _: oracle.draw(law)))
+    return emitted(draft, walk(draft, p, lambda distribution, _: oracle.draw(distribution)))
 
 
 def engine_traverse(draft: Draft, p: list[Any], q: list[Any], oracle: Oracle) -> tuple[int, ...]:
-    return emitted(draft, traverse(draft, p, q, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+    return emitted(
+        draft, traverse(draft, p, q, lambda a, _: oracle.uniform(a), lambda distribution, _: oracle.draw(distribution))
+    )
 
 
 def emitted(draft: Draft, verdict: Any) -> tuple[int, ...]:
@@ -132,21 +134,23 @@ def emitted(draft: Draft, verdict: Any) -> tuple[int, ...]:
 TEXTS, LENGTH, WORDS = 40_000, 3, 4
 
 
-def joint_law(model: Any, length: int = LENGTH) -> dict[tuple[int, ...], float]:
+def joint_distribution(model: Any, length: int = LENGTH) -> dict[tuple[int, ...], float]:
     """Of the first tokens after prompt (0,), under plain sampling."""
-    law: dict[tuple[int, ...], float] = {(): 1.0}
+    distribution: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):
-        law = {(*t, w): c * float(model((0, *t))[w]) for t, c in law.items() for w in range(WORDS)}
-    return law
+        distribution = {(*t, w): c * float(model((0, *t))[w]) for t, c in distribution.items() for w in range(WORDS)}
+    return distribution
 
 
 def p_value(model: Any, texts: Ints) -> float:
-    law = {text: chance for text, chance in joint_law(model).items() if chance > 0}
+    distribution = {text: chance for text, chance in joint_distribution(model).items() if chance > 0}
     counts = Counter(map(tuple, texts.tolist()))
-    assert set(counts) <= set(law), "an impossible text was emitted"
-    rare = {text for text, chance in law.items() if chance * len(texts) < 5}  # one cell for all of them
-    observed = [counts[text] for text in law if text not in rare] + [sum(counts[text] for text in rare)]
-    expected = [law[text] * len(texts) for text in law if text not in rare] + [sum(law[t] for t in rare) * len(texts)]
+    assert set(counts) <= set(distribution), "an impossible text was emitted"
+    rare = {text for text, chance in distribution.items() if chance * len(texts) < 5}  # one cell for all of them
+    observed = [counts[text] for text in distribution if text not in rare] + [sum(counts[text] for text in rare)]
+    expected = [distribution[text] * len(texts) for text in distribution if text not in rare] + [
+        sum(distribution[t] for t in rare) * len(texts)
+    ]
     if expected[-1] == 0:
         del observed[-1], expected[-1]
     return float(chisquare(observed, expected).pvalue)
@@ -160,7 +164,7 @@ def pair(temperature: float) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 1.3])
-def test_plain_decoding_follows_the_joint_law(temperature: float) -> None:
+def test_plain_decoding_follows_the_joint_distribution(temperature: float) -> None:
     target, _ = pair(temperature)
     assert p_value(target, sim.plain(target, LENGTH, streams=TEXTS, seed=1)) > 1e-4
 
@@ -180,7 +184,7 @@ KS = (1, 3, sim.SimpleK(start=2, rounds=1), sim.ConfidentK(0.45, most=4), sim.Or
         str(each) if isinstance(each, (int, float, str)) else getattr(each, "__name__", type(each).__name__)
     ),
 )
-def test_speculation_follows_the_joint_law(rule: str, k: Any, temperature: float) -> None:
+def test_speculation_follows_the_joint_distribution(rule: str, k: Any, temperature: float) -> None:
     """Every rule with every way to choose k, and each of both at every temperature."""
     target, draft = pair(temperature)
     run = sim.speculate(target, draft, k=k, rule=rule, tokens=LENGTH, streams=TEXTS, seed=2)
@@ -240,7 +244,7 @@ def test_wrong_rules_are_caught(rule: sim.ChainRule) -> None:
     run = sim.speculate(target, draft, k=3, rule=rule, tokens=LENGTH, streams=TEXTS, seed=2)
     assert p_value(target, run.tokens) < 1e-6
     p, q = RandomModel(1), RandomModel(101)
-    assert distance(completed(law_of_round(rule, p, q, 2), p, 3), joint(p, 3)) > 1e-3
+    assert distance(completed(distribution_of_round(rule, p, q, 2), p, 3), joint(p, 3)) > 1e-3
 
 
 class LooksAtTheToken(sim.ChainRule):
@@ -256,7 +260,7 @@ class LooksAtTheToken(sim.ChainRule):
 
 
 def test_a_stop_that_looks_at_the_drawn_token_is_caught() -> None:
-    """Why length rules see the draft's law, and not what was drawn from it."""
+    """Why length rules see the draft's distribution, and not what was drawn from it."""
     target, draft = pair(1.0)
     run = sim.speculate(target, draft, k=3, rule=LooksAtTheToken(), tokens=LENGTH, streams=TEXTS, seed=2)
     assert p_value(target, run.tokens) < 1e-6

@@ -1,8 +1,9 @@
 """What texts must look like, said by transformers alone; and how sure one can be that they do.
 
-A request's every token has, given the prompt and what was emitted before it, a law that can be written down: logits of
-transformers' own forward, put through transformers' own processors. Each emitted token is compared with its own law,
-wherever in whatever block it came out, so that all tokens of a run bear witness and texts may end when they like.
+A request's every token has, given the prompt and what was emitted before it, a distribution that can be written down:
+logits of transformers' own forward, put through transformers' own processors. Each emitted token is compared with its
+own distribution, wherever in whatever block it came out, so that all tokens of a run bear witness and texts may end
+when they like.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from headstart.rule.drafted import drafted_laws, whole
+from headstart.rule.drafted import drafted_distributions, whole
 from headstart.types import Output, Sampling, Step
 
 LETTERS = "abcdefgh"
@@ -71,8 +72,8 @@ def processors(sampling: Sampling, prompt_length: int) -> LogitsProcessorList:
 
 
 @dataclass
-class Laws:
-    """The logits and laws at every position of some outputs: [T, V] each, float64."""
+class Distributions:
+    """The logits and distributions at every position of some outputs: [T, V] each, float64."""
 
     raw: dict[Text, NDArray[Any]] = field(default_factory=dict)
     p: dict[Text, NDArray[Any]] = field(default_factory=dict)
@@ -85,7 +86,7 @@ def model(path: str) -> Any:
     return made
 
 
-def laws(path: str, prompt: Text, sampling: Sampling, outputs: Iterable[Text]) -> Laws:
+def distributions(path: str, prompt: Text, sampling: Sampling, outputs: Iterable[Text]) -> Distributions:
     """By output: what transformers says of each of its positions."""
     unique = sorted(set(outputs))
     longest = max(map(len, unique))
@@ -95,7 +96,7 @@ def laws(path: str, prompt: Text, sampling: Sampling, outputs: Iterable[Text]) -
         logits = model(path)(ids).logits[:, begin - 1 : -1].double()
     chain = processors(sampling, begin)
     p = torch.stack([chain(ids[:, : begin + i], logits[:, i]).softmax(-1) for i in range(longest)], 1)
-    found = Laws()
+    found = Distributions()
     for row, output in enumerate(unique):
         found.raw[output] = logits[row, : len(output)].numpy()
         found.p[output] = p[row, : len(output)].numpy()
@@ -123,14 +124,15 @@ def generated(path: str, tokenizer: Any, prompt: Text, sampling: Sampling) -> Te
 
 
 class Evidence:
-    """Emitted tokens and their laws, compared in several ways, each a chi-square whose p-value should not be tiny.
+    """Emitted tokens and their distributions, compared in several ways, each a chi-square whose p-value should not be
+    tiny.
 
-    Given all before it, a token differs from its law by something of mean 0 and known covariance; so such differences
-    summed over any tokens, chosen by what was there before them, are about normal. The ways are
+    Given all before it, a token differs from its distribution by something of mean 0 and known covariance; so such
+    differences summed over any tokens, chosen by what was there before them, are about normal. The ways are
 
     context:  by token, after the same prompt and beginning, for the first two tokens;
     token:    by token, all texts and positions together;
-    rank:     by the token's rank in its law, all together;
+    rank:     by the token's rank in its distribution, all together;
     copy:     by whether it is the one that followed the last time the text stood like this;
     repeat:   by whether it is among the last two tokens of the output;
     proposed: by whether the drafter was in favour of it, where that was settled before it was drawn: of a point mass,
@@ -145,7 +147,8 @@ class Evidence:
         self.tokens = 0
 
     def add(self, prompt: Text, tokens: Text, p: NDArray[Any], variant: Hashable) -> None:
-        """One output with the laws [T, V] of its positions. variant: tells apart requests of different laws."""
+        """One output with the distributions [T, V] of its positions. variant: tells apart requests of different
+        distributions."""
         for i, token in enumerate(tokens):
             self.tokens += 1
             self.impossible += p[i, token] <= 0
@@ -161,12 +164,12 @@ class Evidence:
                 self._add("repeat", None, token, tokens[max(0, i - 2) : i], p[i])
 
     def add_round(self, step: Step, p: NDArray[Any], *, free: bool) -> None:
-        """The draft of a step, with the laws [T, V] of its tokens. free: whether point masses owe nothing to the noise
-        with which tokens are drawn (under rule "coupled" those of a drafter that draws do)."""
+        """The draft of a step, with the distributions [T, V] of its tokens. free: whether point masses owe nothing to
+        the noise with which tokens are drawn (under rule "coupled" those of a drafter that draws do)."""
         draft = step.draft
         if draft.q is not None and len(draft):
             first = draft.children[0][0]
-            q = whole(drafted_laws(draft)[first], len(p[0]))
+            q = whole(drafted_distributions(draft)[first], len(p[0]))
             self._add("proposed", "drawn", step.tokens[0], np.flatnonzero(q > p[0]), p[0])
         elif free and len(draft):
             for i, token in enumerate(step.tokens):
@@ -207,21 +210,21 @@ class _Sum:
 
     def __init__(self) -> None:
         self._observed: dict[int, int] = defaultdict(int)
-        self._laws: list[NDArray[Any]] = []
+        self._distributions: list[NDArray[Any]] = []
 
-    def add(self, chosen: int, law: NDArray[Any]) -> None:
+    def add(self, chosen: int, distribution: NDArray[Any]) -> None:
         self._observed[chosen] += 1
-        self._laws.append(law)
+        self._distributions.append(distribution)
 
     def __iadd__(self, other: _Sum) -> _Sum:
         for chosen, count in other._observed.items():
             self._observed[chosen] += count
-        self._laws += other._laws
+        self._distributions += other._distributions
         return self
 
     def chi_square(self) -> tuple[float, int]:
         """Statistic and degrees of freedom."""
-        p = np.array(self._laws)
+        p = np.array(self._distributions)
         observed = np.array([self._observed[i] for i in range(p.shape[1])], dtype=float)
         variance = (p * (1 - p)).sum(0)
         order = np.argsort(variance)
@@ -234,9 +237,9 @@ class _Sum:
         groups = ([order[:small]] if small else []) + [order[i : i + 1] for i in range(small, len(order))]
         if len(groups) < 2:
             return 0.0, 0
-        laws_ = np.stack([p[:, group].sum(1) for group in groups], 1)
-        difference = np.array([observed[group].sum() for group in groups]) - laws_.sum(0)
-        covariance = np.diag(laws_.sum(0)) - laws_.T @ laws_
+        distributions_ = np.stack([p[:, group].sum(1) for group in groups], 1)
+        difference = np.array([observed[group].sum() for group in groups]) - distributions_.sum(0)
+        covariance = np.diag(distributions_.sum(0)) - distributions_.T @ distributions_
         values, vectors = np.linalg.eigh(covariance)  # singular: the differences add up to nothing
         free = values > 1e-6 * values.max()
         return float(((vectors.T @ difference)[free] ** 2 / values[free]).sum()), int(free.sum())
@@ -275,7 +278,7 @@ def check_end(output: Output, sampling: Sampling) -> str:
     return "" if got == expected else f"{output.tokens} ends as {got}, not as {expected}"
 
 
-def check_logprobs(output: Output, sampling: Sampling, found: Laws) -> str:
+def check_logprobs(output: Output, sampling: Sampling, found: Distributions) -> str:
     """What is wrong with its log-probabilities, or nothing."""
     if sampling.logprobs is None or output.logprobs is None:
         return "" if output.logprobs is sampling.logprobs else "log-probabilities that nobody wanted, or none at all"
@@ -283,11 +286,14 @@ def check_logprobs(output: Output, sampling: Sampling, found: Laws) -> str:
     logs = raw.log_softmax(-1) if sampling.logprobs_mode == "raw" else p.log()
     if [entry.token for entry in output.logprobs] != list(output.tokens):
         return "log-probabilities of other tokens"
-    for entry, law in zip(output.logprobs, logs, strict=True):
-        best = law.sort(descending=True).values[: sampling.logprobs]
-        pairs = [(entry.logprob, law[entry.token]), *((value, law[token]) for token, value in entry.top.items())]
+    for entry, distribution in zip(output.logprobs, logs, strict=True):
+        best = distribution.sort(descending=True).values[: sampling.logprobs]
+        pairs = [
+            (entry.logprob, distribution[entry.token]),
+            *((value, distribution[token]) for token, value in entry.top.items()),
+        ]
         best = best[best.isfinite()]
         pairs += zip(entry.top.values(), best, strict=False)
         if len(entry.top) != len(best) or not np.allclose(*zip(*pairs, strict=True), atol=1e-4):
-            return f"{entry} where the law says {law.tolist()}"
+            return f"{entry} where the distribution says {distribution.tolist()}"
     return ""

@@ -1,4 +1,4 @@
-"""A model of 8 tokens, the joint law of its next three, and a chi-square test of samples against it."""
+"""A model of 8 tokens, the joint distribution of its next three, and a chi-square test of samples against it."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def model(root: Path, seed: int, layers: int, noise: float = 0.0) -> str:
 
 @cache
 def joint(path: str, temperature: float, top_p: float) -> dict[tuple[int, ...], float]:
-    """The law of the next three tokens: transformers' logits and transformers' warpers."""
+    """The distribution of the next three tokens: transformers' logits and transformers' warpers."""
     target = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     warp = LogitsProcessorList([TemperatureLogitsWarper(temperature), TopPLogitsWarper(top_p)])
-    law: dict[tuple[int, ...], float] = {}
+    distribution: dict[tuple[int, ...], float] = {}
     texts = torch.tensor([[*PROMPT, *rest] for rest in product(range(VOCAB), repeat=TOKENS)])
     with torch.no_grad():
         logits = target(texts).logits.double()
     start = len(PROMPT) - 1
-    laws = [warp(texts, logits[:, start + i]).softmax(-1) for i in range(TOKENS)]
+    distributions = [warp(texts, logits[:, start + i]).softmax(-1) for i in range(TOKENS)]
     for row, text in enumerate(texts[:, len(PROMPT) :].tolist()):
         chance = 1.0
         for i, token in enumerate(text):
-            chance *= float(laws[i][row, token])
-        law[tuple(text)] = chance
-    assert sum(law.values()) == pytest.approx(1)
-    return law
+            chance *= float(distributions[i][row, token])
+        distribution[tuple(text)] = chance
+    assert sum(distribution.values()) == pytest.approx(1)
+    return distribution
 
 
-def p_value(counts: Counter[Any], law: dict[Any, float]) -> float:
+def p_value(counts: Counter[Any], distribution: dict[Any, float]) -> float:
     """Chi-square with cells of small expectation merged into one."""
     total = sum(counts.values())
-    assert all(law.get(text, 0) > 0 for text in counts), "a text of probability 0 was emitted"
-    large = [text for text, chance in law.items() if chance * total >= 5]
+    assert all(distribution.get(text, 0) > 0 for text in counts), "a text of probability 0 was emitted"
+    large = [text for text, chance in distribution.items() if chance * total >= 5]
     observed = [float(counts[text]) for text in large]
-    expected = [float(law[text]) * total for text in large]
+    expected = [float(distribution[text]) * total for text in large]
     rest = total - sum(expected)
     if rest > 1e-6 * total:
         observed.append(total - sum(observed))

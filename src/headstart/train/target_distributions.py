@@ -1,7 +1,7 @@
-"""The target's true laws over a draft vocabulary, from its last states.
+"""The target's true distributions over a draft vocabulary, from its last states.
 
-A law is exp(W h - log_z): h is the target's last state, W the rows of its output matrix that belong to the draft
-vocabulary, and log_z the logarithm of the sum of exponentials over the whole vocabulary. The logits of the whole
+A distribution is exp(W h - log_z): h is the target's last state, W the rows of its output matrix that belong to the
+draft vocabulary, and log_z the logarithm of the sum of exponentials over the whole vocabulary. The logits of the whole
 vocabulary are needed once, and never kept.
 """
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class StateLaws:
-    """The laws on some windows: last [B, T, d], log_z [B, T], and what makes logits [..., draft V] of states."""
+class StateDistributions:
+    """The distributions on some windows: last [B, T, d], log_z [B, T], and what makes logits [..., draft V] of
+    states."""
 
     last: Tensor
     log_z: Tensor

@@ -1,4 +1,4 @@
-"""What a law is, and what is refused as one: V probabilities, finite, none negative, summing to 1."""
+"""What a distribution is, and what is refused as one: V probabilities, finite, none negative, summing to 1."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TOLERANCE = 1e-3
-"""How far a law's sum may be from 1: float32 softmaxes over large vocabularies stay well within; bfloat16 does not."""
+"""How far a distribution's sum may be from 1: float32 softmaxes over large vocabularies stay well within; bfloat16 does
+not."""
 
 _SHOWN = 8  # tokens of a context that an error names
 
 
-class InvalidLaw(HeadstartError, ValueError):
-    """A model gave something that is not a law. The hint names the context it was asked about."""
+class InvalidDistribution(HeadstartError, ValueError):
+    """A model gave something that is not a distribution. The hint names the context it was asked about."""
 
 
-def checked(laws: ArrayLike, contexts: Sequence[tuple[int, ...]], vocab: int | None, role: str) -> Floats:
-    """`laws` as float64 [n, V], each renormalised to sum to 1 exactly up to rounding.
+def checked(distributions: ArrayLike, contexts: Sequence[tuple[int, ...]], vocab: int | None, role: str) -> Floats:
+    """`distributions` as float64 [n, V], each renormalised to sum to 1 exactly up to rounding.
 
     Args:
-        laws: what the model gave for `contexts` (n of them).
+        distributions: what the model gave for `contexts` (n of them).
         vocab: V, or None if any width will do.
-        role: whose laws they are, for the message.
+        role: whose distributions they are, for the message.
 
     Raises:
-        InvalidLaw: it is not [n, V], or an entry or a sum is not that of a law.
+        InvalidDistribution: it is not [n, V], or an entry or a sum is not that of a distribution.
     """
-    array = as_floats(laws, contexts, role)
+    array = as_floats(distributions, contexts, role)
     if array.ndim != 2 or len(array) != len(contexts) or array.shape[1] == 0:
-        raise InvalidLaw(
-            f"the {role} gave laws of shape {array.shape} for {len(contexts)} contexts",
+        raise InvalidDistribution(
+            f"the {role} gave distributions of shape {array.shape} for {len(contexts)} contexts",
             hint=_after(contexts[0], "give [n, V] for n of them"),
         )
     if vocab is not None and array.shape[1] != vocab:
-        raise InvalidLaw(
-            f"the {role}'s law has {array.shape[1]} tokens where {vocab} were expected",
+        raise InvalidDistribution(
+            f"the {role}'s distribution has {array.shape[1]} tokens where {vocab} were expected",
             hint=_after(contexts[0], "both models need one vocabulary, and one width in every context"),
         )
     sums = array.sum(axis=1)
@@ -53,19 +54,19 @@ def checked(laws: ArrayLike, contexts: Sequence[tuple[int, ...]], vocab: int | N
     ):
         if wrong.any():
             first = int(wrong.argmax())
-            raise InvalidLaw(
-                f"the {role}'s law {what.format(sum=sums[first])}", hint=_after(contexts[first], hint)
+            raise InvalidDistribution(
+                f"the {role}'s distribution {what.format(sum=sums[first])}", hint=_after(contexts[first], hint)
             ) from None
     normalised: Floats = array / sums[:, None]
     return normalised
 
 
 def as_floats(values: ArrayLike, contexts: Sequence[tuple[int, ...]], role: str) -> Floats:
-    """`values` as float64, or `InvalidLaw` naming the first of `contexts`."""
+    """`values` as float64, or `InvalidDistribution` naming the first of `contexts`."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InvalidLaw(
+        raise InvalidDistribution(
             f"what the {role} gave cannot be read as numbers: {error}",
             hint=_after(contexts[0], "give a NumPy array, or anything np.asarray takes"),
         ) from error

@@ -1,4 +1,4 @@
-"""What the law is held against: transformers' own processors, and settings that use each of them."""
+"""What the distribution is held against: transformers' own processors, and settings that use each of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.generation import logits_process as hf
 
-from headstart.rule.law import LawState
+from headstart.rule.distribution import SamplingState
 from headstart.types import Sampling
 
 V = 97
@@ -22,8 +22,8 @@ def random_logits(rows: int, seed: int = 0, vocab_size: int = V, scale: float = 
     return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-def state_of(sampling: Sampling, output: Sequence[int] = OUTPUT, vocab_size: int = V) -> LawState:
-    return LawState(sampling, PROMPT, vocab_size, STOPS).after(output)
+def state_of(sampling: Sampling, output: Sequence[int] = OUTPUT, vocab_size: int = V) -> SamplingState:
+    return SamplingState(sampling, PROMPT, vocab_size, STOPS).after(output)
 
 
 def transformers_logits(x: Tensor, s: Sampling, output: Sequence[int] = OUTPUT) -> Tensor:

@@ -1,5 +1,5 @@
-"""The target's laws over the rows of a step: computed as they are asked for, on a CPU; all at once on a device, and for
-greedy requests whose logits nobody edits, of which all rows take as long as one."""
+"""The target's distributions over the rows of a step: computed as they are asked for, on a CPU; all at once on a
+device, and for greedy requests whose logits nobody edits, of which all rows take as long as one."""
 
 from __future__ import annotations
 
@@ -13,57 +13,59 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.base.errors import NonFiniteLogits
-from headstart.rule.law import LawRow, LawState, greedy, law
+from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy
 from headstart.types import Draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Laws(Sequence[NDArray[np.float32]]):
-    """The target's laws over one request's judged rows: after x0, then after every node of its draft; n in all.
+class Distributions(Sequence[NDArray[np.float32]]):
+    """The target's distributions over one request's judged rows: after x0, then after every node of its draft; n in
+    all.
 
-    A greedy request needs only the likeliest tokens. A sampled one is a sequence of laws: the rule looks at those it
-    comes to, and on a CPU the others, most of a draft that is soon rejected, are never computed.
+    A greedy request needs only the likeliest tokens. A sampled one is a sequence of distributions: the rule looks at
+    those it comes to, and on a CPU the others, most of a draft that is soon rejected, are never computed.
     """
 
-    rows: tuple[LawRow, ...]
+    rows: tuple[SamplingRow, ...]
     logits: Tensor
     """[n, V], the target's."""
     tokens: Sequence[int] | None = None
-    """For a greedy request, the token of each law; -1 where the logits are not finite."""
+    """For a greedy request, the token of each distribution; -1 where the logits are not finite."""
     p: Tensor | None = None
-    """For any other request, the laws [n, V], where they were computed all at once."""
+    """For any other request, the distributions [n, V], where they were computed all at once."""
     _found: dict[int, NDArray[np.float32]] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:  # type: ignore[override]  # there are no slices
-        """Law `index`, [V], on the host.
+        """Distribution `index`, [V], on the host.
 
         Raises:
-            NonFiniteLogits: the logits made no law there.
+            NonFiniteLogits: the logits made no distribution there.
         """
         if index not in self._found:
             at = slice(index, index + 1)
-            row = law(self.logits[at], self.rows[at]) if self.p is None else self.p[at]
+            row = distribution(self.logits[at], self.rows[at]) if self.p is None else self.p[at]
             self._found[index] = _finite(row.cpu().numpy())[0]
         return self._found[index]
 
     @property
     def dense(self) -> Tensor:
         """All of them, p [n, V]."""
-        return law(self.logits, self.rows) if self.p is None else self.p
+        return distribution(self.logits, self.rows) if self.p is None else self.p
 
     @property
     def argmax(self) -> tuple[int, ...]:
-        """The likeliest token of each law."""
+        """The likeliest token of each distribution."""
         return tuple(self.dense.argmax(-1).tolist()) if self.tokens is None else tuple(self.tokens)
 
 
 class _Tokens(Sequence[int]):
-    """The tokens of a greedy request's laws, each computed when it is asked for: to edit a row, it is copied."""
+    """The tokens of a greedy request's distributions, each computed when it is asked for: to edit a row, it is
+    copied."""
 
-    def __init__(self, rows: tuple[LawRow, ...], logits: Tensor) -> None:
+    def __init__(self, rows: tuple[SamplingRow, ...], logits: Tensor) -> None:
         self._rows, self._logits = rows, logits
         self._found: dict[int, int] = {}
 
@@ -81,30 +83,30 @@ class _Tokens(Sequence[int]):
 
 def _finite(p: NDArray[np.float32]) -> NDArray[np.float32]:
     if np.isnan(p[:, 0]).any():  # softmax spreads a NaN over its whole row
-        raise no_law()
+        raise no_distribution()
     return p
 
 
-def no_law() -> NonFiniteLogits:
-    """What is raised where logits make no law."""
+def no_distribution() -> NonFiniteLogits:
+    """What is raised where logits make no distribution."""
     hint = "check the checkpoint, or use a dtype with more range (float32)"
     return NonFiniteLogits("the target gave NaN or infinite logits", hint=hint)
 
 
-def law_rows(state: LawState, draft: Draft) -> tuple[LawRow, ...]:
+def sampling_rows(state: SamplingState, draft: Draft) -> tuple[SamplingRow, ...]:
     """The rows at which a draft is judged: x0 with no draft token before it, then each node with those above it."""
-    rows = [LawRow(state)]
+    rows = [SamplingRow(state)]
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
-        rows.append(LawRow(state, (*rows[parent + 1].drafted, token)))
+        rows.append(SamplingRow(state, (*rows[parent + 1].drafted, token)))
     return tuple(rows)
 
 
-def laws(requests: Sequence[tuple[LawRow, ...]], logits: Tensor) -> list[Laws]:
-    """The laws of each request's rows; logits [R, V]: theirs, request by request."""
+def distributions(requests: Sequence[tuple[SamplingRow, ...]], logits: Tensor) -> list[Distributions]:
+    """The distributions of each request's rows; logits [R, V]: theirs, request by request."""
     if not requests:
         return []
     parts = torch.split(logits, [len(rows) for rows in requests])
-    found: dict[int, Laws] = {}
+    found: dict[int, Distributions] = {}
     at_once: dict[bool, list[int]] = {True: [], False: []}
     for k, (rows, part) in enumerate(zip(requests, parts, strict=True)):
         state = rows[0].state
@@ -112,16 +114,16 @@ def laws(requests: Sequence[tuple[LawRow, ...]], logits: Tensor) -> list[Laws]:
         if logits.device.type != "cpu" or (is_greedy and state.unedited):
             at_once[is_greedy].append(k)
         else:
-            found[k] = Laws(rows, part, _Tokens(rows, part) if is_greedy else None)
+            found[k] = Distributions(rows, part, _Tokens(rows, part) if is_greedy else None)
     for is_greedy, chosen in at_once.items():
         if not chosen:
             continue
         together = [row for k in chosen for row in requests[k]]
         mine = logits if len(chosen) == len(requests) else torch.cat([parts[k] for k in chosen])
-        values: Any = greedy(mine, together) if is_greedy else law(mine, together)
+        values: Any = greedy(mine, together) if is_greedy else distribution(mine, together)
         begin = 0
         for k in chosen:
             part = values[begin : begin + len(requests[k])]
             begin += len(requests[k])
-            found[k] = Laws(requests[k], parts[k], **({"tokens": tuple(part)} if is_greedy else {"p": part}))
+            found[k] = Distributions(requests[k], parts[k], **({"tokens": tuple(part)} if is_greedy else {"p": part}))
     return [found[k] for k in range(len(requests))]

@@ -1,14 +1,15 @@
-"""Logits -> the law p: every processor of `Sampling`, over rows of different requests at once.
+"""Logits -> the distribution p: every processor of `Sampling`, over rows of different requests at once.
 
-A row is one position of one request: its logits, what was committed before it (`LawState`) and the draft tokens
-in between (`LawRow.drafted`), so that a node of a draft is judged by the law the target would have there. The
+A row is one position of one request: its logits, what was committed before it (`SamplingState`) and the draft tokens
+in between (`SamplingRow.drafted`), so that a node of a draft is judged by the distribution the target would have there.
+The
 order: logit_bias, repetition_penalty, presence_ and frequency_penalty, min_tokens (in processors.py), any further
 processors of the state, and then temperature, top_k, top_p, min_p (here, all rows at once).
 
 Definitions: transformers' `generation/logits_process.py`, ties included; presence and frequency as in the OpenAI API
 reference, "Frequency and presence penalties" (counts of *output* tokens, as vLLM has it too).
 
-Everything is float32. No row reads another: a row's law has the same bits in any batch, and a NaN stays in its
+Everything is float32. No row reads another: a row's distribution has the same bits in any batch, and a NaN stays in its
 row. A processor that no row uses is not run. Shapes: R rows, V vocabulary.
 """
 
@@ -30,8 +31,8 @@ from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import LogprobsMode, Sampling, TokenLogprob
 
 
-class LawState:
-    """What the law of one request needs besides the logits: an immutable value, which can be pickled.
+class SamplingState:
+    """What the distribution of one request needs besides the logits: an immutable value, which can be pickled.
 
     Args:
         sampling: temperature and filters, and the built-in processors (`processors_of`).
@@ -72,27 +73,27 @@ class LawState:
         """Whether nothing comes before the temperature."""
         return not self.processors
 
-    def after(self, tokens: Sequence[int]) -> LawState:
+    def after(self, tokens: Sequence[int]) -> SamplingState:
         """The state once these tokens have been emitted as well."""
         if not self.processors or not tokens:
             return self
         return self._with(self.sampling, tuple(processor.after(tokens) for processor in self.processors))
 
-    def filtered(self, sampling: Sampling) -> LawState:
+    def filtered(self, sampling: Sampling) -> SamplingState:
         """The same processors, followed by the temperature and filters of another `Sampling`."""
         return self._with(sampling, self.processors)
 
-    def _with(self, sampling: Sampling, processors: tuple[Processor, ...]) -> LawState:
-        state = object.__new__(LawState)
+    def _with(self, sampling: Sampling, processors: tuple[Processor, ...]) -> SamplingState:
+        state = object.__new__(SamplingState)
         state.sampling, state.stop_ids, state.processors = sampling, self.stop_ids, processors
         return state
 
 
 @dataclass(frozen=True, slots=True)
-class LawRow:
+class SamplingRow:
     """One row: its request's state, and the draft tokens between the committed prefix and this row."""
 
-    state: LawState
+    state: SamplingState
     drafted: tuple[int, ...] = ()
 
     @property
@@ -106,9 +107,9 @@ class LawRow:
             processor.edit(x)
 
 
-def law(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
-    """The law p of each row: float32 [R, V], rows sum to 1. vocabulary: that of the V columns, where it is a part of
-    the target's; here and below.
+def distribution(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
+    """The distribution p of each row: float32 [R, V], rows sum to 1. vocabulary: that of the V columns, where it is a
+    part of the target's; here and below.
 
     A row with a NaN or +inf logit, or with every token masked, comes out as NaN throughout; the others are as
     they would be alone. Temperature 0 gives a one-hot row (the lowest index of tied maxima, as transformers' greedy).
@@ -118,8 +119,9 @@ def law(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | 
     return process(logits, rows, vocabulary).softmax(-1)
 
 
-def greedy(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> list[int]:
-    """The column of each row's law where every request is at temperature 0: `law`'s one-hot rows as numbers.
+def greedy(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None) -> list[int]:
+    """The column of each row's distribution where every request is at temperature 0: `distribution`'s one-hot rows as
+    numbers.
 
     -1 for a row whose largest logit is not finite. Nothing as wide as the vocabulary is made or copied.
     """
@@ -132,8 +134,8 @@ def greedy(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary
     return torch.where(torch.isfinite(highest), first, -1)[:, 0].tolist()
 
 
-def process(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
-    """The logits [R, V] after all processors, float32; -inf where the law is 0.
+def process(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None = None) -> Tensor:
+    """The logits [R, V] after all processors, float32; -inf where the distribution is 0.
 
     `logits` is never written to, but the result may be the same memory if no processor is on: read it only.
     """
@@ -145,8 +147,8 @@ def token_logprobs(
 ) -> list[TokenLogprob]:
     """Log-probabilities (nats) of a request's emitted tokens, and of the `top` likeliest at each position.
 
-    logits, p: [N, V], row i the target's logits and law where tokens[i] was emitted. mode "raw": log_softmax of
-    the logits in float32, before the processors; "processed": log p. Alternatives come likeliest first; those
+    logits, p: [N, V], row i the target's logits and distribution where tokens[i] was emitted. mode "raw": log_softmax
+    of the logits in float32, before the processors; "processed": log p. Alternatives come likeliest first; those
     of probability 0 are left out, so there may be fewer than `top`.
     """
     assert logits.shape == p.shape, f"logits {tuple(logits.shape)}, p {tuple(p.shape)}"
@@ -159,7 +161,7 @@ def token_logprobs(
     ]
 
 
-def _edit(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary | None) -> Tensor:
+def _edit(logits: Tensor, rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None) -> Tensor:
     """The logits in float32 after the processors of each row."""
     assert len(rows) == logits.shape[0], f"{len(rows)} rows for logits {tuple(logits.shape)}"
     x = logits.float()
@@ -174,7 +176,7 @@ def _edit(logits: Tensor, rows: Sequence[LawRow], vocabulary: PartialVocabulary 
 
 @np.errstate(invalid="ignore", over="ignore")  # bad logits come out as NaN, which the caller looks for
 def _edit_on_host(
-    logits: NDArray[np.float32], rows: Sequence[LawRow], vocabulary: PartialVocabulary | None
+    logits: NDArray[np.float32], rows: Sequence[SamplingRow], vocabulary: PartialVocabulary | None
 ) -> NDArray[np.float32]:
     """Row by row: the work is small, and a dozen tensor operations would not be."""
     edited = logits.copy()
@@ -186,7 +188,7 @@ def _edit_on_host(
     return edited
 
 
-def _edit_on_device(logits: Tensor, rows: Sequence[LawRow]) -> Tensor:
+def _edit_on_device(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
     """As `_edit_on_host`, to the bit, for all rows at once whose next processor is of the same class."""
     edited = logits.clone()
     waiting = {r: list(row.processors) for r, row in enumerate(rows)}

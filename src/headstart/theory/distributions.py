@@ -1,4 +1,4 @@
-"""Acceptance from the laws themselves: p the target's, q the draft's, both after every processor.
+"""Acceptance from the distributions themselves: p the target's, q the draft's, both after every processor.
 
 A token drawn from q is accepted with probability sum_x min(p(x), q(x)) = 1 - TV(p, q), and no exact rule that looks at
 one token does better. Sources: Leviathan et al. (arXiv:2211.17192), section 3.2, corollary 3.6; Daliri, Musco, Suresh,
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from headstart.base.errors import InvalidOption
 from headstart.theory.values import Array, Real, numbers, plain, whole
 
-_SUM_TOLERANCE = 1e-3  # laws in 16 bits add up to 1 no better than this
+_SUM_TOLERANCE = 1e-3  # distributions in 16 bits add up to 1 no better than this
 _MOST_STATES = 2_000_000
 
 
@@ -22,9 +22,9 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> Real:
     """alpha = sum_x min(p(x), q(x)); p and q are [..., V] and broadcast.
 
     Raises:
-        InvalidOption: a negative probability, a law that does not add up to 1, or two sizes of V.
+        InvalidOption: a negative probability, a distribution that does not add up to 1, or two sizes of V.
     """
-    target, draft = _law("p", p), _law("q", q)
+    target, draft = _distribution("p", p), _distribution("q", q)
     _same_vocabulary(target, draft)
     return plain(np.minimum(np.minimum(target, draft).sum(-1), 1.0))
 
@@ -36,7 +36,7 @@ def coupled_acceptance(p: ArrayLike, q: ArrayLike) -> Real:
     for all other y, which has probability 1 / sum_y max(p(y)/p(x), q(y)/q(x)); alpha is the sum over x. It is at
     least (1 - TV) / (1 + TV), the `coupled_floor` of what rule "exact" accepts, and never above 1 - TV.
     """
-    target, draft = _law("p", p), _law("q", q)
+    target, draft = _distribution("p", p), _distribution("q", q)
     _same_vocabulary(target, draft)
     target, draft = np.broadcast_arrays(target, draft)
     alpha = np.zeros(target.shape[:-1])
@@ -58,9 +58,9 @@ def coupled_floor(alpha: ArrayLike) -> Real:
 def acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayLike) -> Real:
     """alpha when both models sample at temperature T: sum_x min(softmax(p/T), softmax(q/T)).
 
-    Logits are [..., V], -inf forbids a token; the result is [..., *shape of temperatures]. At T = 0 both laws are their
-    likeliest token (the first of equals), and alpha is 0 or 1. Heat flattens both laws, so alpha tends to 1 as T grows
-    (where both allow the same tokens); between, it can fall and rise.
+    Logits are [..., V], -inf forbids a token; the result is [..., *shape of temperatures]. At T = 0 both distributions
+    are their likeliest token (the first of equals), and alpha is 0 or 1. Heat flattens both distributions, so alpha
+    tends to 1 as T grows (where both allow the same tokens); between, it can fall and rise.
 
     Raises:
         InvalidOption: a temperature below 0, logits that are nan, or two sizes of V.
@@ -96,11 +96,11 @@ def block_tokens(p: ArrayLike, q: ArrayLike, k: int) -> float:
     Judged token by token it is kept with the product of min(p/q, 1), and w_i is never less: with r_i = p(x_i)/q(x_i),
     min(w r, 1) >= w min(r, 1) for w <= 1. So block verification never emits fewer tokens than `expected_tokens`.
     """
-    target, draft = _law("p", p), _law("q", q)
+    target, draft = _distribution("p", p), _distribution("q", q)
     if target.shape != draft.shape or target.ndim != 1:
         raise InvalidOption(
             f"p and q have shapes {list(target.shape)} and {list(draft.shape)}",
-            hint="give one law each, over one vocabulary",
+            hint="give one distribution each, over one vocabulary",
         )
     drawn = draft > 0
     ratio, chance = target[drawn] / draft[drawn], draft[drawn]
@@ -120,11 +120,11 @@ def block_tokens(p: ArrayLike, q: ArrayLike, k: int) -> float:
     return tokens
 
 
-def _law(name: str, value: ArrayLike) -> Array:
-    law = numbers(name, value, low=0)
-    if law.ndim == 0 or law.shape[-1] == 0 or (abs(law.sum(-1) - 1) > _SUM_TOLERANCE).any():
-        raise InvalidOption(f"{name} is no law", hint=f"{name} is [..., V]: probabilities that add up to 1")
-    return law
+def _distribution(name: str, value: ArrayLike) -> Array:
+    distribution = numbers(name, value, low=0)
+    if distribution.ndim == 0 or distribution.shape[-1] == 0 or (abs(distribution.sum(-1) - 1) > _SUM_TOLERANCE).any():
+        raise InvalidOption(f"{name} is no distribution", hint=f"{name} is [..., V]: probabilities that add up to 1")
+    return distribution
 
 
 def _logits(name: str, value: ArrayLike) -> Array:
@@ -141,15 +141,15 @@ def _same_vocabulary(p: Array, q: Array) -> None:
     if p.shape[-1] != q.shape[-1]:
         raise InvalidOption(
             f"p has {p.shape[-1]} tokens, q has {q.shape[-1]}",
-            hint="compare laws over one vocabulary: give the tokens that one lacks probability 0",
+            hint="compare distributions over one vocabulary: give the tokens that one lacks probability 0",
         )
 
 
 def softmax(logits: Array, temperature: float) -> Array:
-    """Laws [..., V] of logits [..., V]; at temperature 0 one-hot on the first of the greatest."""
+    """Distributions [..., V] of logits [..., V]; at temperature 0 one-hot on the first of the greatest."""
     if temperature == 0:
         greedy: Array = np.eye(logits.shape[-1])[logits.argmax(-1)]
         return greedy
     rises = np.exp((logits - logits.max(-1, keepdims=True)) / temperature)
-    law: Array = rises / rises.sum(-1, keepdims=True)
-    return law
+    distribution: Array = rises / rises.sum(-1, keepdims=True)
+    return distribution

@@ -1,4 +1,4 @@
-"""The laws of a step's rows: computed as the rule comes to them, the same bits as all at once."""
+"""The distributions of a step's rows: computed as the rule comes to them, the same bits as all at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.reference_law import random_logits
+from support.reference_distribution import random_logits
 
 from headstart.base.errors import NonFiniteLogits
-from headstart.rule.law import LawState, greedy, law
-from headstart.rule.laws import law_rows, laws
+from headstart.rule.distribution import SamplingState, distribution, greedy
+from headstart.rule.distributions import distributions, sampling_rows
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft, Sampling
 
@@ -19,16 +19,16 @@ V = 50
 SAMPLINGS = [Sampling(temperature=0.8), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=1, top_k=5)]
 
 
-def state(sampling: Sampling) -> LawState:
-    return LawState(sampling, (1, 2), V, frozenset())
+def state(sampling: Sampling) -> SamplingState:
+    return SamplingState(sampling, (1, 2), V, frozenset())
 
 
-def test_laws_asked_for_one_by_one_are_those_of_all_at_once() -> None:
+def test_distributions_asked_for_one_by_one_are_those_of_all_at_once() -> None:
     draft = Draft((3, 4, 5, 6), (-1, 0, 0, 1))
-    rows = [law_rows(state(s), draft) for s in (*SAMPLINGS, Sampling())]
+    rows = [sampling_rows(state(s), draft) for s in (*SAMPLINGS, Sampling())]
     logits = random_logits(5 * len(rows), 1, V, 2.0)
-    for found, each, part in zip(laws(rows, logits), rows, logits.split(5), strict=True):
-        dense = law(part, each)
+    for found, each, part in zip(distributions(rows, logits), rows, logits.split(5), strict=True):
+        dense = distribution(part, each)
         assert torch.equal(found.dense, dense)
         for i in (3, 0, 4, 2, 1, 3):
             assert np.array_equal(found[i], dense[i].numpy())
@@ -36,11 +36,11 @@ def test_laws_asked_for_one_by_one_are_those_of_all_at_once() -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_the_rule_computes_the_laws_it_comes_to_and_no_others(sampling: Sampling) -> None:
+def test_the_rule_computes_the_distributions_it_comes_to_and_no_others(sampling: Sampling) -> None:
     draft = Draft.chain([3, 4, 5])
     logits = random_logits(4, 2, V, 2.0)
     logits[3] = math.nan
-    (found,) = laws([law_rows(state(sampling), draft)], logits)
+    (found,) = distributions([sampling_rows(state(sampling), draft)], logits)
     asked: list[int] = []
 
     def draw(p: np.ndarray, depth: int) -> int:
@@ -58,10 +58,10 @@ def test_the_rule_computes_the_laws_it_comes_to_and_no_others(sampling: Sampling
 def test_edited_greedy_rows_are_edited_as_they_are_asked_for() -> None:
     edited = Sampling(logit_bias={7: 4.0}, frequency_penalty=1.5)
     draft = Draft((3, 4, 5, 6), (-1, 0, 0, 1))
-    rows = [law_rows(state(each), draft) for each in (edited, Sampling(), edited)]
+    rows = [sampling_rows(state(each), draft) for each in (edited, Sampling(), edited)]
     logits = random_logits(15, 1, V, 2.0)
     logits[4] = math.nan
-    found = laws(rows, logits)
+    found = distributions(rows, logits)
     for each, of, part in zip(found, rows, logits.split(5), strict=True):
         assert each.tokens is not None
         assert list(each.tokens) == greedy(part, of)
@@ -70,22 +70,22 @@ def test_edited_greedy_rows_are_edited_as_they_are_asked_for() -> None:
     assert found[0].tokens[4] == -1
     with pytest.raises(IndexError):
         found[0].tokens[5]
-    (fresh,) = laws(rows[:1], logits[:5])
+    (fresh,) = distributions(rows[:1], logits[:5])
     assert walk(draft, fresh.tokens, lambda token, _: 3 if token >= 0 else 0).path == (0,)  # type: ignore[arg-type]
     assert set(fresh.tokens._found) == {0, 1}  # type: ignore[union-attr]
 
 
-def test_the_law_after_a_leaf_that_is_rejected_is_never_computed() -> None:
+def test_the_distribution_after_a_leaf_that_is_rejected_is_never_computed() -> None:
     logits = random_logits(4, 2, V, 2.0)
     logits[0, 3] = 20  # the first guess may well be accepted, whatever became of those below it
     logits[2:] = math.nan  # after those two
     tree = Draft((3, 4, 5), (-1, 0, 0))
-    (found,) = laws([law_rows(state(SAMPLINGS[0]), tree)], logits)
+    (found,) = distributions([sampling_rows(state(SAMPLINGS[0]), tree)], logits)
     q = np.full((3, V), 1 / V, dtype=np.float32)
 
     def never(chance: float, node: int) -> bool:
         return node == 0
 
-    verdict = traverse(tree, found, q, never, lambda law, _: int(law.argmax()))
+    verdict = traverse(tree, found, q, never, lambda distribution, _: int(distribution.argmax()))
     assert verdict.path == (0,)
     assert set(found._found) == {0, 1}

@@ -1,4 +1,5 @@
-"""Drafting ahead keeps the law: by exact enumeration, by chi-square, and with faults planted that must be found."""
+"""Drafting ahead keeps the distribution: by exact enumeration, by chi-square, and with faults planted that must be
+found."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ahead_bugs import Plant, old_lane, partial_where_promised, stale_law, wrong_nodes
+from support.ahead_bugs import Plant, old_lane, partial_where_promised, stale_distribution, wrong_nodes
 from support.ahead_twins import RAGGED, Case, difference
 from support.enumeration import RandomModel, completed, joint, outcomes
 from support.rational_draft import two_rounds
-from support.sampled_law import PROMPT, SAMPLES, TOKENS, VOCAB, model, p_value
-from support.sampled_law import joint as joint_law
+from support.sampled_distribution import PROMPT, SAMPLES, TOKENS, VOCAB, model, p_value
+from support.sampled_distribution import joint as joint_distribution
 from support.scripted_worker import ALL, scripted
 from transformers import AutoModelForCausalLM
 
@@ -29,7 +30,8 @@ from headstart.model.runner import ModelRunner
 
 
 def lawful(seed: int, idles: Any, vocab: int = 2, **options: Any) -> tuple[bool, list[bool]]:
-    """Whether two rounds have the target's law, in exact fractions; and for each second round whether it was a hit."""
+    """Whether two rounds have the target's distribution, in exact fractions; and for each second round whether it was a
+    hit."""
     p, q = RandomModel(seed, vocab), RandomModel(seed + 100, vocab)
     seen: list[bool] = []
     emitted = outcomes(two_rounds(p, q, vocab, lambda: scripted(idles), seen, **options))
@@ -60,7 +62,7 @@ def foreseeable(seed: int, vocab: int) -> bool:
         pytest.param(2, 1, True, 3, marks=pytest.mark.slow),
     ],
 )
-def test_two_rounds_keep_the_law_exactly(idles: int, branches: int, partial: bool, vocab: int) -> None:
+def test_two_rounds_keep_the_distribution_exactly(idles: int, branches: int, partial: bool, vocab: int) -> None:
     seeds = {3: True} if vocab == 2 else {3: True, 4: False}
     for seed, possible in seeds.items():
         assert foreseeable(seed, vocab) == possible
@@ -99,7 +101,7 @@ def sampled(
     found = [step.draft.prepared for step in steps if step.draft.prepared is not None]
     hits = [each.hit for each in found if each.foreseen]
     shorter = sum(len(step.draft) < step.budget.nodes for step in steps)
-    p = p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_law(path, temperature, top_p))
+    p = p_value(Counter(out.tokens[:TOKENS] for out in outs), joint_distribution(path, temperature, top_p))
     return p, sum(hits) / max(1, len(hits)), shorter
 
 
@@ -130,7 +132,7 @@ def test_chi_square(cell: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 PLANTED: dict[str, tuple[Plant, Any]] = {
     "the old round's noise": (old_lane, {}),
-    "a law without the outcome's tokens": (stale_law, {}),
+    "a distribution without the outcome's tokens": (stale_distribution, {}),
     "the keys and values of the wrong nodes": (wrong_nodes, {}),
     "partial drafts where a seed promises the text": (partial_where_promised, {"partial": True}),
 }
@@ -149,8 +151,9 @@ def test_a_planted_fault_is_found_beside_the_inner_drafter(fault: str, monkeypat
 
 
 def test_the_old_rounds_noise_is_found_by_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the planted faults the one that breaks the law itself: the draft token at that place has been judged with this
-    noise already. The others leave the law alone, since a draft travels with the laws that it was drawn from."""
+    """Of the planted faults the one that breaks the distribution itself: the draft token at that place has been judged
+    with this noise already. The others leave the distribution alone, since a draft travels with the distributions that
+    it was drawn from."""
     old_lane(monkeypatch)
     assert not lawful(3, ALL, branches=1, partial=False)[0]
     assert lawful(3, 0, branches=1, partial=False)[0], "a miss is drawn rightly"
