@@ -98,7 +98,7 @@ def test_what_if_says_how_sure_it_is(one: Path, two: Path) -> None:
 
 def test_json_has_the_numbers(two: Path) -> None:
     found = json.loads(run("trace", str(two), "--json").stdout)
-    assert found["trace"]["headstart_trace"] == 2
+    assert found["trace"]["headstart_trace"] == 3
     assert found["warnings"] == []
     for number, request in enumerate(read_trace(two).requests):
         assert request.end is not None

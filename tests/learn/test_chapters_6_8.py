@@ -262,20 +262,20 @@ class TestGuesses:
             ]
             for a, measured in zip(DIAL, published, strict=True)
         ]
-        assert eight.numbers("Two laws") == expected
+        assert eight.numbers("Two distributions") == expected
         assert [row[2] for row in expected][:4] == ["52.7%", "61.2%", "70.7%", "80.8%"]
 
     def test_temperature_is_the_theory(self, eight: Chapter) -> None:
         target, noise = pairs()
         draft = 0.8 * target + 0.2 * noise
-        cool = theory.laws.softmax(draft, 0.7)
+        cool = theory.distributions.softmax(draft, 0.7)
         expected = [
             [f"{t:.1f}"]
             + [
                 by_hand(float(np.mean(each)), 3)
                 for each in (
                     theory.acceptance_at(target, draft, t),
-                    np.minimum(theory.laws.softmax(target, t), cool).sum(-1),
+                    np.minimum(theory.distributions.softmax(target, t), cool).sum(-1),
                     theory.point_acceptance_at(target, draft, t),
                 )
             ]
@@ -322,7 +322,7 @@ class TestGuesses:
         assert "| 0.64 " in ngram[0]
         assert "| 0.34 " in ngram[1]
 
-    def test_speculative_text_has_the_law_of_sampled_text(self, eight: Chapter) -> None:
+    def test_speculative_text_has_the_distribution_of_sampled_text(self, eight: Chapter) -> None:
         label = "Twenty words"
         rows = eight.numbers(label)
         assert all(sampled == speculative for _, _, sampled, speculative in rows)
@@ -387,7 +387,7 @@ NEAR_MISSES = [
     ("07.4", {"five": "4", "limit": "4"}, "Longer drafts"),
     ("07.5", {"what": "faster", "speed": "6"}, "what does it cost"),
     ("07.5", {"what": "wrong", "speed": "1"}, "whatever the draft is"),
-    ("08.2", {"drawn": "0.38", "copied": "1/2", "hot": "1/3"}, "compares laws"),
+    ("08.2", {"drawn": "0.38", "copied": "1/2", "hot": "1/3"}, "compares distributions"),
     ("08.2", {"drawn": "1", "copied": "1", "hot": "1"}, "all on one word"),
     ("08.3", {"alpha": "0.658"}, "the smaller one counts"),
     ("08.4", {"t0": "1", "t1": "1", "t2": "2", "t3": "3"}, "once"),

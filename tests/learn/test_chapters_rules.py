@@ -111,7 +111,7 @@ def test_a_tower_is_dragged_by_the_mouse_and_by_a_finger(at: Any) -> None:
 
 def test_numbers_of_ones_own(at: Any) -> None:
     page = at("04")
-    form = page.locator(".own-laws")
+    form = page.locator(".own-distributions")
     for name, value in (
         ("p of the", "1/7"),
         ("p of cat", "2/7"),
@@ -133,7 +133,7 @@ def test_numbers_of_ones_own(at: Any) -> None:
 
 def test_p_itself_after_a_refusal_is_told_apart_from_other_mistakes(at: Any) -> None:
     form = at("04").locator("[data-exercise='04.1']")
-    for values, said in ((("0.5", "0.3", "0.2"), "That is p itself"), (("0.2", "0.3", "0.5"), "Not this law")):
+    for values, said in ((("0.5", "0.3", "0.2"), "That is p itself"), (("0.2", "0.3", "0.5"), "Not this distribution")):
         for i, value in enumerate(values):
             form.locator(".field input").nth(i).fill(value)
         form.get_by_role("button", name="Check").click()
@@ -165,7 +165,7 @@ def test_ten_thousand_draws_run_to_p_and_the_wrong_rule_elsewhere(at: Any) -> No
 # -- chapter 4b --------------------------------------------------------------------------------------------------------
 
 RULE_MODULES = (
-    "lessons/chapters/04-nothing-changes/two-laws",
+    "lessons/chapters/04-nothing-changes/two-distributions",
     "lessons/chapters/04b-the-rule-today/texts",
     "lessons/chapters/04b-the-rule-today/tree",
     "lessons/chapters/04b-the-rule-today/two-rules",
@@ -178,9 +178,9 @@ def js(browser: Any) -> Twin:
     return twin_in(browser, [*names_in("algorithm"), *RULE_MODULES])
 
 
-def toy_text(rule: Any, k: int, drawn: bool, seed: int, laws: tuple[Any, Any], length: int = 20) -> list[int]:
+def toy_text(rule: Any, k: int, drawn: bool, seed: int, distributions: tuple[Any, Any], length: int = 20) -> list[int]:
     """The chapter's texts once more, with the engine's own rule and noise."""
-    p_table, q_table = laws
+    p_table, q_table = distributions
     text, noise = [0, 1], Noise(seed)
     while len(text) < length + 2:
         place = len(text)
@@ -201,14 +201,14 @@ def toy_text(rule: Any, k: int, drawn: bool, seed: int, laws: tuple[Any, Any], l
 @pytest.mark.parametrize("rule", ["coupled", "exact"])
 def test_texts_are_those_of_the_engines_rule(js: Twin, rule: str) -> None:
     tables = js("() => [hs['toy-table'].TARGET, hs['toy-table'].DRAFT]")
-    laws = (np.array(tables[0]), np.array(tables[1]))
+    distributions = (np.array(tables[0]), np.array(tables[1]))
     call = "([rule, name, seed]) => hs.texts.write(rule, name, seed).ids"
     drafters = js("() => hs.texts.DRAFTERS")
     for seed in range(1, 9):
         texts = {}
         for name, drafter in drafters.items():
             texts[name] = js(call, [rule, name, seed])
-            assert texts[name] == toy_text(rule, drafter["k"], drafter["drawn"], seed, laws)
+            assert texts[name] == toy_text(rule, drafter["k"], drafter["drawn"], seed, distributions)
         same = {tuple(text) for name, text in texts.items() if rule == "coupled" or name in ("none", "likeliest")}
         assert len(same) == 1, "one seed, one text"
     if rule == "exact":
@@ -224,12 +224,12 @@ def test_the_steps_of_the_tree_end_with_what_came_out(js: Twin, rule: str) -> No
         kept = [i for i, state in enumerate(steps[-1]["states"]) if state == "accepted"]
         assert kept == steps[-1]["path"]
         ends.add(tuple(kept))
-    assert len(ends) >= 3, "different coins, different outcomes"
+    assert len(ends) >= 3, "different uniform draws, different outcomes"
 
 
 def test_block_verification_is_milder_and_stricter(js: Twin) -> None:
-    kept = """(coins) => {
-      const { classic, block } = hs["two-rules"].bothRules([1, 1, 0], coins);
+    kept = """(uniforms) => {
+      const { classic, block } = hs["two-rules"].bothRules([1, 1, 0], uniforms);
       return [classic.accepted, block.accepted];
     }"""
     assert js(kept, ["0.3", "0.7", "0.4"]) == [1, 3]
@@ -262,7 +262,7 @@ def test_the_coupled_figure_says_whether_the_words_changed(at: Any) -> None:
 # -- chapter 5 ---------------------------------------------------------------------------------------------------------
 
 FAR = {
-    # The distance of the next word's law from p, and the share of rounds that break down or are silent.
+    # The distance of the next word's distribution from p, and the share of rounds that break down or are silent.
     "05.1": (Fraction(3, 20), 0, 0),
     "05.2": (Fraction(3, 14), 0, Fraction(3, 10)),
     "05.3": (Fraction(3, 20), 0, 0),
@@ -274,15 +274,15 @@ FAR = {
 
 @pytest.mark.parametrize("exercise", FAR)
 def test_a_listing_is_as_wrong_as_it_is_said_to_be_and_mended_it_is_right(js: Twin, exercise: str) -> None:
-    call = """(id) => { const { LISTINGS, exactLaw } = hs.listings;
+    call = """(id) => { const { LISTINGS, exactDistribution } = hs.listings;
       const listing = LISTINGS.find((each) => each.id === id);
-      return [exactLaw(listing, listing.judge), exactLaw(listing, hs.mutants.RIGHT_VERIFIER)]; }"""
+      return [exactDistribution(listing, listing.judge), exactDistribution(listing, hs.mutants.RIGHT_VERIFIER)]; }"""
     wrong, right = js(call, exercise)
     word, broken, silent = FAR[exercise]
     assert (Fraction(wrong["word"]), Fraction(wrong["broken"]), Fraction(wrong["silent"])) == (word, broken, silent)
     assert (Fraction(wrong["text"]) > 0) == (exercise != "05.5"), "its fault is in the number, not in the text"
     assert Fraction(right["word"]) == Fraction(right["text"]) == 0
-    assert right["law"] == right["p"]
+    assert right["distribution"] == right["p"]
 
 
 def test_the_acceptance_that_counts_corrections_exceeds_one(js: Twin) -> None:
@@ -310,7 +310,7 @@ def test_a_line_is_picked_by_the_arrow_keys(at: Any) -> None:
     page.keyboard.press("Enter")
     feedback = form.locator(".feedback")
     assert "Not line 1" in feedback.inner_text()
-    assert "3/20" in feedback.inner_text(), "the exact law answers all the same"
+    assert "3/20" in feedback.inner_text(), "the exact distribution answers all the same"
     form.get_by_role("radio").first.focus()
     for _ in range(5):
         page.keyboard.press("ArrowDown")

@@ -243,7 +243,9 @@ def test_block_verification_here_is_the_engines_own_rule() -> None:
     """Twins: the solution on a list of tokens, and `traverse` on a chain."""
 
     def engines(draft: list[int], p: Any, q: Any, coin: Any, draw: Any) -> list[int]:
-        verdict = traverse(Draft.chain(tuple(draft)), p, q, lambda chance, _: coin(chance), lambda law, _: draw(law))
+        verdict = traverse(
+            Draft.chain(tuple(draft)), p, q, lambda chance, _: coin(chance), lambda distribution, _: draw(distribution)
+        )
         return [*(draft[node] for node in verdict.path), verdict.bonus]
 
     for case in _cases():
@@ -255,14 +257,14 @@ def test_the_cases_tell_block_verification_from_the_classic_rule() -> None:
     assert min(gains) >= 0 < max(gains)
 
 
-def test_laws_are_enumerated_exactly() -> None:
+def test_distributions_are_enumerated_exactly() -> None:
     def play(oracle: Oracle) -> tuple[int, ...]:
         return (int(oracle.coin(Fraction(1, 3))), oracle.draw([Fraction(1, 4), 0, Fraction(3, 4)]))
 
-    law = outcomes(play)
-    assert law[1, 2] == Fraction(1, 4)
-    assert sum(law.values()) == 1
-    assert distance(law, {(0, 0): Fraction(1)}) == Fraction(5, 6)
+    distribution = outcomes(play)
+    assert distribution[1, 2] == Fraction(1, 4)
+    assert sum(distribution.values()) == 1
+    assert distance(distribution, {(0, 0): Fraction(1)}) == Fraction(5, 6)
     assert joint(lambda context: [Fraction(1, 2)] * 2, 2)[0, 1] == Fraction(1, 4)
 
 

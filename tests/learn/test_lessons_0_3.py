@@ -65,9 +65,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [  # exercise, answers by field i
     ("01.2", {"tb": "28,000"}, "gigabytes"),
     ("01.3", {"wrong": "nothing"}, "Look at the unit"),
     ("01.3", {"wrong": "limit"}, "waits for memory"),
-    ("02.2", {"laws": 7, "first": 11, "last": 18}, "One more is of use"),
-    ("02.2", {"laws": 8, "first": 12, "last": 18}, "Counting from 0"),
-    ("02.2", {"laws": 8, "first": 11, "last": 19}, "last row"),
+    ("02.2", {"distributions": 7, "first": 11, "last": 18}, "One more is of use"),
+    ("02.2", {"distributions": 8, "first": 12, "last": 18}, "Counting from 0"),
+    ("02.2", {"distributions": 8, "first": 11, "last": 19}, "last row"),
     ("02.3", {"boxes": 16}, "no pass has read it"),
     ("02.3", {"boxes": 19}, "before the rewind"),
     ("03.1", {f"case{i}": "keep" for i in range(1, 6)}, "case 3"),
@@ -340,12 +340,12 @@ def test_a_row_of_the_mask_sees_itself_and_what_stands_before(tab: Any, path: Pa
         use = ["\N{EN DASH}", "\N{EN DASH}", *(f"guess {i + 1}" for i in range(count)), "bonus"]
         rows = [[str(i), word, " ".join(text[: i + 1]), use[i]] for i, word in enumerate(text)]
         assert table(tab, figure) == rows
-        assert f"{count + 1} laws for {count}" in figure.inner_text()
+        assert f"{count + 1} distributions for {count}" in figure.inner_text()
         seen = "rows => rows.map((row) => row.querySelectorAll('.seen, .self').length)"
         assert figure.locator("table.mask tbody tr").evaluate_all(seen) == list(range(1, len(text) + 1))
 
 
-def law(context: list[int], *, draft: bool) -> np.ndarray[Any, Any]:
+def distribution(context: list[int], *, draft: bool) -> np.ndarray[Any, Any]:
     """The tutorial's models."""
     place = sum(context[-3:])
     rng = np.random.RandomState(place + (200 if draft else 100))
@@ -355,7 +355,7 @@ def law(context: list[int], *, draft: bool) -> np.ndarray[Any, Any]:
     return weights / weights.sum()  # type: ignore[no-any-return]
 
 
-def test_the_round_is_the_published_one_and_its_laws_are_the_models(tab: Any, path: Path) -> None:
+def test_the_round_is_the_published_one_and_its_distributions_are_the_models(tab: Any, path: Path) -> None:
     at(tab, path, "03")
     figure = tab.locator(".figure[aria-label*='One round']")
     figure.focus()
@@ -369,16 +369,16 @@ def test_the_round_is_the_published_one_and_its_laws_are_the_models(tab: Any, pa
     contexts = [[0], [0, 1], [0, 1, 8]]
     assert len(judged) == 3
     for stage, context in zip(judged, contexts, strict=True):
-        assert np.allclose(stage["p"], law(context, draft=False))
-        assert np.allclose(stage["q"], law(context, draft=True))
+        assert np.allclose(stage["p"], distribution(context, draft=False))
+        assert np.allclose(stage["q"], distribution(context, draft=True))
     last = next(stage for stage in stages if stage.get("drawn"))
-    rest = np.maximum(law(contexts[2], draft=False) - law(contexts[2], draft=True), 0)
+    rest = np.maximum(distribution(contexts[2], draft=False) - distribution(contexts[2], draft=True), 0)
     assert np.allclose(last["r"], rest / rest.sum())
 
 
-def test_the_two_laws_after_the_cat_are_the_published_numbers(tab: Any, path: Path) -> None:
+def test_the_two_distributions_after_the_cat_are_the_published_numbers(tab: Any, path: Path) -> None:
     at(tab, path, "03")
-    p, q = law([0, 1], draft=False), law([0, 1], draft=True)
+    p, q = distribution([0, 1], draft=False), distribution([0, 1], draft=True)
     kept = np.minimum(1, p / q)
     shown = table(tab, tab.locator(".figure[aria-label*='Target and draft']"))
     assert shown == [[word, f"{p[i]:.3f}", f"{q[i]:.3f}", f"{kept[i]:.3f}"] for i, word in enumerate(WORDS)]

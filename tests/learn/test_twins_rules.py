@@ -1,4 +1,5 @@
-"""The page's rules are those of the engine: exact laws by enumeration, and the same verdicts from the same noise."""
+"""The page's rules are those of the engine: exact distributions by enumeration, and the same verdicts from the same
+noise."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ V = 3
 Texts = dict[tuple[int, ...], Fraction]
 
 
-def as_text(law: Any) -> list[str]:
-    return [str(x) for x in law]
+def as_text(distribution: Any) -> list[str]:
+    return [str(x) for x in distribution]
 
 
 def read(found: list[dict[str, Any]], key: str = "tokens") -> Texts:
@@ -95,46 +96,47 @@ def test_noise_is_the_engines(js: Twin) -> None:
 
 def test_draws_are_the_engines(js: Twin) -> None:
     rng = np.random.default_rng(5)
-    laws = rng.random((20, 16)) * (rng.random((20, 16)) > 0.3)
-    laws[0] = 0
-    laws[0, 7] = 1
-    call = "([seed, laws]) => laws.map((law, i) => new hs.noise.Noise(seed).draw(law, i, 1))"
+    distributions = rng.random((20, 16)) * (rng.random((20, 16)) > 0.3)
+    distributions[0] = 0
+    distributions[0, 7] = 1
+    call = "([seed, all]) => all.map((each, i) => new hs.noise.Noise(seed).draw(each, i, 1))"
     for seed in SEEDS:
-        wanted = [Noise(seed).draw(law, i, Purpose.TOKEN) for i, law in enumerate(laws)]
-        assert js(call, [str(seed), laws.tolist()]) == wanted
+        wanted = [Noise(seed).draw(distribution, i, Purpose.TOKEN) for i, distribution in enumerate(distributions)]
+        assert js(call, [str(seed), distributions.tolist()]) == wanted
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------
 
 
 def random_tree(seed: int, nodes: int) -> tuple[Draft, list[Any], list[Any]]:
-    """A tree, its N + 1 laws p and its N laws q, of random fractions; elder siblings are struck from q."""
+    """A tree, its N + 1 distributions p and its N distributions q, of random fractions; elder siblings are struck from
+    q."""
     rng = np.random.default_rng(seed)
     p, q = RandomModel(seed, V, zeros=0.2), RandomModel(seed + 1000, V, zeros=0.2)
     tokens: list[int] = []
     parents: list[int] = []
-    laws: list[Any] = []
+    distributions: list[Any] = []
     contexts: list[tuple[int, ...]] = [()]
     while len(tokens) < nodes:
         parent = int(rng.integers(-1, len(tokens)))
         taken = [tokens[i] for i, each in enumerate(parents) if each == parent]
-        law = q(contexts[parent + 1]).copy()
-        law[taken] = Fraction(0)
-        if not law.sum():
+        distribution = q(contexts[parent + 1]).copy()
+        distribution[taken] = Fraction(0)
+        if not distribution.sum():
             nodes -= 1
             continue
-        law = law / law.sum()
-        token = int(rng.choice(V, p=law.astype(float)))
+        distribution = distribution / distribution.sum()
+        token = int(rng.choice(V, p=distribution.astype(float)))
         tokens.append(token)
         parents.append(parent)
-        laws.append(law)
+        distributions.append(distribution)
         contexts.append((*contexts[parent + 1], token))
-    return Draft(tuple(tokens), tuple(parents)), [p(context) for context in contexts], laws
+    return Draft(tuple(tokens), tuple(parents)), [p(context) for context in contexts], distributions
 
 
 TREE = """({tokens, parents, p, q, rule}) => {
   const draft = hs.rules.makeDraft(tokens, parents);
-  const [P, Q] = [p, q].map((laws) => laws.map(hs.arithmetic.fractions));
+  const [P, Q] = [p, q].map((distributions) => distributions.map(hs.arithmetic.fractions));
   const judge = hs.enumerate.JUDGES[rule];
   const found = hs.enumerate.outcomes((oracle) => judge(draft, P, Q, oracle), P[0][0]);
   return found.map(({ value, chance }) => ({ tokens: value, chance }));
@@ -142,14 +144,17 @@ TREE = """({tokens, parents, p, q, rule}) => {
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_traversal_of_random_trees_has_the_same_exact_law(js: Twin, seed: int) -> None:
+def test_traversal_of_random_trees_has_the_same_exact_distribution(js: Twin, seed: int) -> None:
     draft, p, q = random_tree(seed, nodes=1 + seed % 7)
 
     def traversed(oracle: Oracle) -> tuple[int, ...]:
-        return emitted(draft, traverse(draft, p, q, lambda a, _: oracle.coin(a), lambda law, _: oracle.draw(law)))
+        return emitted(
+            draft,
+            traverse(draft, p, q, lambda a, _: oracle.uniform(a), lambda distribution, _: oracle.draw(distribution)),
+        )
 
     def walked(oracle: Oracle) -> tuple[int, ...]:
-        return emitted(draft, walk(draft, p, lambda law, _: oracle.draw(law)))
+        return emitted(draft, walk(draft, p, lambda distribution, _: oracle.draw(distribution)))
 
     tree = {
         "tokens": draft.tokens,
@@ -164,7 +169,9 @@ def test_traversal_of_random_trees_has_the_same_exact_law(js: Twin, seed: int) -
 @pytest.mark.parametrize("seed", range(6))
 def test_verdicts_from_the_same_noise(js: Twin, seed: int) -> None:
     draft, exact_p, exact_q = random_tree(seed, nodes=6)
-    p, q = (np.array([law.astype(float) for law in laws]) for laws in (exact_p, exact_q))
+    p, q = (
+        np.array([distribution.astype(float) for distribution in distributions]) for distributions in (exact_p, exact_q)
+    )
     call = """({tokens, parents, p, q, seeds, rule}) => seeds.map((seed) => {
       const draft = hs.rules.makeDraft(tokens, parents);
       const { path, token } = hs.rules.verify(draft, p, q, new hs.noise.Noise(seed), 17, rule);
@@ -172,9 +179,14 @@ def test_verdicts_from_the_same_noise(js: Twin, seed: int) -> None:
     })"""
     tree: dict[str, Any] = {"tokens": draft.tokens, "parents": draft.parents, "p": p.tolist()}
     seeds = range(40)
-    for rule, laws in (("exact", q), ("exact", None), ("coupled", q)):
-        sent = {**tree, "q": None if laws is None else laws.tolist(), "rule": rule, "seeds": [str(s) for s in seeds]}
-        wanted = [verify(draft, p, laws, Noise(s), 17, rule) for s in seeds]  # type: ignore[arg-type]
+    for rule, distributions in (("exact", q), ("exact", None), ("coupled", q)):
+        sent = {
+            **tree,
+            "q": None if distributions is None else distributions.tolist(),
+            "rule": rule,
+            "seeds": [str(s) for s in seeds],
+        }
+        wanted = [verify(draft, p, distributions, Noise(s), 17, rule) for s in seeds]  # type: ignore[arg-type]
         assert js(call, sent) == [[list(each.path), each.bonus] for each in wanted]
 
 
@@ -183,14 +195,14 @@ def test_a_verdict_says_what_it_did(js: Twin) -> None:
       const { fractions } = hs.arithmetic;
       const p = [fractions([".5", ".3", ".2"]), fractions([".5", ".3", ".2"]), fractions([".5", ".3", ".2"])];
       const q = [fractions([".2", ".6", ".2"]), fractions([".2", ".6", ".2"])];
-      const first = (law) => law.findIndex((x) => !x.isZero());
-      const run = (rule, numbers) => hs.rules[rule](hs.rules.chain([1, 0]), p, q, hs.rules.coins(numbers), first);
+      const first = (distribution) => distribution.findIndex((x) => !x.isZero());
+      const run = (rule, numbers) => hs.rules[rule](hs.rules.chain([1, 0]), p, q, hs.rules.uniforms(numbers), first);
       return [run("chainRule", [0.6, 0.9]), run("blockRule", [0.6, 0.9]), run("chainRule", [0.1, 0.1])];
     }"""
     classic, block, both = js(call)
-    assert (classic["accepted"], classic["kind"], classic["law"]) == (0, "correction", ["1", "0", "0"])
+    assert (classic["accepted"], classic["kind"], classic["distribution"]) == (0, "correction", ["1", "0", "0"])
     assert [step["chance"] for step in classic["steps"]] == ["1/2"]
-    # pi = 1, 1/2, 1: the second guess makes up for the first, and its coin is looked at first
+    # pi = 1, 1/2, 1: the second guess makes up for the first, and its uniform draw is looked at first
     assert block["weights"] == ["1", "1/2", "1"]
     assert (block["accepted"], block["kind"], block["emitted"]) == (2, "bonus", [1, 0, 0])
     assert (both["accepted"], both["kind"]) == (2, "bonus")
@@ -199,7 +211,8 @@ def test_a_verdict_says_what_it_did(js: Twin) -> None:
 # -- chains, right and wrong -------------------------------------------------------------------------------------------
 
 MODELS = """
-  const laws = (rows) => { const known = new Map(rows.map(([c, law]) => [c.join(), hs.arithmetic.fractions(law)]));
+  const distributions = (rows) => { const known = new Map(rows.map(([c, distribution]) => [c.join(),
+  hs.arithmetic.fractions(distribution)]));
     return (context) => known.get(context.join()); };
 """
 
@@ -218,11 +231,11 @@ def table(model: RandomModel, length: int) -> list[Any]:
 
 @pytest.mark.parametrize("judge", ["chain", "block", "traverse"])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_right_rules_keep_the_law_exactly(js: Twin, judge: str, seed: int) -> None:
+def test_the_right_rules_keep_the_distribution_exactly(js: Twin, judge: str, seed: int) -> None:
     p, q = RandomModel(seed, V, zeros=0.2), RandomModel(seed + 100, V)
     call = f"""({{ p, q, k, judge }}) => {{ {MODELS}
-      const setup = {{ p: laws(p), q: laws(q), k, judge: hs.enumerate.JUDGES[judge] }};
-      const [text, alone] = [hs.enumerate.textLaw(setup, k + 1), hs.enumerate.joint(setup.p, k + 1)];
+      const setup = {{ p: distributions(p), q: distributions(q), k, judge: hs.enumerate.JUDGES[judge] }};
+      const [text, alone] = [hs.enumerate.textDistribution(setup, k + 1), hs.enumerate.joint(setup.p, k + 1)];
       return {{ text, alone, distance: hs.enumerate.distance(text, alone) }};
     }}"""
     for k in (1, 2):
@@ -248,11 +261,11 @@ def token_by_token(refused: Any = None, finished: Any = None, joined: Any = None
     ratio = ratio or (lambda tokens, p, q, i: p[i][tokens[i]] / q[i][tokens[i]])
 
     def judge(tokens: tuple[int, ...], p: list[Any], q: list[Any], oracle: Oracle) -> tuple[int, ...] | None:
-        def drawn(law: Any) -> tuple[int, ...]:
-            return () if law is None else (oracle.draw(law),)
+        def drawn(distribution: Any) -> tuple[int, ...]:
+            return () if distribution is None else (oracle.draw(distribution),)
 
         for i in range(len(tokens)):
-            if not oracle.coin(min(ratio(tokens, p, q, i), Fraction(1))):
+            if not oracle.uniform(min(ratio(tokens, p, q, i), Fraction(1))):
                 result: tuple[int, ...] | None = joined(tokens[:i], drawn(refused(p, q, i)), True)
                 return result
         ended: tuple[int, ...] | None = joined(tokens, drawn(finished(p, len(tokens))), False)
@@ -269,14 +282,14 @@ def q_of_the_next(tokens: tuple[int, ...], p: Any, q: Any, i: int) -> Fraction:
 def judge_goes_on(tokens: tuple[int, ...], p: list[Any], q: list[Any], oracle: Oracle) -> tuple[int, ...]:
     out = []
     for i, token in enumerate(tokens):
-        kept = oracle.coin(min(p[i][token] / q[i][token], Fraction(1)))
+        kept = oracle.uniform(min(p[i][token] / q[i][token], Fraction(1)))
         out.append(token if kept else oracle.draw(residual(p[i], q[i])))
     return (*out, oracle.draw(p[len(tokens)]))
 
 
 def judge_last_only(tokens: tuple[int, ...], p: list[Any], q: list[Any], oracle: Oracle) -> tuple[int, ...]:
     i = len(tokens) - 1
-    if not oracle.coin(min(p[i][tokens[i]] / q[i][tokens[i]], Fraction(1))):
+    if not oracle.uniform(min(p[i][tokens[i]] / q[i][tokens[i]], Fraction(1))):
         return (*tokens[:i], oracle.draw(residual(p[i], q[i])))
     return (*tokens, oracle.draw(p[i + 1]))
 
@@ -302,7 +315,7 @@ MUTANTS: dict[str, Judge] = {
 }
 
 
-def round_law(p: RandomModel, q: RandomModel, k: int, judge: Judge) -> dict[Any, Fraction]:
+def round_distribution(p: RandomModel, q: RandomModel, k: int, judge: Judge) -> dict[Any, Fraction]:
     def procedure(oracle: Oracle) -> tuple[int, ...] | None:
         tokens: tuple[int, ...] = ()
         for _ in range(k):
@@ -317,14 +330,14 @@ def test_every_mutant_has_a_twin(js: Twin) -> None:
 
 
 @pytest.mark.parametrize("name", [*MUTANTS, "right"])
-def test_wrong_verifiers_have_the_same_exact_law_and_are_caught(js: Twin, name: str) -> None:
+def test_wrong_verifiers_have_the_same_exact_distribution_and_are_caught(js: Twin, name: str) -> None:
     p, q, k = RandomModel(3, V), RandomModel(103, V), 2
-    found = round_law(p, q, k, MUTANTS[name] if name != "right" else token_by_token())
+    found = round_distribution(p, q, k, MUTANTS[name] if name != "right" else token_by_token())
     call = f"""({{ p, q, k, name }}) => {{ {MODELS}
       const judge = hs.mutants.MUTANTS[name] ?? hs.mutants.RIGHT_VERIFIER;
-      const setup = {{ p: laws(p), q: laws(q), k, judge }};
-      const round = hs.enumerate.roundLaw(setup).map(({{ tokens, chance }}) => ({{ tokens: tokens ?? [-1], chance }}));
-      const [text, alone] = [hs.enumerate.textLaw(setup, 3), hs.enumerate.joint(setup.p, 3)];
+      const setup = {{ p: distributions(p), q: distributions(q), k, judge }};
+      const round = hs.enumerate.roundDistribution(setup).map(({{ tokens, chance }}) => ({{ tokens: tokens ?? [-1],
+      chance }})); const [text, alone] = [hs.enumerate.textDistribution(setup, 3), hs.enumerate.joint(setup.p, 3)];
       return {{ round, text, distance: hs.enumerate.distance(text, alone) }};
     }}"""
     sent = js(call, {"p": table(p, 5), "q": table(q, 5), "k": k, "name": name})
@@ -333,12 +346,12 @@ def test_wrong_verifiers_have_the_same_exact_law_and_are_caught(js: Twin, name: 
     assert (Fraction(sent["distance"]) == 0) == right, "the enumeration of the page catches it"
     speaking = {tokens: chance for tokens, chance in found.items() if tokens}
     total = sum(speaking.values())
-    law = completed({tokens: chance / total for tokens, chance in speaking.items()}, p, 3)
-    assert (law == joint(p, 3)) == right, "so does that of the tests"
+    distribution = completed({tokens: chance / total for tokens, chance in speaking.items()}, p, 3)
+    assert (distribution == joint(p, 3)) == right, "so does that of the tests"
 
 
 PUBLISHED = {
-    # On p = [.5 .3 .2] and q = [.2 .6 .2]: the law that each fault emits, and how far it is from p.
+    # On p = [.5 .3 .2] and q = [.2 .6 .2]: the distribution that each fault emits, and how far it is from p.
     "noResidual": (["2/7", "3/7", "2/7"], Fraction(3, 14)),
     "fromTarget": (["7/20", "39/100", "13/50"], Fraction(3, 20)),
     "residualUpsideDown": (["1/5", "3/5", "1/5"], Fraction(3, 10)),
@@ -347,16 +360,18 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_figures_of_faults(js: Twin, name: str) -> None:
-    call = """(name) => hs.enumerate.emittedLaw(
+    call = """(name) => hs.enumerate.emittedDistribution(
       hs.arithmetic.fractions([".5", ".3", ".2"]), hs.arithmetic.fractions([".2", ".6", ".2"]),
       hs.mutants.MUTANTS[name])"""
-    law, far = PUBLISHED[name]
-    assert js(call, name) == law
-    gaps = [Fraction(x) - y for x, y in zip(law, (Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), strict=True)]
+    distribution, far = PUBLISHED[name]
+    assert js(call, name) == distribution
+    gaps = [
+        Fraction(x) - y for x, y in zip(distribution, (Fraction(1, 2), Fraction(3, 10), Fraction(1, 5)), strict=True)
+    ]
     assert sum(abs(gap) for gap in gaps) / 2 == far
 
 
 def test_greedy_acceptance_as_it_was_measured(js: Twin) -> None:
-    call = """() => hs.enumerate.emittedLaw(hs.arithmetic.fractions([".5", ".3", ".2"]),
+    call = """() => hs.enumerate.emittedDistribution(hs.arithmetic.fractions([".5", ".3", ".2"]),
       hs.arithmetic.fractions([".6", ".2", ".2"]), hs.mutants.MUTANTS.greedyAcceptance)"""
     assert js(call) == ["4/5", "3/25", "2/25"]

@@ -68,7 +68,7 @@ def test_tables(js: Twin) -> None:
     assert np.array(found) == pytest.approx(theory.alpha_c_table([0.5, 0.7], [0.1, 0.2], 5), **CLOSE)
 
 
-def _laws(count: int, vocab: int, zeros: float) -> Any:
+def _distributions(count: int, vocab: int, zeros: float) -> Any:
     rng = np.random.default_rng([count, vocab])
     weights = rng.random((count, vocab)) * (rng.random((count, vocab)) >= zeros)
     weights[:, 0] += 0.1
@@ -76,19 +76,19 @@ def _laws(count: int, vocab: int, zeros: float) -> Any:
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
-def test_what_two_laws_share(js: Twin, zeros: float) -> None:
-    p, q = _laws(12, 6, zeros), _laws(13, 6, zeros)[:12]
+def test_what_two_distributions_share(js: Twin, zeros: float) -> None:
+    p, q = _distributions(12, 6, zeros), _distributions(13, 6, zeros)[:12]
     pairs = [[list(a), list(b)] for a, b in zip(p.tolist(), q.tolist(), strict=True)]
-    found = js("(pairs) => pairs.map(([p, q]) => hs.laws.overlap(p, q))", pairs)
+    found = js("(pairs) => pairs.map(([p, q]) => hs.distributions.overlap(p, q))", pairs)
     assert found == pytest.approx(theory.acceptance(p, q), **CLOSE)
-    found = js("(pairs) => pairs.map(([p, q]) => hs.laws.totalVariation(p, q))", pairs)
+    found = js("(pairs) => pairs.map(([p, q]) => hs.distributions.totalVariation(p, q))", pairs)
     assert found == pytest.approx(abs(p - q).sum(1) / 2, **CLOSE)
-    found = js("(pairs) => pairs.map(([p, q]) => hs.laws.coupledAcceptance(p, q))", pairs)
+    found = js("(pairs) => pairs.map(([p, q]) => hs.distributions.coupledAcceptance(p, q))", pairs)
     assert found == pytest.approx(theory.coupled_acceptance(p, q), **CLOSE)
-    found = js("(pairs) => pairs.map(([p, q]) => [1, 3].map((k) => hs.laws.blockTokens(p, q, k)))", pairs)
+    found = js("(pairs) => pairs.map(([p, q]) => [1, 3].map((k) => hs.distributions.blockTokens(p, q, k)))", pairs)
     wanted = [[theory.block_tokens(a, b, k) for k in (1, 3)] for a, b in zip(p, q, strict=True)]
     assert np.array(found) == pytest.approx(np.array(wanted), rel=1e-9)  # both round weights to twelve places
-    found = js("(alphas) => alphas.map(hs.laws.coupledFloor)", ALPHAS)
+    found = js("(alphas) => alphas.map(hs.distributions.coupledFloor)", ALPHAS)
     assert found == pytest.approx([theory.coupled_floor(a) for a in ALPHAS], **CLOSE)
 
 
@@ -96,14 +96,14 @@ def test_acceptance_at_temperatures(js: Twin) -> None:
     rng = np.random.default_rng(3)
     p, q = rng.normal(0, 2, (5, 8)), rng.normal(0, 2, (5, 8))
     heats = [0.0, 0.5, 1.0, 1.5]
-    call = "([p, q, heats]) => p.map((row, i) => heats.map((t) => hs.laws.FUNCTION(row, q[i], t)))"
+    call = "([p, q, heats]) => p.map((row, i) => heats.map((t) => hs.distributions.FUNCTION(row, q[i], t)))"
     for name, twin in (
         ("acceptanceAt", theory.acceptance_at),
         ("pointAcceptanceAt", theory.point_acceptance_at),
     ):
         found = js(call.replace("FUNCTION", name), [p.tolist(), q.tolist(), heats])
         assert np.array(found) == pytest.approx(twin(p, q, heats), **CLOSE)
-    found = js("(rows) => rows.map((row) => hs.laws.softmax(row, 0.7))", p.tolist())
+    found = js("(rows) => rows.map((row) => hs.distributions.softmax(row, 0.7))", p.tolist())
     assert np.array(found) == pytest.approx(softmax(p, 0.7), **CLOSE)
 
 

@@ -13,7 +13,7 @@ def header() -> Line:
     """The first line."""
     return {
         "type": "trace",
-        "headstart_trace": 2,
+        "headstart_trace": 3,
         "created": "2026-01-31T12:00:00Z",
         "command": "headstart generate --trace trace.jsonl 'the'",
         "versions": {"headstart": "0.1.0", "torch": "2.13.0"},

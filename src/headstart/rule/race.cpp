@@ -1,4 +1,5 @@
-// Which tokens can win a draw, in one pass over the law: the work of noise.py that is as long as the vocabulary.
+// Which tokens can win a draw, in one pass over the distribution: the part of noise.py that takes as long as the
+// vocabulary is wide.
 //
 // A token's race time is weight / -log(u), and -log(u) >= 1 - u bounds it from above by weight / (1 - u). The numbers u
 // are those of noise.py to the bit; the bounds are float32, and GUARD is far more than their rounding errors. Whoever
@@ -33,54 +34,54 @@ inline double race_time(float weight, uint64_t z) {
     return weight / -std::log((static_cast<double>(mixed(z)) + 0.5) * 0x1p-53);
 }
 
-bool all_zero(const float *law, int64_t size) {
+bool all_zero(const float *distribution, int64_t size) {
     int any = 0;
-    for (int64_t i = 0; i < size; ++i) any |= law[i] != 0.0f;
+    for (int64_t i = 0; i < size; ++i) any |= distribution[i] != 0.0f;
     return !any;
 }
 
 // The greatest bound of a block, whose first token has the number z. Each lane keeps its own: no order is asked for.
-float greatest(const float *law, int64_t size, uint64_t z) {
+float greatest(const float *distribution, int64_t size, uint64_t z) {
     float found[LANES] = {};
     uint64_t lanes[LANES];
     for (int j = 0; j < LANES; ++j) lanes[j] = z + j * GOLDEN;
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES)
         for (int j = 0; j < LANES; ++j) {
-            const float x = bound(law[i + j], lanes[j]);
+            const float x = bound(distribution[i + j], lanes[j]);
             found[j] = x > found[j] ? x : found[j];
             lanes[j] += LANES * GOLDEN;
         }
-    for (int j = 0; i + j < size; ++j) found[j] = std::max(found[j], bound(law[i + j], lanes[j]));
+    for (int j = 0; i + j < size; ++j) found[j] = std::max(found[j], bound(distribution[i + j], lanes[j]));
     return *std::max_element(found, found + LANES);
 }
 
 }  // namespace
 
-// Writes the tokens of law [size] that can win, in rising order, and returns how many; -1 where there are more than
+// Writes the tokens of distribution [size] that can win, in rising order, and returns how many; -1 where there are more than
 // `most`, or where float32 cannot tell. key: of the seed, position, purpose and lane.
-extern "C" int headstart_able(const float *law, int64_t size, uint64_t key, int64_t *able, int most) {
+extern "C" int headstart_able(const float *distribution, int64_t size, uint64_t key, int64_t *able, int most) {
     const int64_t blocks = (size + BLOCK - 1) / BLOCK;
     if (blocks > MOST_BLOCKS) return -1;
     float tops[MOST_BLOCKS], top = 0;
     int64_t leader = 0;
     for (int64_t b = 0; b < blocks; ++b) {
         const int64_t from = b * BLOCK, count = std::min(BLOCK, size - from);
-        tops[b] = all_zero(law + from, count) ? 0 : greatest(law + from, count, key + (from + 1) * GOLDEN);
+        tops[b] = all_zero(distribution + from, count) ? 0 : greatest(distribution + from, count, key + (from + 1) * GOLDEN);
         if (tops[b] > top) top = tops[b], leader = b;
     }
     if (!(top > LEAST && top < GREATEST)) return -1;
 
     double reached = 0;  // a race time that somebody has: nobody with a lower bound can win
     for (int64_t i = leader * BLOCK; i < std::min((leader + 1) * BLOCK, size); ++i)
-        if (bound(law[i], key + (i + 1) * GOLDEN) >= top * (1 - GUARD))
-            reached = std::max(reached, race_time(law[i], key + (i + 1) * GOLDEN));
+        if (bound(distribution[i], key + (i + 1) * GOLDEN) >= top * (1 - GUARD))
+            reached = std::max(reached, race_time(distribution[i], key + (i + 1) * GOLDEN));
 
     int found = 0;
     for (int64_t b = 0; b < blocks; ++b) {
         if (tops[b] < reached * (1 - GUARD)) continue;
         for (int64_t i = b * BLOCK; i < std::min((b + 1) * BLOCK, size); ++i)
-            if (bound(law[i], key + (i + 1) * GOLDEN) >= reached * (1 - GUARD)) {
+            if (bound(distribution[i], key + (i + 1) * GOLDEN) >= reached * (1 - GUARD)) {
                 if (found == most) return -1;
                 able[found++] = i;
             }

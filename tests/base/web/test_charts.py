@@ -14,12 +14,12 @@ from headstart.base.web import build
 SOURCE = """
 import { h } from "hs/base/dom";
 import { gantt, heatGrid, histogram, lineChart } from "hs/figures/charts";
-import { lawBars } from "hs/figures/laws";
+import { distributionBars } from "hs/figures/distributions";
 window.heard = [];
 const hear = (...what) => window.heard.push(what);
 window.parts = {
-  still: lawBars({ words: ["a", "b"], p: [0.5, 0.5], q: [0.2, 0.8], height: 100 }),
-  moved: lawBars({ words: ["a", "b"], p: [0.5, 0.5], q: [0.2, 0.8], r: [1, 0], onDrag: hear }),
+  still: distributionBars({ words: ["a", "b"], p: [0.5, 0.5], q: [0.2, 0.8], height: 100 }),
+  moved: distributionBars({ words: ["a", "b"], p: [0.5, 0.5], q: [0.2, 0.8], r: [1, 0], onDrag: hear }),
   grid: heatGrid({ rows: ["x", "y"], columns: [1, 2, 3], value: (r, c) => 10 * r + c, ring: [0, 0], onPick: hear,
     format: (n) => `${n}!`, sign: (r, c) => (c === 2 ? "★" : null) }),
   line: lineChart({ x: { label: "K", min: 0, max: 4 }, y: { label: "gain", min: 0, max: 2 }, series: [
@@ -58,13 +58,13 @@ def heights(tab: Any, selector: str) -> list[float]:
 
 
 def test_bars_are_as_high_as_their_chances_and_follow(tab: Any) -> None:
-    assert heights(tab, "#still .law-bar.p") == [62, 62]
-    assert heights(tab, "#still .law-bar.q") == [25, 100]
-    assert heights(tab, "#still .law-bar.r") == [0, 0]
+    assert heights(tab, "#still .distribution-bar.p") == [62, 62]
+    assert heights(tab, "#still .distribution-bar.q") == [25, 100]
+    assert heights(tab, "#still .distribution-bar.r") == [0, 0]
     tab.evaluate("parts.still.set({ p: [1, 0], q: undefined, mark: 0 })")
-    assert heights(tab, "#still .law-bar.p") == [100, 1]
-    assert "target p of a: 1" in tab.locator("#still .law-legend").inner_text()
-    assert "draft" not in tab.locator("#still .law-legend").inner_text()
+    assert heights(tab, "#still .distribution-bar.p") == [100, 1]
+    assert "target p of a: 1" in tab.locator("#still .distribution-legend").inner_text()
+    assert "draft" not in tab.locator("#still .distribution-legend").inner_text()
 
 
 def test_bars_that_can_be_dragged_are_sliders_by_keyboard_and_pointer(tab: Any) -> None:
@@ -79,8 +79,8 @@ def test_bars_that_can_be_dragged_are_sliders_by_keyboard_and_pointer(tab: Any) 
     tab.mouse.down()
     tab.mouse.move(box["x"] + 5, box["y"] + 5 + 16)
     tab.mouse.up()
-    law, index, value = tab.evaluate("heard.at(-1)")
-    assert (law, index) == ("q", 1)
+    distribution, index, value = tab.evaluate("heard.at(-1)")
+    assert (distribution, index) == ("q", 1)
     assert value == pytest.approx(0.7, abs=0.01), "16 of 160 px are a tenth"
 
 

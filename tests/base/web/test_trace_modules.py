@@ -152,12 +152,12 @@ SAMPLED = {
     "parents": [-1, 0],
     "path": [0],
     "emitted": [1, 3],
-    "laws": [{"p": [[1, 0.2], [2, 0.8]], "rest": 0, "entropy": 0.5}] * 3,
+    "distributions": [{"p": [[1, 0.2], [2, 0.8]], "rest": 0, "entropy": 0.5}] * 3,
     "nodes": [
-        {"p": 0.2, "q": 0.5, "coin": 0.3, "weight": 0.35, "state": "accepted", "residual": [[2, 1.0]]},
-        {"p": 0.8, "q": 0.4, "coin": 0.9, "weight": 0.8, "state": "refused", "residual": [[2, 1.0]]},
+        {"p": 0.2, "q": 0.5, "uniform": 0.3, "weight": 0.35, "state": "accepted", "residual": [[2, 1.0]]},
+        {"p": 0.8, "q": 0.4, "uniform": 0.9, "weight": 0.8, "state": "refused", "residual": [[2, 1.0]]},
     ],
-    "end": {"token": 3, "kind": "correction", "law": [[3, 1.0]]},
+    "end": {"token": 3, "kind": "correction", "distribution": [[3, 1.0]]},
 }
 
 
@@ -166,20 +166,20 @@ def test_block_verification_is_told_from_the_end(js: Twin) -> None:
     assert [(each["kind"], each["node"]) for each in events] == [
         ("enter", 0),
         ("enter", 1),
-        ("coin", 1),
-        ("coin", 0),
+        ("uniform", 1),
+        ("uniform", 0),
         ("draw", 0),
     ]
     assert [each["reach"] for each in events[:2]] == pytest.approx([0.4, 0.8])
     assert [each["accepted"] for each in events[2:4]] == [False, True]
 
 
-def test_the_classic_rule_is_worked_out_from_the_same_coins(js: Twin) -> None:
+def test_the_classic_rule_is_worked_out_from_the_same_uniforms(js: Twin) -> None:
     found = js("(step) => hs.replay.classic(step)", SAMPLED)
     assert [each["accepted"] for each in found["judged"]] == [True, True]
     assert (found["accepted"], found["kind"], found["residual"]) == (2, "bonus", None)
     other = json.loads(json.dumps(SAMPLED))
-    other["nodes"][0]["coin"] = 0.45
+    other["nodes"][0]["uniform"] = 0.45
     found = js("(step) => hs.replay.classic(step)", other)
     assert [each["chance"] for each in found["judged"]] == pytest.approx([0.4])
     assert (found["accepted"], found["kind"], found["residual"]) == (0, "correction", [[2, 1.0]])

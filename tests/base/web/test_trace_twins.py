@@ -1,4 +1,4 @@
-"""The pages and Python give the same numbers for the same trace: summaries, "what if K were", and the coins."""
+"""The pages and Python give the same numbers for the same trace: summaries, "what if K were", and the uniform draws."""
 
 from __future__ import annotations
 
@@ -100,21 +100,23 @@ def test_what_if_is_that_of_python(js: Twin, lines: list[traces.Line], trace: Tr
             assert ours["tokensPerForward"] == pytest.approx(python.tokens_per_forward)
 
 
-def test_every_coin_follows_from_the_seed_and_every_decision_from_its_coin(js: Twin, lines: list[traces.Line]) -> None:
+def test_every_uniform_follows_from_the_seed_and_every_decision_from_its_uniform(
+    js: Twin, lines: list[traces.Line]
+) -> None:
     for found in js("(lines) => hs.read.parse(lines).requests.map(hs.check.checkOf)", lines):
-        assert [found[name]["wrong"] for name in ("coins", "decisions", "weights")] == [0, 0, 0]
-    drawn = sum(node.get("coin") is not None for line in lines for node in line.get("nodes", ()))
-    counted = js("(lines) => hs.read.parse(lines).requests.map((r) => hs.check.checkOf(r).coins.count)", lines)
+        assert [found[name]["wrong"] for name in ("uniforms", "decisions", "weights")] == [0, 0, 0]
+    drawn = sum(node.get("uniform") is not None for line in lines for node in line.get("nodes", ()))
+    counted = js("(lines) => hs.read.parse(lines).requests.map((r) => hs.check.checkOf(r).uniforms.count)", lines)
     assert sum(counted) == drawn
 
 
-def test_a_forged_coin_and_a_forged_weight_are_noticed(js: Twin, target: hs.Target) -> None:
+def test_a_forged_uniform_and_a_forged_weight_are_noticed(js: Twin, target: hs.Target) -> None:
     engine = target.engine(num_speculative_tokens=4, pacing="fixed", drafter="bundled")
     with engine.trace() as recording:
         engine.generate(PROMPTS[0], hs.Sampling(max_tokens=24, temperature=0.8, seed=7))
     forged = json.loads(json.dumps(recording.lines))
     node = next(n for line in forged if line["type"] == "step" for n in line["nodes"] if n.get("weight"))
-    node["coin"], node["weight"] = 1 - node["coin"], node["weight"] / 2
+    node["uniform"], node["weight"] = 1 - node["uniform"], node["weight"] / 2
     found = js("(lines) => hs.read.parse(lines).requests.map(hs.check.checkOf)", forged)
-    assert found[0]["coins"]["wrong"] == 1
+    assert found[0]["uniforms"]["wrong"] == 1
     assert found[0]["decisions"]["wrong"] + found[0]["weights"]["wrong"] > 0

@@ -200,7 +200,7 @@ def test_what_ran_is_told_apart_from_what_2023_would_have_done(
     assert "Not what ran" in tab.locator(".round-classic").inner_text()
     step = next(line for line in sampled if line["type"] == "step" and line["nodes"])
     node = step["nodes"][0]
-    kept = node["coin"] < min(node["p"] / node["q"], 1)
+    kept = node["uniform"] < min(node["p"] / node["q"], 1)
     assert ("✓ kept" if kept else "✗ not kept") in tab.locator(".round-classic li").first.inner_text()
 
 

@@ -46,6 +46,19 @@ def test_a_trace_of_version_1_is_read_with_the_parts_that_it_measured(trace_file
     }  # fmt: skip
 
 
+def test_a_trace_of_version_2_is_read_in_the_words_of_today(trace_file: Path) -> None:
+    text = trace_file.read_text()
+    old = text.replace('"headstart_trace":3', '"headstart_trace":2').replace('"distributions":', '"laws":')
+    old = old.replace('"distribution":', '"law":').replace('"uniform":', '"coin":')
+    assert old.count('"laws":') > 5
+    assert old.count('"law":') > 5
+
+    def read(text: str) -> Any:
+        return [request.steps for request in parse_trace(text.splitlines(keepends=True)).requests]
+
+    assert read(old) == read(text)
+
+
 def test_a_file_is_read_back(trace_file: Path) -> None:
     trace = read_trace(str(trace_file))
     assert trace.warnings == ()
@@ -80,8 +93,8 @@ def test_a_cut_off_last_line_is_left_out_and_said(trace_file: Path) -> None:
         (lambda lines: ["hello\n"], "is not a trace: its first line is not JSON"),
         (lambda lines: ['{"a": 1}\n'], "has no headstart_trace"),
         (lambda lines: ["[]\n"], "has no headstart_trace"),
-        (lambda lines: [lines[0].replace('"headstart_trace":2', '"headstart_trace":3')], "has version 3"),
-        (lambda lines: [lines[0].replace('"headstart_trace":2', '"headstart_trace":"x"')], "has version 'x'"),
+        (lambda lines: [lines[0].replace('"headstart_trace":3', '"headstart_trace":4')], "has version 4"),
+        (lambda lines: [lines[0].replace('"headstart_trace":3', '"headstart_trace":"x"')], "has version 'x'"),
         (lambda lines: [lines[0].replace('"command"', '"commando"')], "line 1 of .* is damaged: command"),
         (lambda lines: [*lines[:2], "{oops\n", *lines[2:]], "line 3 of .* is not JSON"),
         (lambda lines: [*lines, lines[0]], "is a second header"),
@@ -175,7 +188,7 @@ def test_a_long_prompt_is_read_in_steps_of_their_own(load: Load) -> None:
     reading = [step for step in request.steps if step.procedure == "read"]
     assert len(reading) == out.stats.prefill_forwards > 1
     for step in reading:
-        assert (step.laws, step.nodes, step.end, step.emitted) == ([], [], None, [])
+        assert (step.distributions, step.nodes, step.end, step.emitted) == ([], [], None, [])
     assert summarise(request).prefills == len(reading)
 
 
@@ -206,7 +219,7 @@ def test_a_request_whose_logits_are_broken(load: Load, monkeypatch: pytest.Monke
     assert out.error is not None
     assert request.end.error == out.error.message
     (step,) = request.steps
-    assert (step.procedure, step.laws, step.end) == ("read", [], None)
+    assert (step.procedure, step.distributions, step.end) == ("read", [], None)
     assert {node.state for node in step.nodes} <= {"beyond"}
     summary = summarise(request)
     assert (summary.tokens, summary.forwards, summary.tokens_per_forward) == (0, 0, 0)

@@ -81,7 +81,7 @@ def test_they_are_what_the_models_do(tool: ModuleType, target: hs.Target) -> Non
             for name in ("i", "position", "source", "tokens", "parents", "path", "emitted", "procedure", "budget"):
                 assert getattr(old, name) == getattr(new, name), f"{name} of step {old.i} of {recording.name}"
             for one, other in zip(old.nodes, new.nodes, strict=True):
-                assert (one.state, one.coin, one.drawn) == (other.state, other.coin, other.drawn)
+                assert (one.state, one.uniform, one.drawn) == (other.state, other.uniform, other.drawn)
                 assert one.p == pytest.approx(other.p, rel=1e-3, abs=1e-6)
                 assert (one.q is None) == (other.q is None)
                 assert one.q is None or one.q == pytest.approx(other.q, rel=1e-3, abs=1e-6)

@@ -1,4 +1,5 @@
-"""What a trace says is what happened: laws by transformers, coins by the noise, verdicts by the engine."""
+"""What a trace says is what happened: distributions by transformers, uniform draws by the noise, verdicts by the
+engine."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from support.matrix_cells import ENTRIES, PROMPTS, RULES, Entry, Workshop
 from support.matrix_distributions import VOCAB
-from support.matrix_distributions import distributions as laws
+from support.matrix_distributions import distributions as distributions
 
 import headstart as hs
 from headstart.engine.trace.format import StepLine, schema
@@ -32,7 +33,7 @@ def shop(root: Path) -> Workshop:
 
 
 def recorded(shop: Workshop, entry: Entry, rule: Rule) -> tuple[Trace, list[dict[str, Any]], list[Output]]:
-    """A ragged batch of greedy and sampled requests, traced with whole laws."""
+    """A ragged batch of greedy and sampled requests, traced with whole distributions."""
     engine = shop.engine(entry, rule, 4)
     asked = [(prompt, temperature) for prompt in PROMPTS for temperature in TEMPERATURES]
     samplings = [
@@ -47,11 +48,11 @@ def recorded(shop: Workshop, entry: Entry, rule: Rule) -> tuple[Trace, list[dict
 
 
 def dense(entries: Any) -> np.ndarray:
-    """The law that these entries, which are all that are not zero, describe."""
-    law = np.zeros(VOCAB)
+    """The distribution that these entries, which are all that are not zero, describe."""
+    distribution = np.zeros(VOCAB)
     for token, probability in entries:
-        law[token] = probability
-    return law
+        distribution[token] = probability
+    return distribution
 
 
 def before(request: TracedRequest, step: StepLine) -> tuple[int, ...]:
@@ -86,14 +87,14 @@ def test_every_drafter_under_every_rule(shop: Workshop, entry: Entry, rule: Rule
         assert request.end.stats["target_forwards"] == output.stats.target_forwards
         assert sum(len(step.tokens) for step in request.steps) == output.stats.drafted
         assert sum(step.accepted for step in request.steps) == output.stats.accepted
-    _laws_are_transformers(shop, trace)
+    _distributions_are_transformers(shop, trace)
     _rule_can_be_run_by_a_reader(trace)
     drafted = [step for _, step in judged(trace) if step.tokens]
     assert bool(drafted) == (entry.make is not None), "a drafter that drafts nothing shows nothing"
     assert 4 in {step.batch for _, step in judged(trace)}, "several in a forward"
 
 
-def _laws_are_transformers(shop: Workshop, trace: Trace) -> None:
+def _distributions_are_transformers(shop: Workshop, trace: Trace) -> None:
     """p after x0 and after every node, by a forward of transformers over the text and the nodes above."""
     for request, step in judged(trace):
         draft = draft_of(step)
@@ -101,28 +102,29 @@ def _laws_are_transformers(shop: Workshop, trace: Trace) -> None:
         heads = [
             (*before(request, step), *(step.tokens[i] for i in draft.path(node))) for node in range(-1, len(draft))
         ]
-        found = laws(shop.path, tuple(request.line.prompt_tokens), sampling, [(*head, 0) for head in heads])
-        assert len(step.laws) == len(heads)
-        for head, law in zip(heads, step.laws, strict=True):
+        found = distributions(shop.path, tuple(request.line.prompt_tokens), sampling, [(*head, 0) for head in heads])
+        assert len(step.distributions) == len(heads)
+        for head, distribution in zip(heads, step.distributions, strict=True):
             expected = found.p[(*head, 0)][-1]
             raw = np.exp(found.raw[(*head, 0)][-1])
             if request.greedy:
-                assert [law.p[0][0]] == [int(token) for token in expected.argsort()[-1:]]
-                assert law.p == [(law.p[0][0], 1.0)]
-                assert (law.rest, law.entropy) == (0, 0)
-                assert dense(law.model) == pytest.approx(raw / raw.sum(), abs=PLACES)
+                assert [distribution.p[0][0]] == [int(token) for token in expected.argsort()[-1:]]
+                assert distribution.p == [(distribution.p[0][0], 1.0)]
+                assert (distribution.rest, distribution.entropy) == (0, 0)
+                assert dense(distribution.model) == pytest.approx(raw / raw.sum(), abs=PLACES)
                 continue
-            assert law.model is None
-            assert dense(law.p) == pytest.approx(expected, abs=PLACES)
-            assert law.rest == pytest.approx(0, abs=1e-6)
-            assert law.entropy == pytest.approx(-(expected * np.log(expected)).sum(), abs=PLACES * 10)
+            assert distribution.model is None
+            assert dense(distribution.p) == pytest.approx(expected, abs=PLACES)
+            assert distribution.rest == pytest.approx(0, abs=1e-6)
+            assert distribution.entropy == pytest.approx(-(expected * np.log(expected)).sum(), abs=PLACES * 10)
 
 
 def _rule_can_be_run_by_a_reader(trace: Trace) -> None:
-    """From what stands in the trace, and the seed, the verdict follows: coins, weights, states, the last token."""
+    """From what stands in the trace, and the seed, the verdict follows: uniform draws, weights, states, the last
+    token."""
     for request, step in judged(trace):
         draft, noise = draft_of(step), Noise(int(request.line.seed))
-        p = [dense(law.p) for law in step.laws]
+        p = [dense(distribution.p) for distribution in step.distributions]
         is_drawn = any(node.q is not None for node in step.nodes)
         coupled = request.line.rule == "coupled"
         kind = "plain" if not step.tokens else "traverse" if is_drawn and not coupled else "walk"
@@ -130,7 +132,7 @@ def _rule_can_be_run_by_a_reader(trace: Trace) -> None:
         for node, line in enumerate(step.nodes):
             assert line.p == pytest.approx(p[step.parents[node] + 1][step.tokens[node]], abs=1e-9)
             if not is_drawn:
-                assert (line.q, line.coin, line.weight, line.residual) == (None, None, None, None)
+                assert (line.q, line.uniform, line.weight, line.residual) == (None, None, None, None)
                 continue
             assert line.q_top is not None
             q = dense(line.q_top)
@@ -139,7 +141,7 @@ def _rule_can_be_run_by_a_reader(trace: Trace) -> None:
             left = np.maximum(p[step.parents[node] + 1] - q, 0)
             assert dense(line.residual) == pytest.approx(left / left.sum() if left.sum() > 1e-4 else left, abs=2e-3)
             position = step.position + draft.depths[node] - 1
-            assert line.coin == noise.uniform(position, Purpose.ACCEPT, lane=step.position, index=node)
+            assert line.uniform == noise.uniform(position, Purpose.ACCEPT, lane=step.position, index=node)
         assert step.end is not None
         if kind == "traverse":
             _traversal(step, draft, p)
@@ -153,33 +155,33 @@ def _traversal(step: StepLine, draft: Draft, p: list[np.ndarray]) -> None:
     asked: dict[int, float] = {}
     last: list[np.ndarray] = []
 
-    def coin(weight: Any, node: int) -> bool:
+    def uniform(weight: Any, node: int) -> bool:
         asked[node] = weight
         written = step.nodes[node]
-        assert written.weight is not None, "the rule looks at no other coins"
-        assert written.coin is not None
-        return written.coin < written.weight
+        assert written.weight is not None, "the rule looks at no other uniform draws"
+        assert written.uniform is not None
+        return written.uniform < written.weight
 
-    verdict = traverse(draft, p, q, coin, lambda law, _: last.append(law) or step.end.token)  # type: ignore
+    verdict = traverse(draft, p, q, uniform, lambda distribution, _: last.append(distribution) or step.end.token)  # type: ignore
     assert list(verdict.path) == step.path
     for node, weight in asked.items():
         assert step.nodes[node].weight == pytest.approx(weight, abs=1e-2), "up to the digits of p and q"
     for node, line in enumerate(step.nodes):
         if line.weight is not None and node not in asked:
             assert line.weight == pytest.approx(0, abs=1e-3)
-    assert dense(step.end.law) == pytest.approx(last[0], abs=1e-2)
+    assert dense(step.end.distribution) == pytest.approx(last[0], abs=1e-2)
     assert not step.drawn
 
 
 def _walk(step: StepLine, draft: Draft, p: list[np.ndarray], noise: Noise) -> None:
-    verdict = walk(draft, p, lambda law, depth: noise.draw(law, step.position + depth, Purpose.TOKEN))
+    verdict = walk(draft, p, lambda distribution, depth: noise.draw(distribution, step.position + depth, Purpose.TOKEN))
     assert list(verdict.path) == step.path
     assert step.end is not None
     assert verdict.bonus == step.end.token
     stood = [-1, *step.path]
     tokens = [*(step.tokens[node] for node in step.path), step.end.token]
     assert step.drawn == (list(zip(stood, tokens, strict=True)) if step.tokens else [])
-    assert dense(step.end.law) == pytest.approx(p[stood[-1] + 1])
+    assert dense(step.end.distribution) == pytest.approx(p[stood[-1] + 1])
     for node, line in enumerate(step.nodes):
         assert line.weight is None
         assert line.drawn == dict(step.drawn).get(step.parents[node])
@@ -199,7 +201,7 @@ def _states(step: StepLine, draft: Draft) -> None:
         assert step.end.kind == ("correction" if draft.children[last + 1] else "bonus")
 
 
-def test_q_is_the_draft_models_own_law(shop: Workshop) -> None:
+def test_q_is_the_draft_models_own_distribution(shop: Workshop) -> None:
     """Of a drawn chain, by a forward of transformers over the draft model."""
     entry = next(each for each in ENTRIES if each.name == "draft LM, chain")
     trace, _, _ = recorded(shop, entry, "exact")
@@ -211,7 +213,7 @@ def test_q_is_the_draft_models_own_law(shop: Workshop) -> None:
         prompt = tuple(request.line.prompt_tokens)
         for node, line in enumerate(step.nodes):
             text = (*before(request, step), *step.tokens[:node], 0)
-            expected = laws(shop.checkpoint(noise=0.12), prompt, sampling, [text]).p[text][-1]
+            expected = distributions(shop.checkpoint(noise=0.12), prompt, sampling, [text]).p[text][-1]
             assert dense(line.q_top) == pytest.approx(expected, abs=PLACES)
             seen += 1
     assert seen > 40
@@ -258,5 +260,7 @@ def test_texts_of_all_tokens_are_told_once(shop: Workshop) -> None:
         ]
         assert len(named) == len(set(named)), "no text twice"
         tokens = {*request.line.prompt_tokens, *request.emitted}
-        tokens |= {token for step in request.steps for law in step.laws for token, _ in law.p}
+        tokens |= {
+            token for step in request.steps for distribution in step.distributions for token, _ in distribution.p
+        }
         assert {token: request.text(token) for token in tokens} == {token: "abcdefgh"[token] for token in tokens}

@@ -30,7 +30,7 @@ def test_the_example_is_a_recorded_step() -> None:
     for (number, guess, *values, state), node, token in zip(rows, step.nodes, step.tokens, strict=True):
         assert guess == "four spaces" if number == "0" else guess.strip("`").strip() == request.text(token).strip()
         assert state == node.state
-        for told, value in zip(values, (node.p, node.q, node.coin, node.weight), strict=True):
+        for told, value in zip(values, (node.p, node.q, node.uniform, node.weight), strict=True):
             assert (told == "") == (value is None)
             assert value is None or abs(float(told) - value) <= 0.5e-4
     assert f'"emitted": {step.emitted}' in GUIDE

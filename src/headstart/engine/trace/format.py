@@ -1,4 +1,4 @@
-"""The form of a trace: JSON lines, version 2. These models are what a reader gets, and the source of the JSON schema.
+"""The form of a trace: JSON lines, version 3. These models are what a reader gets, and the source of the JSON schema.
 
 A trace is text, one JSON object a line: a header, and then for each request its own line, one for each step it had a
 part in, and one for its end. Lines of several requests may alternate. A line says in "type" what it is.
@@ -16,15 +16,23 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from headstart.types import Preparation
 
-VERSION = 2
-READ = (1, 2)
-"""The versions that can be read. In version 1, "commit" of a step's seconds was what is now "plan", "distribution" what
-is now "sample", and the commit was not measured."""
+VERSION = 3
+READ = (1, 2, 3)
+"""The versions that can be read. Before version 3, distributions were named "laws" and "law", and a uniform draw was
+named "coin". In version 1, "commit" of a step's seconds was what is now "plan", "law" what is now "sample", and the
+commit was not measured."""
 TOP = 8
 """How many of the likeliest tokens of a distribution are written down where nobody chooses."""
 
 Entry = tuple[int, float]
 """A token and its probability."""
+
+
+def _renamed(found: Any, old: str, new: str) -> Any:
+    """A part of a line of an older version, with the member's name of today."""
+    if isinstance(found, dict) and old in found and new not in found:
+        return {new if name == old else name: value for name, value in found.items()}
+    return found
 
 
 class _Part(BaseModel):
@@ -44,7 +52,7 @@ class Header(_Part):
     """The first line: what made the trace."""
 
     type: Literal["trace"]
-    headstart_trace: Literal[1, 2]
+    headstart_trace: Literal[1, 2, 3]
     """The version of the format."""
     created: str
     """When the recording began, in UTC, as ISO 8601."""
@@ -121,6 +129,11 @@ class NodeLine(_Part):
     """Where the rule is "walk" and stood before this node: the token that the target drew there."""
     state: Literal["accepted", "refused", "beyond"]
     """refused: judged and not accepted. beyond: below a refused node, or behind an elder sibling that was accepted."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_2(cls, found: Any) -> Any:
+        return _renamed(found, "coin", "uniform")
 
 
 class BudgetLine(_Part):
@@ -205,6 +218,11 @@ class EndToken(_Part):
     distribution: list[Entry]
     """The likeliest tokens of the distribution that it was drawn from: p, or what the rule has left of it."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_2(cls, found: Any) -> Any:
+        return _renamed(found, "law", "distribution")
+
 
 class StepLine(_Part):
     """One request's part in one step of the engine."""
@@ -258,6 +276,11 @@ class StepLine(_Part):
     mismatch: str | None = None
     """Only where the recorder could not repeat the engine's verdict; weights and distributions of the step are then not
     to be trusted."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_version_2(cls, found: Any) -> Any:
+        return _renamed(found, "laws", "distributions")
 
     @property
     def accepted(self) -> int:

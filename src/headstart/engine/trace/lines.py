@@ -121,7 +121,7 @@ def step_line(observation: Observation, rule: Rule, top: int, zero: float) -> Js
         "seconds": {part: round(value, _DIGITS) for part, value in asdict(step.seconds).items()},
         "at": round(step.began - zero, _DIGITS),
         **_ahead(step),
-        "laws": [],
+        "distributions": [],
         "nodes": [{"p": None, "state": "beyond"} for _ in step.draft.tokens],
         "end": None,
         "finish_reason": step.finish_reason,
@@ -152,7 +152,7 @@ def _judged(step: Step, row: Row, distributions: Distributions, rule: Rule, top:
     verdict = again.verdict
     found: Json = {
         "procedure": again.procedure,
-        "laws": [
+        "distributions": [
             _distribution(distribution, None if model is None else model[at], top)
             for at, distribution in enumerate(dense)
         ],
@@ -160,7 +160,7 @@ def _judged(step: Step, row: Row, distributions: Distributions, rule: Rule, top:
         "end": {
             "token": verdict.bonus,
             "kind": _kind_of_end(draft, verdict.path),
-            "law": numbers.top(again.last, top),
+            "distribution": numbers.top(again.last, top),
         },
     }
     if again.drawn:
@@ -201,7 +201,7 @@ def _nodes(
                 "q_rest": numbers.rest(q[node], entries),
                 "residual": numbers.residual(distribution, q[node], top),
                 # In full: a uniform draw and a weight that are close must not change places
-                "coin": uniform_of(draft, node, row.noise, step.position),
+                "uniform": uniform_of(draft, node, row.noise, step.position),
             }
         if node in again.weights:
             line["weight"] = again.weights[node]
@@ -255,7 +255,7 @@ def ids_of(line: Mapping[str, Any]) -> Iterator[int]:
     """The token ids that a line names, in order of appearance, some more than once."""
     for name in ("prompt_tokens", "before", "tokens", "emitted"):
         yield from line.get(name, ())
-    for distribution in line.get("laws", ()):
+    for distribution in line.get("distributions", ()):
         yield from (token for token, _ in distribution["p"])
         yield from (token for token, _ in distribution.get("model") or ())
     for node in line.get("nodes", ()):
@@ -265,4 +265,4 @@ def ids_of(line: Mapping[str, Any]) -> Iterator[int]:
             yield node["drawn"]
     if line.get("end") is not None and line["type"] == "step":
         yield line["end"]["token"]
-        yield from (token for token, _ in line["end"]["law"])
+        yield from (token for token, _ in line["end"]["distribution"])

@@ -1,4 +1,4 @@
-// Two arithmetics, doubles and exact fractions, so that every rule is written once. A law is an array of either.
+// Two arithmetics, doubles and exact fractions, so that every rule is written once. A distribution is an array of either.
 
 import { Fraction, fraction } from "hs/algorithm/rational";
 
@@ -34,7 +34,7 @@ export const FRACTIONS = Object.freeze({
   toNumber: (a) => a.toNumber(),
 });
 
-/** The arithmetic that a law's entries, or one value, belong to. */
+/** The arithmetic that a distribution's entries, or one value, belong to. */
 export function arithmeticOf(values) {
   return (Array.isArray(values) ? values[0] : values) instanceof Fraction ? FRACTIONS : NUMBERS;
 }
@@ -48,7 +48,7 @@ export function sum(values) {
 export function normalised(weights) {
   const a = arithmeticOf(weights);
   const total = sum(weights);
-  if (a.isZero(total)) throw new RangeError("weights that are all 0 make no law");
+  if (a.isZero(total)) throw new RangeError("weights that are all 0 make no distribution");
   return weights.map((weight) => a.over(weight, total));
 }
 
@@ -57,8 +57,8 @@ export function fractions(values) {
   return values.map((value) => fraction(value));
 }
 
-/** The doubles nearest to a law's entries. */
-export function numbersOf(law) {
-  const a = arithmeticOf(law);
-  return law.map(a.toNumber);
+/** The doubles nearest to a distribution's entries. */
+export function numbersOf(distribution) {
+  const a = arithmeticOf(distribution);
+  return distribution.map(a.toNumber);
 }

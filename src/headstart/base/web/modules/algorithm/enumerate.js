@@ -1,6 +1,6 @@
-// Exact laws by enumeration: every outcome of a random procedure, with its chance. With fractions the answer is a proof.
+// Exact distributions by enumeration: every outcome of a random procedure, with its chance. With fractions the answer is a proof.
 //
-// A procedure is a function of an oracle. It asks for coins and draws, and the enumeration answers every way in turn.
+// A procedure is a function of an oracle. It asks for uniform draws and draws, and the enumeration answers every way in turn.
 // A *judge* is a verifier: (draft, p, q, oracle) -> the tokens that the round emits, or null where it breaks down.
 
 import { arithmeticOf, sum } from "hs/algorithm/arithmetic";
@@ -20,14 +20,14 @@ class Oracle {
 
   constructor(script) {
     this.#script = script;
-    this.coin = (chance) => {
+    this.uniform = (chance) => {
       const a = arithmeticOf(chance);
       return this.#ask([[true, chance], [false, a.minus(a.one, chance)]]);
     };
-    this.draw = (law) => {
-      const a = arithmeticOf(law);
-      const total = sum(law);
-      return this.#ask(law.map((weight, token) => [token, a.over(weight, total)]));
+    this.draw = (distribution) => {
+      const a = arithmeticOf(distribution);
+      const total = sum(distribution);
+      return this.#ask(distribution.map((weight, token) => [token, a.over(weight, total)]));
     };
   }
 
@@ -42,7 +42,7 @@ class Oracle {
 /**
  * Every outcome of a procedure with its chance; outcomes that print alike are one.
  *
- * @param {(oracle: {coin: (chance: any) => boolean, draw: (law: Array) => number}) => any} procedure
+ * @param {(oracle: {uniform: (chance: any) => boolean, draw: (distribution: Array) => number}) => any} procedure
  * @param {any} one a number or a fraction: what the chances are to be
  * @returns {{value: any, chance: any}[]} in order of first appearance
  */
@@ -69,7 +69,7 @@ export function outcomes(procedure, one) {
   return [...found.values()];
 }
 
-const judged = (rule) => (draft, p, q, oracle) => rule(draft, p, q, oracle.coin, oracle.draw).emitted;
+const judged = (rule) => (draft, p, q, oracle) => rule(draft, p, q, oracle.uniform, oracle.draw).emitted;
 
 /** The right verifiers. */
 export const JUDGES = Object.freeze({
@@ -84,20 +84,20 @@ export const JUDGES = Object.freeze({
 /** One round on an oracle: k guesses drawn from q, then judged. @param {Setup} setup */
 export function playRound({ p, q, k, judge = JUDGES.chain }, context, oracle) {
   const tokens = [];
-  const laws = [];
+  const distributions = [];
   const rows = [p(context)];
   for (let i = 0; i < k; i++) {
     const before = [...context, ...tokens];
-    laws.push(q(before));
-    tokens.push(oracle.draw(laws[i]));
+    distributions.push(q(before));
+    tokens.push(oracle.draw(distributions[i]));
     rows.push(p([...before, tokens[i]]));
   }
-  const emitted = judge(chain(tokens), rows, laws, oracle);
+  const emitted = judge(chain(tokens), rows, distributions, oracle);
   return { drafted: tokens, emitted };
 }
 
 /** What one round emits: [{tokens, chance}], tokens null where the verifier broke down. @param {Setup} setup */
-export function roundLaw(setup, context = []) {
+export function roundDistribution(setup, context = []) {
   const found = outcomes((oracle) => playRound(setup, context, oracle).emitted, setup.p(context)[0]);
   return found.map(({ value, chance }) => ({ tokens: value, chance }));
 }
@@ -111,12 +111,12 @@ export function expectation(setup, value, context = []) {
 }
 
 /**
- * The law of the first `length` tokens of a text made of rounds. A round that emits nothing, or breaks down, is played
- * again, so the law is that of the texts there are.
+ * The distribution of the first `length` tokens of a text made of rounds. A round that emits nothing, or breaks down, is played
+ * again, so the distribution is that of the texts there are.
  *
  * @param {Setup} setup @returns {{tokens: number[], chance: any}[]} in the order of the tokens
  */
-export function textLaw(setup, length) {
+export function textDistribution(setup, length) {
   const a = arithmeticOf(setup.p([])[0]);
   const found = new Map();
   const rounds = new Map(); // by context: what a round that emits something emits
@@ -128,7 +128,7 @@ export function textLaw(setup, length) {
       return;
     }
     const key = context.join();
-    if (!rounds.has(key)) rounds.set(key, speaking(a, roundLaw(setup, context)));
+    if (!rounds.has(key)) rounds.set(key, speaking(a, roundDistribution(setup, context)));
     for (const each of rounds.get(key)) grow([...context, ...each.tokens], a.times(chance, each.chance));
   };
   grow([], a.one);
@@ -142,7 +142,7 @@ function speaking(a, round) {
   return kept.map(({ tokens, chance }) => ({ tokens, chance: a.over(chance, total) }));
 }
 
-/** The law of the next `length` tokens of the target alone. */
+/** The distribution of the next `length` tokens of the target alone. */
 export function joint(p, length) {
   const a = arithmeticOf(p([])[0]);
   let grown = [{ tokens: [], chance: a.one }];
@@ -156,7 +156,7 @@ export function joint(p, length) {
   return ordered(grown);
 }
 
-/** The total variation between two laws of texts, as `textLaw` and `joint` give them. */
+/** The total variation between two distributions of texts, as `textDistribution` and `joint` give them. */
 export function distance(one, other) {
   const a = arithmeticOf(one[0].chance);
   const gaps = new Map(one.map(({ tokens, chance }) => [tokens.join(), chance]));
@@ -167,12 +167,12 @@ export function distance(one, other) {
   return sum([...gaps.values()].map((gap) => a.max(gap, a.zero)));
 }
 
-/** The law [V] of the first token, where every context has the same laws p and q and a round makes one guess. */
-export function emittedLaw(p, q, judge = JUDGES.chain, k = 1) {
+/** The distribution [V] of the first token, where every context has the same distributions p and q and a round makes one guess. */
+export function emittedDistribution(p, q, judge = JUDGES.chain, k = 1) {
   const a = arithmeticOf(p);
-  const law = p.map(() => a.zero);
-  for (const { tokens, chance } of textLaw({ p: () => p, q: () => q, k, judge }, 1)) law[tokens[0]] = chance;
-  return law;
+  const distribution = p.map(() => a.zero);
+  for (const { tokens, chance } of textDistribution({ p: () => p, q: () => q, k, judge }, 1)) distribution[tokens[0]] = chance;
+  return distribution;
 }
 
 function ordered(texts) {

@@ -1,14 +1,14 @@
 // Verifiers with one fault each, as other programs and tutorials have had them. They are judges, so that `enumerate`
-// gives the exact law of what they emit.
+// gives the exact distribution of what they emit.
 
 import { arithmeticOf } from "hs/algorithm/arithmetic";
-import { residual } from "hs/algorithm/laws";
+import { residual } from "hs/algorithm/distributions";
 
 /**
  * The classic rule made of parts, each of which can be got wrong.
  *
- * keeps(round, i, oracle): whether guess i is kept; refused(round, i): the law of the token in its place, or null for
- * none; finished(round): the law after no refusal, or null; joined(kept, last): what is emitted.
+ * keeps(round, i, oracle): whether guess i is kept; refused(round, i): the distribution of the token in its place, or null for
+ * none; finished(round): the distribution after no refusal, or null; joined(kept, last): what is emitted.
  */
 export function verifier(parts = {}) {
   const { keeps, refused, finished, joined } = { ...RIGHT, ...parts };
@@ -23,7 +23,7 @@ export function verifier(parts = {}) {
   };
 }
 
-const drawn = (oracle, law) => (law === null ? [] : [oracle.draw(law)]);
+const drawn = (oracle, distribution) => (distribution === null ? [] : [oracle.draw(distribution)]);
 
 function ratio({ tokens, p, q }, i, asked = tokens[i]) {
   const a = arithmeticOf(p[0]);
@@ -31,15 +31,15 @@ function ratio({ tokens, p, q }, i, asked = tokens[i]) {
 }
 
 const RIGHT = {
-  keeps: (round, i, oracle) => oracle.coin(ratio(round, i)),
+  keeps: (round, i, oracle) => oracle.uniform(ratio(round, i)),
   refused: ({ p, q }, i) => residual(p[i], q[i]),
   finished: ({ p, tokens }) => p[tokens.length],
   joined: (kept, last) => [...kept, ...last],
 };
 
-function likeliest(law) {
-  const a = arithmeticOf(law);
-  return law.reduce((best, x, i) => (a.less(law[best], x) ? i : best), 0);
+function likeliest(distribution) {
+  const a = arithmeticOf(distribution);
+  return distribution.reduce((best, x, i) => (a.less(distribution[best], x) ? i : best), 0);
 }
 
 /** By name; each differs from the classic rule in one place. */
@@ -65,7 +65,7 @@ export const MUTANTS = Object.freeze({
   }),
   /** q is looked up at the next guess instead of at the one that is judged. */
   otherToken: verifier({
-    keeps: (round, i, oracle) => oracle.coin(ratio(round, i, round.tokens[(i + 1) % round.tokens.length])),
+    keeps: (round, i, oracle) => oracle.uniform(ratio(round, i, round.tokens[(i + 1) % round.tokens.length])),
   }),
   /** A refusal does not end the round: later guesses are judged all the same. */
   goesOn: (draft, p, q, oracle) => {

@@ -28,11 +28,11 @@ export class Noise {
   }
 
   /** Draws a token from weights that need not add up to 1: the greatest weight over noise wins. */
-  draw(law, position, purpose, lane = 0) {
-    const support = law.map((_, i) => i).filter((i) => law[i] > 0);
+  draw(distribution, position, purpose, lane = 0) {
+    const support = distribution.map((_, i) => i).filter((i) => distribution[i] > 0);
     if (support.length === 1) return support[0];
-    const noise = this.exponentials(position, purpose, lane, law.length, support);
-    return support[race(support.map((token) => law[token]), noise)];
+    const noise = this.exponentials(position, purpose, lane, distribution.length, support);
+    return support[race(support.map((token) => distribution[token]), noise)];
   }
 
   #key(position, purpose, lane) {
@@ -42,7 +42,7 @@ export class Noise {
   }
 }
 
-/** The token that wins the race: argmax of weight / noise has the law of the weights. */
+/** The token that wins the race: argmax of weight / noise has the distribution of the weights. */
 export function race(weights, noise) {
   let best = 0;
   for (let i = 1; i < weights.length; i++) {

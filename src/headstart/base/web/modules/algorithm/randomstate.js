@@ -26,17 +26,17 @@ export class RandomState {
     return (high * 67108864 + low) / 9007199254740992;
   }
 
-  /** An index with the chances of a law: choice(len(law), p=law). */
-  choice(law) {
-    return pick(law, this.random());
+  /** An index with the chances of a distribution: choice(len(distribution), p=distribution). */
+  choice(distribution) {
+    return pick(distribution, this.random());
   }
 
-  /** So many numbers of the standard normal law. */
+  /** So many numbers of the standard normal distribution. */
   randn(count) {
     return Array.from({ length: count }, () => this.gauss());
   }
 
-  /** One number of the standard normal law, by the polar method; they come in pairs. */
+  /** One number of the standard normal distribution, by the polar method; they come in pairs. */
   gauss() {
     if (this.#spare !== null) {
       const kept = this.#spare;
@@ -73,10 +73,10 @@ export class RandomState {
   }
 }
 
-/** The index at which the running sum of a law first exceeds u. */
-export function pick(law, u) {
+/** The index at which the running sum of a distribution first exceeds u. */
+export function pick(distribution, u) {
   let total = 0;
-  const sums = law.map((x) => (total += x));
+  const sums = distribution.map((x) => (total += x));
   const found = sums.findIndex((each) => each / total > u);
-  return found < 0 ? law.length - 1 : found;
+  return found < 0 ? distribution.length - 1 : found;
 }

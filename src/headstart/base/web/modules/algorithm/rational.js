@@ -1,4 +1,4 @@
-// Exact rational numbers on BigInt, so that a law which must be equal to another is equal to the last digit.
+// Exact rational numbers on BigInt, so that a distribution which must be equal to another is equal to the last digit.
 
 /** A fraction in lowest terms with a positive denominator; it never changes. */
 export class Fraction {

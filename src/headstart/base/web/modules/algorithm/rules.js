@@ -1,20 +1,20 @@
 // The rules of verification: which guesses are kept, and which token follows. Twin of headstart.rule.verify.
 //
-// A draft is a tree whose node i was drawn from q[i]; p[0] is the target's law after x0 (node -1), p[i + 1] the one
-// after node i. Laws are arrays of numbers or of fractions. Every rule returns what a picture needs to show it: the
-// steps in order, with the weights that coins were compared with, and the law that the last token was drawn from.
+// A draft is a tree whose node i was drawn from q[i]; p[0] is the target's distribution after x0 (node -1), p[i + 1] the one
+// after node i. Distributions are arrays of numbers or of fractions. Every rule returns what a picture needs to show it: the
+// steps in order, with the weights that uniform draws were compared with, and the distribution that the last token was drawn from.
 
 import { arithmeticOf, normalised, sum } from "hs/algorithm/arithmetic";
-import { leftOver, residual } from "hs/algorithm/laws";
+import { leftOver, residual } from "hs/algorithm/distributions";
 import { Purpose } from "hs/algorithm/noise";
 
 /**
  * @typedef {{tokens: number[], parents: number[], children: number[][], depths: number[],
  *   path: (node: number) => number[]}} Draft
  * @typedef {{rule: string, path: number[], accepted: number, token: number, kind: "correction"|"bonus"|"plain",
- *   law: Array, emitted: number[], steps: object[]}} Verdict
- * @typedef {(chance: any, node: number) => boolean} Coin whether a coin of that chance comes up
- * @typedef {(law: Array, depth: number) => number} Draw a token of that law
+ *   distribution: Array, emitted: number[], steps: object[]}} Verdict
+ * @typedef {(chance: any, node: number) => boolean} Uniform draw whether a uniform draw of that chance comes up
+ * @typedef {(distribution: Array, depth: number) => number} Draw a token of that distribution
  */
 
 /** A tree: parents[i] < i is the parent of node i, -1 for a child of x0. @returns {Draft} */
@@ -35,36 +35,36 @@ export function chain(tokens) {
   return makeDraft(tokens, tokens.map((_, i) => i - 1));
 }
 
-/** A coin made of given numbers: u < chance, by node. */
-export function coins(numbers) {
+/** A uniform draw made of given numbers: u < chance, by node. */
+export function uniforms(numbers) {
   return (chance, node) => {
     const a = arithmeticOf(chance);
     return a.less(a.of(numbers[node]), chance);
   };
 }
 
-function verdict(rule, draft, p, node, law, draw, steps, more = {}) {
+function verdict(rule, draft, p, node, distribution, draw, steps, more = {}) {
   const path = draft.path(node);
-  const token = draw(law, path.length);
+  const token = draw(distribution, path.length);
   const kind = draft.tokens.length === 0 ? "plain" : draft.children[node + 1].length ? "correction" : "bonus";
   const emitted = [...path.map((each) => draft.tokens[each]), token];
-  return { rule, path, accepted: path.length, token, kind, law, emitted, steps, ...more };
+  return { rule, path, accepted: path.length, token, kind, distribution, emitted, steps, ...more };
 }
 
 /**
  * The rule of 2022 and 2023 on a chain: keep guess x while u < p(x)/q(x); at the first refusal draw from what p has
  * beyond q; after no refusal draw from the last p.
  *
- * @param {Draft} draft @param {Array[]} p N + 1 laws @param {Array[]} q N laws @param {Coin} coin @param {Draw} draw
+ * @param {Draft} draft @param {Array[]} p N + 1 distributions @param {Array[]} q N distributions @param {Uniform draw} uniform draw @param {Draw} draw
  * @returns {Verdict}
  */
-export function chainRule(draft, p, q, coin, draw) {
+export function chainRule(draft, p, q, uniform, draw) {
   const a = arithmeticOf(p[0]);
   const steps = [];
   for (let node = 0; node < draft.tokens.length; node++) {
     const token = draft.tokens[node];
     const chance = a.min(a.over(p[node][token], q[node][token]), a.one);
-    const accepted = coin(chance, node);
+    const accepted = uniform(chance, node);
     steps.push({ node, token, p: p[node][token], q: q[node][token], chance, accepted });
     if (!accepted) return verdict("chain", draft, p, node - 1, residual(p[node], q[node]), draw, steps);
   }
@@ -73,7 +73,7 @@ export function chainRule(draft, p, q, coin, draw) {
 }
 
 /**
- * Block verification of a chain: weights from the beginning, coins from the end, the last that comes up wins.
+ * Block verification of a chain: weights from the beginning, uniform draws from the end, the last that comes up wins.
  *
  *     pi_0 = 1,  pi_i = min(pi_(i-1) p(x_i)/q(x_i), 1),  S_i = sum max(pi_i p - q, 0),
  *     h_i = S_i / (S_i + 1 - pi_i),  h_K = pi_K
@@ -82,7 +82,7 @@ export function chainRule(draft, p, q, coin, draw) {
  *
  * @returns {Verdict} also with weights [K + 1], and spare and chances [K + 1] (entry i belongs to the first i guesses)
  */
-export function blockRule(draft, p, q, coin, draw) {
+export function blockRule(draft, p, q, uniform, draw) {
   const { weights, spare, chances } = blockChances(draft, p, q);
   const a = arithmeticOf(p[0]);
   const K = draft.tokens.length;
@@ -90,19 +90,19 @@ export function blockRule(draft, p, q, coin, draw) {
   let kept = K;
   for (; kept > 0; kept--) {
     const node = kept - 1;
-    const accepted = !a.isZero(chances[kept]) && coin(chances[kept], node);
+    const accepted = !a.isZero(chances[kept]) && uniform(chances[kept], node);
     steps.push({ node, token: draft.tokens[node], weight: weights[kept], chance: chances[kept], accepted });
     if (accepted) break;
   }
-  let law = p[kept];
+  let distribution = p[kept];
   if (kept < K) {
     const rest = leftOver(p[kept].map((x) => a.times(weights[kept], x)), q[kept]);
-    if (!a.isZero(sum(rest))) law = normalised(rest);
+    if (!a.isZero(sum(rest))) distribution = normalised(rest);
   }
-  return verdict("block", draft, p, kept - 1, law, draw, steps, { weights, spare, chances });
+  return verdict("block", draft, p, kept - 1, distribution, draw, steps, { weights, spare, chances });
 }
 
-/** The numbers of block verification, which depend on no coin: pi_i, S_i and h_i for i = 0..K; S_K is null. */
+/** The numbers of block verification, which depend on no uniform: pi_i, S_i and h_i for i = 0..K; S_K is null. */
 export function blockChances(draft, p, q) {
   const a = arithmeticOf(p[0]);
   const K = draft.tokens.length;
@@ -130,37 +130,37 @@ function stillAccepted(a, total, weight) {
  * Traversal verification of a tree, leaf to root; on a chain it is block verification.
  *
  * A node first offers the decision to its children in drafting order. When all of a child's subtree is refused, the
- * part of weight * p that the child's law covered is taken away, and what remains is the node's new weight and law.
- * After the last child the node itself is accepted with its weight, and the bonus drawn from its law.
+ * part of weight * p that the child's distribution covered is taken away, and what remains is the node's new weight and distribution.
+ * After the last child the node itself is accepted with its weight, and the bonus drawn from its distribution.
  *
- * @returns {Verdict} whose steps say, in order: "enter" a node with its weight, throw its "coin", "subtract" a refused
+ * @returns {Verdict} whose steps say, in order: "enter" a node with its weight, throw its "uniform draw", "subtract" a refused
  *   child from its parent, "draw" the last token
  */
-export function traverse(draft, p, q, coin, draw) {
+export function traverse(draft, p, q, uniform, draw) {
   const a = arithmeticOf(p[0]);
   const steps = [];
 
   function visit(node, weight) {
-    let law = p[node + 1];
-    steps.push({ event: "enter", node, weight, law });
+    let distribution = p[node + 1];
+    steps.push({ event: "enter", node, weight, distribution });
     for (const child of draft.children[node + 1]) {
       const token = draft.tokens[child];
       const covered = q[child];
-      const found = visit(child, a.min(a.over(a.times(weight, law[token]), covered[token]), a.one));
+      const found = visit(child, a.min(a.over(a.times(weight, distribution[token]), covered[token]), a.one));
       if (found) return found;
-      const rest = leftOver(law.map((x) => a.times(weight, x)), covered);
+      const rest = leftOver(distribution.map((x) => a.times(weight, x)), covered);
       const total = sum(rest);
       weight = stillAccepted(a, total, weight);
-      if (!a.isZero(total)) law = normalised(rest);
-      steps.push({ event: "subtract", node, child, rest, total, weight, law });
+      if (!a.isZero(total)) distribution = normalised(rest);
+      steps.push({ event: "subtract", node, child, rest, total, weight, distribution });
     }
     if (node >= 0) {
-      const accepted = !a.isZero(weight) && coin(weight, node);
-      steps.push({ event: "coin", node, weight, law, accepted });
+      const accepted = !a.isZero(weight) && uniform(weight, node);
+      steps.push({ event: "uniform", node, weight, distribution, accepted });
       if (!accepted) return null;
     }
-    const found = verdict("traverse", draft, p, node, law, draw, steps);
-    steps.push({ event: "draw", node, law, token: found.token });
+    const found = verdict("traverse", draft, p, node, distribution, draw, steps);
+    steps.push({ event: "draw", node, distribution, token: found.token });
     return found;
   }
 
@@ -170,7 +170,7 @@ export function traverse(draft, p, q, coin, draw) {
 /**
  * The rule of guesses that were not drawn: the target draws its own token at each node; if a child bears it, go there.
  *
- * @param {Draft} draft @param {Array[]} p N + 1 laws @param {Draw} draw @returns {Verdict}
+ * @param {Draft} draft @param {Array[]} p N + 1 distributions @param {Draw} draw @returns {Verdict}
  */
 export function walk(draft, p, draw) {
   const steps = [];
@@ -190,7 +190,7 @@ export function coupled(draft, p, noise, position) {
 }
 
 function drawer(noise, position) {
-  return (law, depth) => noise.draw(law, position + depth, Purpose.TOKEN);
+  return (distribution, depth) => noise.draw(distribution, position + depth, Purpose.TOKEN);
 }
 
 /**
@@ -199,19 +199,19 @@ function drawer(noise, position) {
  * @param {Draft} draft @param {number[][]} p @param {number[][]|null} q null for guesses that were not drawn
  * @param {import("hs/algorithm/noise").Noise} noise
  * @param {number} position absolute position of the first token that this round can emit
- * @param {"exact"|"coupled"|"chain"} rule "chain" is the classic rule with the same coins
- * @returns {Verdict} with coins: the u of each drawn node
+ * @param {"exact"|"coupled"|"chain"} rule "chain" is the classic rule with the same uniform draws
+ * @returns {Verdict} with uniforms: the u of each drawn node
  */
 export function verify(draft, p, q, noise, position, rule = "exact") {
   if (rule === "coupled") return coupled(draft, p, noise, position);
   const draw = drawer(noise, position);
   if (q === null) return walk(draft, p, draw);
-  const numbers = draft.depths.map((depth, node) => coinOf(noise, position, depth, node));
+  const numbers = draft.depths.map((depth, node) => uniformOf(noise, position, depth, node));
   const judge = rule === "chain" ? chainRule : traverse;
-  return { ...judge(draft, p, q, coins(numbers), draw), coins: numbers };
+  return { ...judge(draft, p, q, uniforms(numbers), draw), uniforms: numbers };
 }
 
-/** The coin u of a node at a depth (1 for a child of x0) in the round that begins at a position. */
-export function coinOf(noise, position, depth, node) {
+/** The uniform draw u of a node at a depth (1 for a child of x0) in the round that begins at a position. */
+export function uniformOf(noise, position, depth, node) {
   return noise.uniform(position + depth - 1, Purpose.ACCEPT, position, node);
 }

@@ -1,4 +1,4 @@
-// The toy's laws: row s holds the ten chances after a context whose last three token ids add up to s.
+// The toy's distributions: row s holds the ten chances after a context whose last three token ids add up to s.
 // Written by tools/toy_table.py.
 
 export const TARGET = [

@@ -1,7 +1,7 @@
-// The running example: ten words, a target and a draft whose laws depend on the last three tokens. It is the toy of a
+// The running example: ten words, a target and a draft whose distributions depend on the last three tokens. It is the toy of a
 // published tutorial, and replays that tutorial's rounds and runs draw by draw.
 
-import { overlap, residual, softmax } from "hs/algorithm/laws";
+import { overlap, residual, softmax } from "hs/algorithm/distributions";
 import { RandomState, pick } from "hs/algorithm/randomstate";
 import { DRAFT, TARGET } from "hs/algorithm/toy-table";
 
@@ -22,12 +22,12 @@ export const DIAL = [[0, 0.529], [0.2, 0.629], [0.4, 0.718], [0.6, 0.818], [0.8,
 
 const place = (context) => context.slice(-3).reduce((a, b) => a + b, 0);
 
-/** p, the target's law after a context of token ids. */
+/** p, the target's distribution after a context of token ids. */
 export function target(context) {
   return TARGET[place(context)];
 }
 
-/** q, the draft's law after a context. */
+/** q, the draft's distribution after a context. */
 export function drafter(context) {
   return DRAFT[place(context)];
 }
@@ -49,9 +49,9 @@ function judge(token, p, q, rng) {
   return { token, p, q, chance, u, accepted: u < chance };
 }
 
-function drawn(kind, law, rng) {
+function drawn(kind, distribution, rng) {
   const u = rng.random();
-  return { kind, law, u, token: pick(law, u) };
+  return { kind, distribution, u, token: pick(distribution, u) };
 }
 
 /**
@@ -60,7 +60,7 @@ function drawn(kind, law, rng) {
  * @param {number[]} context @param {number} gamma @param {{random: () => number}} rng
  * @returns {{context: number[], drafted: {context: number[], q: number[], u: number, token: number}[],
  *   judged: {token: number, p: number[], q: number[], chance: number, u: number, accepted: boolean}[],
- *   end: {kind: "correction"|"bonus", law: number[], u: number, token: number}, emitted: number[], accepted: number}}
+ *   end: {kind: "correction"|"bonus", distribution: number[], u: number, token: number}, emitted: number[], accepted: number}}
  */
 export function round(context, gamma, rng) {
   const drafted = [];
@@ -121,12 +121,12 @@ function counts(rounds, tokens) {
 
 /** Plain sampling, one target call a token. */
 export function sampled(context, tokens, rng) {
-  return continued(context, tokens, (law) => rng.choice(law));
+  return continued(context, tokens, (distribution) => rng.choice(distribution));
 }
 
 /** The likeliest token each time. */
 export function greedy(context, tokens) {
-  return continued(context, tokens, (law) => law.indexOf(Math.max(...law)));
+  return continued(context, tokens, (distribution) => distribution.indexOf(Math.max(...distribution)));
 }
 
 function continued(context, tokens, choose) {
@@ -156,7 +156,7 @@ export function recordedRun(gamma, tokens = 50) {
 }
 
 /**
- * The published dial: 1,000 pairs of laws whose logits agree to a degree, one guess each.
+ * The published dial: 1,000 pairs of distributions whose logits agree to a degree, one guess each.
  *
  * @returns {{rate: number, overlap: number}} the share of guesses kept, and the mean of the exact chance
  */
@@ -173,7 +173,7 @@ export function dialAcceptance(level, trials = 1000) {
   return { rate: kept / trials, overlap: exact / trials };
 }
 
-/** One pair of the dial: the target's law, and the law of a draft that agrees with it to the degree `level`. */
+/** One pair of the dial: the target's distribution, and the distribution of a draft that agrees with it to the degree `level`. */
 export function dialPair(level, trial, rng = new RandomState(trial)) {
   const logits = rng.randn(WORDS.length);
   logits[trial % WORDS.length] += 2;

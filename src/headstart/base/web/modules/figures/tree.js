@@ -139,8 +139,8 @@ function barsOf({ p, q }) {
 
 function wordsOf(node, text, own) {
   if (node < 0) return `${visible(text)}, the token before the draft`;
-  const laws = [["p", own.p], ["q", own.q]].filter(([, value]) => typeof value === "number").map(([name, value]) => `${name} ${probability(value)}`);
-  return [visible(text), own.state && STATES[own.state], ...laws].filter(Boolean).join(", ");
+  const distributions = [["p", own.p], ["q", own.q]].filter(([, value]) => typeof value === "number").map(([name, value]) => `${name} ${probability(value)}`);
+  return [visible(text), own.state && STATES[own.state], ...distributions].filter(Boolean).join(", ");
 }
 
 /** Where boxes stand: levels to the right, or downward where that fits the room better. */

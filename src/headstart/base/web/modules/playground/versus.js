@@ -37,14 +37,14 @@ export function verdictOf(guessed, plain, about) {
       ? "At temperature 0 there is one text, and guesses cannot change it."
       : about.rule === "coupled"
         ? "Rule coupled promises it: one seed, one text, however it is guessed."
-        : "At this temperature it need not have been: rule exact keeps the law of the text, not each text.";
+        : "At this temperature it need not have been: rule exact keeps the distribution of the text, not each text.";
     return { sign: "same", title: `Same text, bit for bit: ${count}`, words: why, offer: false };
   }
   const place = at === null ? "One text is the beginning of the other." : `They part at token ${at + 1}.`;
   if (!greedy && about.rule === "exact") {
     return {
       sign: "differs",
-      title: "Two texts of one law",
+      title: "Two texts of one distribution",
       words: `${place} They may: rule exact promises that texts with guesses are as likely as without, each one of them. ` +
         "It does not promise the same draw, because a round with guesses spends the seed's numbers in another order. " +
         "The same text comes at temperature 0, or from a server that was started with --rule coupled.",

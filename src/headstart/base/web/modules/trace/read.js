@@ -2,12 +2,12 @@
 
 import { listed } from "hs/base/format";
 
-const VERSIONS = [1, 2];
+const VERSIONS = [1, 2, 3];
 const MAKE_ONE = "Record one with: headstart generate --trace FILE";
 const MEMBERS = {
   trace: ["headstart_trace"],
   request: ["request", "prompt_tokens", "seed"],
-  step: ["request", "i", "position", "tokens", "parents", "path", "emitted", "procedure", "laws", "nodes", "seconds"],
+  step: ["request", "i", "position", "tokens", "parents", "path", "emitted", "procedure", "distributions", "nodes", "seconds"],
   end: ["request", "finish_reason", "tokens", "stats"],
 };
 
@@ -60,7 +60,8 @@ export function reader() {
   const trace = { header: null, requests: [], warnings: [] };
   const byNumber = new Map();
 
-  function add(line, number = null) {
+  function add(given, number = null) {
+    const line = ofToday(given);
     checkLine(line, number);
     if (line.type === "trace") {
       checkHeader(line);
@@ -81,6 +82,18 @@ export function reader() {
   }
 
   return { trace, add };
+}
+
+/** A line in the words of today: before version 3, distributions were "laws" and "law", and a uniform draw a "coin". */
+function ofToday(line) {
+  if (line?.type !== "step" || !line.laws) return line;
+  const { laws, end, nodes, ...rest } = line;
+  return {
+    ...rest,
+    distributions: laws,
+    nodes: nodes.map(({ coin, ...node }) => (coin === undefined ? node : { ...node, uniform: coin })),
+    end: end && { ...end, distribution: end.law },
+  };
 }
 
 /** A step's seconds; in version 1 planning was called "commit", sampling "law", and the commit was not measured. */
@@ -142,9 +155,9 @@ function checkLine(line, number) {
   const missing = members.filter((name) => line[name] === undefined);
   if (missing.length) throw broken(`(${line.type}) has no ${missing.join(", ")}`, number);
   if (line.type !== "step") return;
-  const [nodes, laws] = [line.tokens.length, line.laws.length];
-  const whole = line.nodes.length === nodes && line.parents.length === nodes && (laws === 0 || laws === nodes + 1);
-  if (!whole) throw broken("(step) has not as many nodes, parents and laws as tokens", number);
+  const [nodes, distributions] = [line.tokens.length, line.distributions.length];
+  const whole = line.nodes.length === nodes && line.parents.length === nodes && (distributions === 0 || distributions === nodes + 1);
+  if (!whole) throw broken("(step) has not as many nodes, parents and distributions as tokens", number);
   if (line.parents.some((parent, node) => !(parent >= -1 && parent < node))) {
     throw broken("(step) has a node that stands before its parent", number);
   }

@@ -1,13 +1,13 @@
 // The rule that ran, as a list of events that pictures can step through, and in words. Nothing is guessed: the numbers
-// are those of the file, in which the recorder wrote down what each coin was compared with.
+// are those of the file, in which the recorder wrote down what each uniform draw was compared with.
 
 import { probability, visible } from "hs/base/format";
 import { childrenOf, entryOf, isChain, pathTo } from "hs/trace/rounds";
 
 /**
- * @typedef {{kind: "enter"|"coin"|"own"|"draw"|"read", node: number, accepted?: boolean, token?: number,
- *   child?: number|null, coin?: number, weight?: number, end?: string}} Event
- *   enter: the rule goes down past a node, whose own coin waits. coin: a node's coin is compared with its weight.
+ * @typedef {{kind: "enter"|"uniform"|"own"|"draw"|"read", node: number, accepted?: boolean, token?: number,
+ *   child?: number|null, uniform?: number, weight?: number, end?: string}} Event
+ *   enter: the rule goes down past a node, whose own uniform draw waits. uniform: a node's uniform draw is compared with its weight.
  *   own: the target draws its own token after a node (-1: x0), which `child` bears or nobody. draw: the last token.
  */
 
@@ -35,9 +35,9 @@ function traversed(step, last, draw) {
     if (node >= 0) found.push({ kind: "enter", node, reach: reachOf(step, node) });
     for (const child of children[node + 1]) if (visit(child)) return true;
     if (node < 0) return true;
-    const { coin, weight } = step.nodes[node];
+    const { uniform, weight } = step.nodes[node];
     const accepted = node === last;
-    found.push({ kind: "coin", node, coin, weight: weight ?? null, accepted });
+    found.push({ kind: "uniform", node, uniform, weight: weight ?? null, accepted });
     return accepted;
   };
   visit(-1);
@@ -46,7 +46,7 @@ function traversed(step, last, draw) {
 
 /**
  * The weight with which the rule comes to a node on its way down: min(weight above * p / q, 1), beginning with 1 at x0.
- * Null behind an elder sibling: what that one has left is known only from the whole laws, which a trace does not hold.
+ * Null behind an elder sibling: what that one has left is known only from the whole distributions, which a trace does not hold.
  */
 export function reachOf(step, node) {
   const children = childrenOf(step);
@@ -64,7 +64,7 @@ export function reachOf(step, node) {
 export function ruleOf(request, step) {
   if (step.procedure === "read") return { name: "Reading", words: "A part of the prompt was read. Nothing was judged." };
   if (step.procedure === "plain") {
-    return { name: "Plain decoding", words: "Nothing was drafted: the target draws one token from its own law." };
+    return { name: "Plain decoding", words: "Nothing was drafted: the target draws one token from its own distribution." };
   }
   if (step.procedure === "walk") {
     if (request.rule === "coupled") {
@@ -83,11 +83,11 @@ export function ruleOf(request, step) {
   return isChain(step)
     ? {
         name: "Block verification",
-        words: "Weights are carried down the chain, then coins are thrown from the end back to the beginning. The first guess whose coin comes up is kept, and with it all guesses before it.",
+        words: "Weights are carried down the chain, then uniform draws are thrown from the end back to the beginning. The first guess whose uniform draw comes up is kept, and with it all guesses before it.",
       }
     : {
         name: "Traversal verification",
-        words: "Weights are carried down the tree, then coins are thrown from the leaves back to the root. The first node whose coin comes up is kept, and with it all nodes above it.",
+        words: "Weights are carried down the tree, then uniform draws are thrown from the leaves back to the root. The first node whose uniform draw comes up is kept, and with it all nodes above it.",
       };
 }
 
@@ -100,13 +100,13 @@ export function inWords(request, step, event) {
       return "A part of the prompt was read; nothing was judged.";
     case "enter": {
       const { p, q } = step.nodes[event.node];
-      const laws = `p ${probability(p)}, q ${probability(q)}`;
+      const distributions = `p ${probability(p)}, q ${probability(q)}`;
       return event.reach === null
-        ? `Down to ${name(event.node)}: ${laws}. Its weight is what its elder siblings have left.`
-        : `Down to ${name(event.node)}: ${laws}. Weight so far: ${probability(event.reach)}.`;
+        ? `Down to ${name(event.node)}: ${distributions}. Its weight is what its elder siblings have left.`
+        : `Down to ${name(event.node)}: ${distributions}. Weight so far: ${probability(event.reach)}.`;
     }
-    case "coin":
-      return coinWords(name(event.node), event);
+    case "uniform":
+      return uniformWords(name(event.node), event);
     case "own":
       return event.child === null
         ? `After ${name(event.node)} the target's own token is ${text(event.token)}. No guess bears it.`
@@ -116,48 +116,48 @@ export function inWords(request, step, event) {
   }
 }
 
-function coinWords(name, { coin, weight, accepted }) {
+function uniformWords(name, { uniform, weight, accepted }) {
   if (weight === null) return `${capital(name)} is ${accepted ? "accepted" : "refused"}.`;
-  if (!(weight > 0)) return `Back at ${name}: its weight is 0, so no coin can keep it.`;
-  const compared = `coin ${probability(coin)} against weight ${probability(weight)}`;
+  if (!(weight > 0)) return `Back at ${name}: its weight is 0, so no uniform draw can keep it.`;
+  const compared = `uniform ${probability(uniform)} against weight ${probability(weight)}`;
   return accepted
-    ? `Back at ${name}: ${compared}. The coin is below: accepted, and all above it.`
-    : `Back at ${name}: ${compared}. The coin is not below: not kept.`;
+    ? `Back at ${name}: ${compared}. The uniform draw is below: accepted, and all above it.`
+    : `Back at ${name}: ${compared}. The uniform draw is not below: not kept.`;
 }
 
 function drawWords(token, kind, step, greedy) {
   const cut = step.emitted.length <= step.path.length ? " The text ended before it." : "";
-  if (kind === "plain") return greedy ? `The target's likeliest token is ${token}.${cut}` : `The target draws ${token} from its own law.${cut}`;
-  if (kind === "bonus") return `The draft is accepted to its end, so the target's next law gives one token more: ${token}.${cut}`;
-  const law = step.procedure === "walk" ? "It is the target's own token" : "It is drawn from what the target's law has left";
-  return `The correction is ${token}. ${law}.${cut}`;
+  if (kind === "plain") return greedy ? `The target's likeliest token is ${token}.${cut}` : `The target draws ${token} from its own distribution.${cut}`;
+  if (kind === "bonus") return `The draft is accepted to its end, so the target's next distribution gives one token more: ${token}.${cut}`;
+  const distribution = step.procedure === "walk" ? "It is the target's own token" : "It is drawn from what the target's distribution has left";
+  return `The correction is ${token}. ${distribution}.${cut}`;
 }
 
 const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
 /**
- * What the rule of 2022 and 2023 would have done with the same guesses, laws and coins: from the first guess on, keep it
- * while the coin is below p / q; at the first refusal draw from the residual. It judges chains; of a tree, the branch
+ * What the rule of 2022 and 2023 would have done with the same guesses, distributions and uniforms: from the first guess on, keep it
+ * while the uniform draw is below p / q; at the first refusal draw from the residual. It judges chains; of a tree, the branch
  * of eldest children. Guesses that were not drawn have q = 1.
  *
  * @param {object} step
- * @param {(node: number, depth: number) => number} [coinOf] gives coins where the file has none
- * @returns {{judged: {node: number, token: number, p: number, q: number, chance: number, coin: number,
+ * @param {(node: number, depth: number) => number} [uniformOf] gives uniform draws where the file has none
+ * @returns {{judged: {node: number, token: number, p: number, q: number, chance: number, uniform: number,
  *   accepted: boolean}[], accepted: number, kind: "correction"|"bonus", residual: [number, number][]|null,
  *   branch: boolean}} residual: of the refused guess, its likeliest tokens
  */
-export function classic(step, coinOf) {
+export function classic(step, uniformOf) {
   const children = childrenOf(step);
   const judged = [];
   let refused = null;
   for (let node = children[0][0], depth = 1; node !== undefined && refused === null; node = children[node + 1][0], depth++) {
-    const { p, q: drawn, coin: given } = step.nodes[node];
+    const { p, q: drawn, uniform: given } = step.nodes[node];
     const q = drawn ?? 1;
     const chance = q > 0 ? Math.min(p / q, 1) : 0;
-    const coin = given ?? coinOf?.(node, depth) ?? null;
-    // A chance of 0 or 1 needs no coin
-    const accepted = chance > 0 && (chance >= 1 || (coin !== null && coin < chance));
-    judged.push({ node, token: step.tokens[node], p, q, chance, coin, accepted });
+    const uniform = given ?? uniformOf?.(node, depth) ?? null;
+    // A chance of 0 or 1 needs no uniform draw
+    const accepted = chance > 0 && (chance >= 1 || (uniform !== null && uniform < chance));
+    judged.push({ node, token: step.tokens[node], p, q, chance, uniform, accepted });
     if (!accepted) refused = node;
   }
   return {
@@ -172,8 +172,8 @@ export function classic(step, coinOf) {
 /** The residual of the classic rule at a node: as recorded, or for a point mass p without the guess. */
 function residualOf(step, node) {
   if (step.nodes[node].residual) return step.nodes[node].residual;
-  const law = step.laws[step.parents[node] + 1].p;
-  const left = 1 - (entryOf(law, step.tokens[node]) ?? 0);
-  if (left <= 0) return law;
-  return law.filter(([token]) => token !== step.tokens[node]).map(([token, p]) => [token, p / left]);
+  const distribution = step.distributions[step.parents[node] + 1].p;
+  const left = 1 - (entryOf(distribution, step.tokens[node]) ?? 0);
+  if (left <= 0) return distribution;
+  return distribution.filter(([token]) => token !== step.tokens[node]).map(([token, p]) => [token, p / left]);
 }

@@ -43,7 +43,7 @@ export const kindOf = (step) => step.end?.kind ?? "read";
 
 /**
  * Every emitted token of a request in order, with where it came from. step: index into request.steps. at: place within
- * the step. node: of the draft; null for the token after the path. p, q, coin and so on: as in the file, null where
+ * the step. node: of the draft; null for the token after the path. p, q, uniform draw and so on: as in the file, null where
  * there are none.
  */
 export function tokensOf(request) {
@@ -56,7 +56,7 @@ export function tokensOfStep(request, step, index) {
     const node = at < step.path.length ? step.path[at] : null;
     const line = node === null ? null : step.nodes[node];
     const known = (name) => line?.[name] ?? null;
-    const law = step.laws[(at === 0 ? -1 : step.path[at - 1]) + 1];
+    const distribution = step.distributions[(at === 0 ? -1 : step.path[at - 1]) + 1];
     return {
       token,
       text: request.text(token),
@@ -65,10 +65,10 @@ export function tokensOfStep(request, step, index) {
       at,
       node,
       position: step.position + at,
-      p: known("p") ?? entryOf(law?.p, token),
+      p: known("p") ?? entryOf(distribution?.p, token),
       q: known("q"),
-      model: known("model") ?? entryOf(law?.model, token),
-      coin: known("coin"),
+      model: known("model") ?? entryOf(distribution?.model, token),
+      uniform: known("uniform"),
       weight: known("weight"),
       drawn: known("drawn"),
     };

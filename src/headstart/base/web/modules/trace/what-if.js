@@ -63,8 +63,8 @@ function onlyAnEstimate(trace, request, k) {
   const sources = new Set(judged(request).filter((step) => step.tokens.length).map((step) => step.source));
   const kinds = new Map((trace.header?.drafters ?? []).map(({ name, kind }) => [name, kind]));
   if (sources.size === 0) return k === 0 ? "" : "nothing was drafted";
-  if (k === 0) return request.greedy ? "" : "sampled: without drafts the text would be another, of the same law";
-  if (!request.greedy) return "sampled: with other drafts the text would be another, of the same law";
+  if (k === 0) return request.greedy ? "" : "sampled: without drafts the text would be another, of the same distribution";
+  if (!request.greedy) return "sampled: with other drafts the text would be another, of the same distribution";
   if (!allChains(request)) return "trees: a smaller one is not a part of a larger one";
   if (k > deepest(request)) return "longer drafts than were made";
   if (sources.size > 1 || kinds.size > 1) return "several drafters: which of them would have drafted is not known";

@@ -1,34 +1,34 @@
-// The laws at one place as a table of tokens with bars: p, q, the residual, or the model's own softmax.
+// The distributions at one place as a table of tokens with bars: p, q, the residual, or the model's own softmax.
 
 import { h } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
 import { entryOf } from "hs/trace/rounds";
 
 const COLUMNS = {
-  p: ["p", "the target's law"],
+  p: ["p", "the target's distribution"],
   model: ["model", "the target's own softmax, before greedy sampling makes one token of it"],
-  q: ["q", "the draft's law"],
-  r: ["residual", "what p has beyond q, made a law again: what a correction is drawn from"],
+  q: ["q", "the draft's distribution"],
+  r: ["residual", "what p has beyond q, made a distribution again: what a correction is drawn from"],
 };
 
 const UNKNOWN = "less than the likeliest, which alone are recorded";
 
 /**
- * The table of the laws that node `node` was judged by, or after the accepted path where `node` is null.
+ * The table of the distributions that node `node` was judged by, or after the accepted path where `node` is null.
  *
  * @param {object} request @param {object} step
  * @param {number|null} node of the draft; null for the token after `after`
  * @param {{after?: number, token?: number, most?: number, residual?: boolean}} [options] after: with node null, the node
- *   after which the law stands (-1: x0); token: the one that is marked; most: how many rows
+ *   after which the distribution stands (-1: x0); token: the one that is marked; most: how many rows
  */
 export function alternatives(request, step, node, { after, token, most = 6, residual = true } = {}) {
   const own = node === null ? null : step.nodes[node];
-  const law = step.laws[(node === null ? after ?? step.path.at(-1) ?? -1 : step.parents[node]) + 1];
-  if (!law) return h("p.soft", "No laws were recorded here.");
+  const distribution = step.distributions[(node === null ? after ?? step.path.at(-1) ?? -1 : step.parents[node]) + 1];
+  if (!distribution) return h("p.soft", "No distributions were recorded here.");
   const marked = token ?? (node === null ? null : step.tokens[node]);
-  const lists = { p: law.p, model: law.model, q: own?.q_top, r: residual ? own?.residual : null };
+  const lists = { p: distribution.p, model: distribution.model, q: own?.q_top, r: residual ? own?.residual : null };
   // Greedy: p is one token; the model's softmax tells more
-  if (law.model) delete lists.p;
+  if (distribution.model) delete lists.p;
   const names = Object.keys(COLUMNS).filter((name) => lists[name]?.length);
   const value = (name, id) => {
     if (id === marked && name === "q" && typeof own?.q === "number") return own.q;
@@ -39,8 +39,8 @@ export function alternatives(request, step, node, { after, token, most = 6, resi
   return table(request, names, rowsOf(lists, names, marked, most), value, marked);
 }
 
-/** One law that is given by its likeliest tokens: "r" for what is left of p, or "p". */
-export function oneLaw(request, name, entries, token = null, most = 5) {
+/** One distribution that is given by its likeliest tokens: "r" for what is left of p, or "p". */
+export function oneDistribution(request, name, entries, token = null, most = 5) {
   const lists = { [name]: entries };
   return table(request, [name], rowsOf(lists, [name], token, most), (_, id) => entryOf(entries, id), token);
 }
@@ -56,7 +56,7 @@ function table(request, names, rows, value, marked) {
     h("tbody", {}, rows.map(row)));
 }
 
-/** The likeliest tokens of the first law, then of the others; the marked one is always among them. */
+/** The likeliest tokens of the first distribution, then of the others; the marked one is always among them. */
 function rowsOf(lists, names, marked, most) {
   const [first, ...others] = names.map((name) => lists[name].map(([id]) => id));
   const rest = others.flatMap((ids) => ids.slice(0, 2));

@@ -1,4 +1,4 @@
-// The card of a token: where it came from, what both laws gave it, what decided, and what else there was.
+// The card of a token: where it came from, what both distributions gave it, what decided, and what else there was.
 
 import { fill, h } from "hs/base/dom";
 import { probability, visible } from "hs/base/format";
@@ -38,24 +38,24 @@ function contents({ token, step, request }) {
     h("p.card-origin", ORIGINS[token.origin] ?? ""),
     h("dl.facts", {}, facts.map(([name, value]) => h("div", {}, h("dt", name), h("dd", value)))),
     h("p.card-why", why(token, step, request)),
-    guessed && typeof token.weight === "number" && token.coin !== null && gauge({ coin: token.coin, weight: token.weight, accepted: token.coin < token.weight }),
-    step.laws.length > 0 && alternatives(request, step, token.node, { after: token.node === null ? step.path.at(-1) ?? -1 : undefined, token: token.token, most: 5 }),
+    guessed && typeof token.weight === "number" && token.uniform !== null && gauge({ uniform: token.uniform, weight: token.weight, accepted: token.uniform < token.weight }),
+    step.distributions.length > 0 && alternatives(request, step, token.node, { after: token.node === null ? step.path.at(-1) ?? -1 : undefined, token: token.token, most: 5 }),
   ];
 }
 
 /** What decided, in a sentence. */
 function why(token, step, request) {
   const { greedy } = request;
-  if (step.procedure === "plain") return greedy ? "The target's likeliest token, as in decoding without guesses." : "One token was drawn from the target's law, as in decoding without guesses.";
+  if (step.procedure === "plain") return greedy ? "The target's likeliest token, as in decoding without guesses." : "One token was drawn from the target's distribution, as in decoding without guesses.";
   if (token.node === null) {
-    if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the law of one token more.";
+    if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the distribution of one token more.";
     return step.procedure === "walk"
       ? "No guess bore the target's own token, so that token stands here."
       : greedy
         ? "The guess was not the target's likeliest token, so that token stands here."
-        : "No coin kept a guess here. The token was drawn from what the target's law has beyond what the guesses covered.";
+        : "No uniform draw kept a guess here. The token was drawn from what the target's distribution has beyond what the guesses covered.";
   }
   if (step.procedure === "walk") return "The target's own token here is the guess.";
-  if (typeof token.weight !== "number") return "A guess further on was kept, and with it this one: its own coin was never looked at.";
-  return token.coin < token.weight ? "Its coin lay below its weight, so it was kept, and all before it." : "It was kept with a guess further on.";
+  if (typeof token.weight !== "number") return "A guess further on was kept, and with it this one: its own uniform draw was never looked at.";
+  return token.uniform < token.weight ? "Its uniform draw lay below its weight, so it was kept, and all before it." : "It was kept with a guess further on.";
 }

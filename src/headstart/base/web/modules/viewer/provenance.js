@@ -31,10 +31,10 @@ export function provenance(trace) {
 /** What the page worked out anew, in words. */
 export function checkedWords(checks) {
   const total = (name, member) => checks.reduce((sum, each) => sum + each[name][member], 0);
-  const coins = total("coins", "count");
-  if (coins === 0) return "No coin was thrown in this trace: its guesses were not drawn, so the target's own tokens decide.";
-  const wrong = total("coins", "wrong") + total("decisions", "wrong") + total("weights", "wrong");
-  const what = `${counted(coins, "coin")} from the seeds, ${counted(total("decisions", "count"), "decision")}, and ${counted(total("weights", "count"), "weight")} from p and q`;
+  const uniforms = total("uniforms", "count");
+  if (uniforms === 0) return "No uniform draw was thrown in this trace: its guesses were not drawn, so the target's own tokens decide.";
+  const wrong = total("uniforms", "wrong") + total("decisions", "wrong") + total("weights", "wrong");
+  const what = `${counted(uniforms, "uniform")} from the seeds, ${counted(total("decisions", "count"), "decision")}, and ${counted(total("weights", "count"), "weight")} from p and q`;
   return wrong === 0 ? `This page worked out anew ${what}: all agree with the file.` : `This page worked out anew ${what}: ${wrong} do not agree with the file.`;
 }
 

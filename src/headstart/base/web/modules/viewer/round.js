@@ -1,4 +1,4 @@
-// One round explained: the draft as a tree, the rule that ran step by step, the laws, and what 2023 would have done.
+// One round explained: the draft as a tree, the rule that ran step by step, the distributions, and what 2023 would have done.
 
 import { fill, h, signal } from "hs/base/dom";
 import { counted, probability, seconds, visible } from "hs/base/format";
@@ -7,10 +7,10 @@ import { figure } from "hs/figures/figure";
 import { draftTree } from "hs/figures/tree";
 import { preparedInWords } from "hs/trace/ahead";
 import { budgetInWords } from "hs/trace/budget";
-import { coinsOf } from "hs/trace/check";
+import { uniformsOf } from "hs/trace/check";
 import { classic, events, inWords, ruleOf } from "hs/trace/replay";
 import { acceptedOf, pathTo, rootToken, totalSeconds, treeNodes } from "hs/trace/rounds";
-import { alternatives, oneLaw } from "hs/viewer/alternatives";
+import { alternatives, oneDistribution } from "hs/viewer/alternatives";
 import { gauge } from "hs/viewer/gauge";
 
 /**
@@ -24,7 +24,7 @@ export function roundView() {
   const tree = draftTree({ nodes: [], onPick: choose, label: "The draft, guess by guess" });
   const said = h("p.round-event");
   const scale = h("div.round-gauge");
-  const laws = h("div.round-laws");
+  const distributions = h("div.round-distributions");
   const old = signal(false);
   const classicBox = h("div.round-classic");
   const facts = h("p.round-facts.soft");
@@ -37,7 +37,7 @@ export function roundView() {
     table: () => tableOf(now),
   });
   picture.element.insertBefore(classicBox, picture.element.querySelector(".numbers"));
-  picture.element.insertBefore(laws, classicBox);
+  picture.element.insertBefore(distributions, classicBox);
   const element = h("div.round-view", {}, headline, picture.element, facts);
   old.watch(() => drawClassic());
 
@@ -62,30 +62,30 @@ export function roundView() {
     const event = now.events[i];
     const last = i === now.events.length - 1;
     tree.set({ nodes: open(now.request, now.step, last ? Infinity : i + 1, now.events), path: last || event.accepted ? now.step.path : [],
-      lit: event.kind === "enter" || event.kind === "coin" ? pathTo(now.step, event.node) : litOf(now, i) });
+      lit: event.kind === "enter" || event.kind === "uniform" ? pathTo(now.step, event.node) : litOf(now, i) });
     said.textContent = wordsOf(event);
-    fill(scale, event.kind === "coin" && event.weight !== null && gauge({ coin: event.coin, weight: event.weight, accepted: event.accepted }));
-    const node = event.kind === "enter" || event.kind === "coin" ? event.node : event.kind === "own" ? event.child : null;
-    drawLaws(node, event);
+    fill(scale, event.kind === "uniform" && event.weight !== null && gauge({ uniform: event.uniform, weight: event.weight, accepted: event.accepted }));
+    const node = event.kind === "enter" || event.kind === "uniform" ? event.node : event.kind === "own" ? event.child : null;
+    drawDistributions(node, event);
     tree.set({ selected: node });
   }
 
   function choose(node) {
     now.selected = node;
-    drawLaws(node < 0 ? null : node, { kind: "own", node, token: null });
+    drawDistributions(node < 0 ? null : node, { kind: "own", node, token: null });
   }
 
-  function drawLaws(node, event) {
-    if (!now.step.laws.length) return fill(laws);
+  function drawDistributions(node, event) {
+    if (!now.step.distributions.length) return fill(distributions);
     const { request, step } = now;
     if (event.kind === "draw") {
       const drawn = step.procedure === "traverse" && event.end === "correction";
-      return fill(laws, h("p.alt-title", drawn ? "The law that the correction was drawn from" : "The target's law here"),
-        drawn ? oneLaw(request, "r", step.end.law, step.end.token) : alternatives(request, step, null, { token: event.token }));
+      return fill(distributions, h("p.alt-title", drawn ? "The distribution that the correction was drawn from" : "The target's distribution here"),
+        drawn ? oneDistribution(request, "r", step.end.distribution, step.end.token) : alternatives(request, step, null, { token: event.token }));
     }
     const after = node === null ? event.node : step.parents[node];
     const place = after < 0 ? "after the last token" : `after “${visible(request.text(step.tokens[after]))}”`;
-    fill(laws, h("p.alt-title", `The laws ${place}`), alternatives(request, step, node, node === null ? { after, token: event.token ?? undefined } : {}));
+    fill(distributions, h("p.alt-title", `The distributions ${place}`), alternatives(request, step, node, node === null ? { after, token: event.token ?? undefined } : {}));
   }
 
   function drawClassic() {
@@ -102,7 +102,7 @@ function open(request, step, count, list = []) {
   if (count === Infinity) return nodes;
   const decided = new Map();
   for (const event of list.slice(0, count)) {
-    if (event.kind === "coin") decided.set(event.node, event.accepted ? "accepted" : "refused");
+    if (event.kind === "uniform") decided.set(event.node, event.accepted ? "accepted" : "refused");
     if (event.kind === "own" && event.child !== null) decided.set(event.child, "accepted");
   }
   return nodes.map((node, i) => ({ ...node, state: decided.get(i) ?? "" }));
@@ -131,19 +131,19 @@ function factsOf(step) {
 
 function classicOf(request, step) {
   if (!step.tokens.length) return [h("p.soft", "Nothing was drafted in this round: every rule does the same.")];
-  const coins = coinsOf(request);
-  const found = classic(step, (node, depth) => coins(step, node, depth));
-  const rows = found.judged.map(({ token, p, q, chance, coin, accepted }) =>
-    h("li", {}, h(`span.tok.${accepted ? "accepted" : "refused"}`, visible(request.text(token))), h("span.soft", ` p ${probability(p)}, q ${probability(q)}: p/q keeps it with chance ${probability(chance)}`), gauge({ coin, weight: chance, accepted, name: "chance" })));
+  const uniforms = uniformsOf(request);
+  const found = classic(step, (node, depth) => uniforms(step, node, depth));
+  const rows = found.judged.map(({ token, p, q, chance, uniform, accepted }) =>
+    h("li", {}, h(`span.tok.${accepted ? "accepted" : "refused"}`, visible(request.text(token))), h("span.soft", ` p ${probability(p)}, q ${probability(q)}: p/q keeps it with chance ${probability(chance)}`), gauge({ uniform, weight: chance, accepted, name: "chance" })));
   const kept = acceptedOf(step);
   const difference = found.accepted === kept ? "as many as the rule that ran" : `the rule that ran kept ${kept}`;
   return [
-    h("p.classic-title", {}, h("strong", "Not what ran: "), "the rule of 2023 looks at each guess in turn, from the first, and keeps it if its coin is below p/q."),
+    h("p.classic-title", {}, h("strong", "Not what ran: "), "the rule of 2023 looks at each guess in turn, from the first, and keeps it if its uniform draw is below p/q."),
     found.branch && h("p.soft", "It knows chains only; of this tree it judges the branch of first guesses."),
     h("ol.classic", {}, rows),
     h("p", `It would have kept ${counted(found.accepted, "guess", "guesses")}: ${difference}.`),
     found.residual?.length > 0 && h("p.alt-title", "The residual it would then draw from, p − q above 0"),
-    found.residual?.length > 0 && oneLaw(request, "r", found.residual),
+    found.residual?.length > 0 && oneDistribution(request, "r", found.residual),
   ].filter(Boolean);
 }
 
@@ -151,10 +151,10 @@ function tableOf({ request, step }) {
   if (!step) return { columns: [], rows: [] };
   const value = (x) => (typeof x === "number" ? probability(x) : "–");
   return {
-    columns: ["guess", "token", "after", "p", "q", "coin", "weight", "outcome"],
+    columns: ["guess", "token", "after", "p", "q", "uniform", "weight", "outcome"],
     rows: step.tokens.map((token, node) => {
-      const { p, q, coin, weight, state } = step.nodes[node];
-      return [node + 1, visible(request.text(token)), step.parents[node] < 0 ? "–" : step.parents[node] + 1, value(p), value(q), value(coin), value(weight), state];
+      const { p, q, uniform, weight, state } = step.nodes[node];
+      return [node + 1, visible(request.text(token)), step.parents[node] < 0 ? "–" : step.parents[node] + 1, value(p), value(q), value(uniform), value(weight), state];
     }),
   };
 }

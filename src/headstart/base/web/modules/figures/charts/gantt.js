@@ -11,7 +11,7 @@ let number = 0;
 /** Looks that are hatched, each in its own colour, as in the legend. */
 const HATCHED = ["draft", "prefill", "miss"];
 /** Kinds that have a look of their own; others take the look of "other". */
-export const KINDS = ["draft", "verify", "law", "commit", "plain", "prefill", "wait", "hit", "miss", "other"];
+export const KINDS = ["draft", "verify", "distribution", "commit", "plain", "prefill", "wait", "hit", "miss", "other"];
 
 /**
  * @param {{lanes: {name: string, blocks: {from: number, to: number, kind: string, label?: string}[]}[], unit: string,

@@ -105,7 +105,7 @@ export default {
         prose("“The Eiffel Tower stands in …”: nobody needs a large model for the next word. Most texts are full of such places, and a few where everything is decided. Here is the text of the race again. Where was the small model right?"),
         markGuessed(recorded.headstart.tokens),
         prose("Where a line is only indented or a bracket closed, two models hardly ever differ; where a new name begins, they easily do. Nobody has to know beforehand which places are easy: the small model tries all of them, and the large one sorts them out."),
-        note("The papers that introduced this in 2022 and 2023 measured 2 to 3 times the speed with T5-XXL (11 billion weights), and 2 to 2.5 times with Chinchilla (70 billion), with the same law of what is written."),
+        note("The papers that introduced this in 2022 and 2023 measured 2 to 3 times the speed with T5-XXL (11 billion weights), and 2 to 2.5 times with Chinchilla (70 billion), with the same distribution of what is written."),
       ),
       countPasses(),
       recorded && betAgain(recorded),

@@ -39,7 +39,7 @@ function mask(k) {
   watch([k], (now) => {
     grid.set({ guesses: guesses() });
     const [first, last] = [PREFIX.length - 1, PREFIX.length - 1 + now];
-    slice.replaceChildren(`Of ${PREFIX.length + now} laws, rows ${first} to ${last} are of use: `, h("strong", `${now + 1} laws for ${now} ${now === 1 ? "guess" : "guesses"}`), ".");
+    slice.replaceChildren(`Of ${PREFIX.length + now} distributions, rows ${first} to ${last} are of use: `, h("strong", `${now + 1} distributions for ${now} ${now === 1 ? "guess" : "guesses"}`), ".");
     queueMicrotask(() => {
       frame.go(Math.min(frame.step.value, PREFIX.length + now - 1));
       frame.update();
@@ -61,44 +61,44 @@ function pickRow() {
   return exercise({
     id: "02.1",
     title: "Who judges guess 3?",
-    ask: prose("The text is “a big red dog sat”, the guesses are “on the mat a”. Choose the row whose law judges guess 3, “mat”. Rows are counted from 0."),
+    ask: prose("The text is “a big red dog sat”, the guesses are “on the mat a”. Choose the row whose distribution judges guess 3, “mat”. Rows are counted from 0."),
     widget: { element: grid.element, read: () => picked },
     check(row) {
       if (row === null) return { ok: false, say: "Choose a row of the grid first." };
-      if (row === right) return { ok: true, say: `Row ${right}, “the”: it has read all up to guess 2, and gives the law of the word after it. In general guess i is judged by row P + i − 2, if the text has P words.` };
+      if (row === right) return { ok: true, say: `Row ${right}, “the”: it has read all up to guess 2, and gives the distribution of the word after it. In general guess i is judged by row P + i − 2, if the text has P words.` };
       if (row === right + 1) return { ok: false, say: "This row has read “mat” itself. It tells what comes after “mat”, not whether “mat” is right." };
       if (row < prefix.length - 1) return { ok: false, say: "The word after this row is part of the text already; there is nothing to judge." };
       return { ok: false, say: `The word after this row is ${row < right ? "an earlier one than “mat”" : "after “mat”"}. Look for the row just before “mat”.` };
     },
-    hints: ["A row gives the law of the word that follows it.", "Which row is the last one that has not seen “mat”?"],
+    hints: ["A row gives the distribution of the word that follows it.", "Which row is the last one that has not seen “mat”?"],
     solution: () => `Row ${right}, which reads “the”, the guess before “mat”. Rows ${prefix.length - 1} to ${prefix.length + 3} judge the four guesses and give the bonus.`,
     solve: () => grid.element.querySelectorAll("button")[right].click(),
   });
 }
 
-function countLaws() {
+function countDistributions() {
   const [length, k] = [12, 7];
   return exercise({
     id: "02.2",
-    title: "How many laws?",
+    title: "How many distributions?",
     ask: prose(`A text has ${length} tokens, and the draft has guessed ${k}. All ${length + k} go through one pass. Its output has a row for each token, counted from 0.`),
     fields: [
-      { name: "laws", label: "Laws that are of use", kind: "number" },
+      { name: "distributions", label: "Distributions that are of use", kind: "number" },
       { name: "first", label: "The first of them is row", kind: "number" },
       { name: "last", label: "The last of them is row", kind: "number" },
     ],
-    check({ laws, first, last }) {
-      const right = { laws: k + 1, first: length - 1, last: length + k - 1 };
-      const fields = Object.fromEntries(Object.entries({ laws, first, last }).map(([name, value]) => [name, value === right[name] ? "good" : "bad"]));
-      if (Object.values(fields).every((state) => state === "good")) return { ok: true, fields, say: `${k + 1} laws, rows ${length - 1} to ${length + k - 1}. In code: logits[${length - 1}:${length + k}].` };
-      if (laws === k) return { ok: false, fields, say: `${k} laws judge the guesses. One more is of use, if all of them are kept.` };
+    check({ distributions, first, last }) {
+      const right = { distributions: k + 1, first: length - 1, last: length + k - 1 };
+      const fields = Object.fromEntries(Object.entries({ distributions, first, last }).map(([name, value]) => [name, value === right[name] ? "good" : "bad"]));
+      if (Object.values(fields).every((state) => state === "good")) return { ok: true, fields, say: `${k + 1} distributions, rows ${length - 1} to ${length + k - 1}. In code: logits[${length - 1}:${length + k}].` };
+      if (distributions === k) return { ok: false, fields, say: `${k} distributions judge the guesses. One more is of use, if all of them are kept.` };
       if (first === length) return { ok: false, fields, say: "Counting from 0, the text’s last token is not in the row of its number. And it is the row before a guess that judges it." };
-      if (fields.laws === "good" && first === right.first) return { ok: false, fields, say: "The last row is that of the last guess. Where does it stand, counted from 0?" };
+      if (fields.distributions === "good" && first === right.first) return { ok: false, fields, say: "The last row is that of the last guess. Where does it stand, counted from 0?" };
       return { ok: false, fields, say: "The first guess is judged by the row of the text’s last token; the bonus comes from the row of the last guess." };
     },
-    hints: ["Try it small in the picture: 3 words and K = 2.", "One law for each guess, and one for what comes after the last."],
+    hints: ["Try it small in the picture: 3 words and K = 2.", "One distribution for each guess, and one for what comes after the last."],
     solution: () => `The text’s last token is row ${length - 1}, and judges guess 1. The last guess is row ${length + k - 1}, and gives the bonus. That makes ${k + 1}.`,
-    answer: { laws: k + 1, first: length - 1, last: length + k - 1 },
+    answer: { distributions: k + 1, first: length - 1, last: length + k - 1 },
   });
 }
 
@@ -151,15 +151,15 @@ export default {
         "Nobody looks ahead",
         prose("A model of this kind reads its words side by side. In every layer each word gathers something from other words, but only from itself and those before it: this is the ", term("causal mask", "a triangle of permissions, fixed when the model is trained"), "."),
         mask(k),
-        prose("So what the row of “sat” computes cannot depend on the guesses after it. Its law is the very one that it would give if the text ended there. The same holds for every row: reading ", handle(k, { label: "number of guesses", min: 1, max: GUESSES.length, step: 1 }),
+        prose("So what the row of “sat” computes cannot depend on the guesses after it. Its distribution is the very one that it would give if the text ended there. The same holds for every row: reading ", handle(k, { label: "number of guesses", min: 1, max: GUESSES.length, step: 1 }),
           " guesses at once answers ", questions, " and one question more, each as if it had been asked alone."),
         prose("Training uses the same property: the model reads a whole page and is corrected at every word of it in one pass, which is called ", term("teacher forcing", "each row is given the true words before it, not the model’s own"),
           ". A plain decoding step reads off the last row only. Speculative decoding reads off K + 1 rows."),
         pseudocode([
           "logits = target(text + guesses)      P + K rows",
-          "laws = softmax(logits[P-1 : P+K])    K + 1 laws",
-          "guess i is judged by laws[i-1]",
-          "the bonus comes from laws[K]",
+          "distributions = softmax(logits[P-1 : P+K])    K + 1 distributions",
+          "guess i is judged by distributions[i-1]",
+          "the bonus comes from distributions[K]",
         ], { mark: [1], label: "The rows that are of use" }),
         note("“As if it had been asked alone” holds in exact arithmetic. Graphics cards may add numbers in another order when there are more rows, and then the last bits differ; headstart’s own kernels for processors keep them, and ", h("code", "headstart audit"), " checks it."),
       ),
@@ -171,11 +171,11 @@ export default {
         prose("Headstart reads the drafts of several texts in one pass, of different lengths and from different places, each with a shelf of its own. It also reads whole trees of guesses; then the mask is no triangle any more, but follows the branches. You will plant one in chapter 9."),
       ),
       pickRow(),
-      countLaws(),
+      countDistributions(),
       rewind(),
       summary(
-        "A row of a pass sees only what stands before it, so one pass gives the law after every word that it reads.",
-        "The row before a guess judges it; K guesses and the bonus take K + 1 laws from one pass.",
+        "A row of a pass sees only what stands before it, so one pass gives the distribution after every word that it reads.",
+        "The row before a guess judges it; K guesses and the bonus take K + 1 distributions from one pass.",
         "The cache keeps what was computed; after a refusal it is set back to the words that stay.",
       ),
     ];

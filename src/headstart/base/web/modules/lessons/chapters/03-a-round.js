@@ -83,21 +83,21 @@ function whyTheyGo() {
     ask: prose("In the replay “red” was refused. Why are “big” and “on” thrown away without a look?"),
     fields: [{ name: "why", label: "Because", kind: "choice", options: [
       ["unlikely", "they were less likely than “red”"],
-      ["context", "they, and the laws p for them, followed a text with “red” in it"],
+      ["context", "they, and the distributions p for them, followed a text with “red” in it"],
       ["time", "judging them would take another pass, so time is saved"],
       ["order", "the die has no numbers left"],
     ] }],
     check({ why }) {
-      if (why === "context") return { ok: true, say: "The laws that the pass gave for these places are laws after “the cat a red …”. The text now reads “the cat a cat”: for it nothing has been guessed, and nothing computed." };
+      if (why === "context") return { ok: true, say: "The distributions that the pass gave for these places are distributions after “the cat a red …”. The text now reads “the cat a cat”: for it nothing has been guessed, and nothing computed." };
       const say = {
         unlikely: "How likely they are is never asked: after another word they could be likely or not, and nobody knows.",
-        time: "It is true that judging them after “cat” would take another pass. But why are the laws of this pass of no use for them?",
-        order: "There is always another number. Ask instead what text the laws of this pass belong to.",
+        time: "It is true that judging them after “cat” would take another pass. But why are the distributions of this pass of no use for them?",
+        order: "There is always another number. Ask instead what text the distributions of this pass belong to.",
       }[why];
       return { ok: false, say, fields: { why: "bad" } };
     },
-    hints: ["Which words had the large model read when it gave the law for the place of “big”?"],
-    solution: () => "Each law is for one text before it. A refusal changes the text, and what was computed for the old one no longer applies.",
+    hints: ["Which words had the large model read when it gave the distribution for the place of “big”?"],
+    solution: () => "Each distribution is for one text before it. A refusal changes the text, and what was computed for the old one no longer applies.",
     answer: { why: "context" },
   });
 }
@@ -125,18 +125,18 @@ export default {
       }),
       section(
         "Twelve steps",
-        prose("The models here know ten words only, so that you can see every number; real ones know 32,000 to 128,000 tokens or more, and nothing else is different. A ", term("law", "for every word, the chance that it comes next; the chances add up to 1"),
+        prose("The models here know ten words only, so that you can see every number; real ones know 32,000 to 128,000 tokens or more, and nothing else is different. A ", term("distribution", "for every word, the chance that it comes next; the chances add up to 1"),
           " is drawn as ten bars. The die shows a number between 0 and 1, each as likely as any other."),
         replay(),
       ),
       section(
         "Four verbs",
-        prose(h("b", "Draft."), " The small model writes K words, often 3 to 7, in the ordinary way, one after another, and remembers the law q that it drew each of them from."),
-        prose(h("b", "Verify."), " The large model reads text and guesses in one pass. This gives its law p at every place: K + 1 laws, as you saw in the last chapter."),
+        prose(h("b", "Draft."), " The small model writes K words, often 3 to 7, in the ordinary way, one after another, and remembers the distribution q that it drew each of them from."),
+        prose(h("b", "Verify."), " The large model reads text and guesses in one pass. This gives its distribution p at every place: K + 1 distributions, as you saw in the last chapter."),
         prose(h("b", "Accept or reject."), " From left to right, a guess x is kept with chance p(x)/q(x), or for certain where p(x) is the larger. At the first refusal you stop, and draw the word for this place from the ",
           term("residual", "the part of p that lies above q, scaled so that it adds up to 1"), "."),
         prose(h("b", "Commit."), " The kept guesses and one word of the target’s join the text: a ", h("span.tok.correction", "correction"), " after a refusal, or, if every guess was kept, a ", h("span.tok.bonus", "bonus"),
-          " from the last law, which nobody had to guess. So a round always adds at least 1 word, and at most K + 1: with K = 4 that is anything from 1 to 5, as chance will have it."),
+          " from the last distribution, which nobody had to guess. So a round always adds at least 1 word, and at most K + 1: with K = 4 that is anything from 1 to 5, as chance will have it."),
         pseudocode([
           "repeat",
           "  for i = 1 … K:",
@@ -157,7 +157,7 @@ export default {
           + `${percent(judged.chance, 1)} of all cases. The die showed ${probability(judged.u)}: refused, and the residual gave “${WORDS[end.token]}”.`),
         overrated(),
         playground(),
-        prose("Why this chance and this residual, and no others? Because with them the text follows the target’s law exactly. The next chapter proves it."),
+        prose("Why this chance and this residual, and no others? Because with them the text follows the target’s distribution exactly. The next chapter proves it."),
         note("This is the classic rule of 2023. Headstart keeps a little more of each draft with a newer rule, block verification, which looks at the guesses together; chapter 4b plays it with the same cards."),
         note("Look at the letters before you read elsewhere. Here p is the target and q the draft, as in the first papers; others call the draft p and the target q, and then keep a guess with chance q/p."),
       ),
@@ -167,7 +167,7 @@ export default {
       summary(
         "A round drafts K words, verifies them in one pass, keeps a prefix of them, and adds one word of the target’s own.",
         "A guess x is kept with chance min(1, p(x)/q(x)): only words that the draft overrates are ever refused.",
-        "After a refusal the later guesses go, because the laws for them belong to a text that is not there any more.",
+        "After a refusal the later guesses go, because the distributions for them belong to a text that is not there any more.",
       ),
     ];
   },

@@ -1,15 +1,15 @@
-// Chapter 4: why the text keeps the target's law. Two towers a word, every sum in exact fractions.
+// Chapter 4: why the text keeps the target's distribution. Two towers a word, every sum in exact fractions.
 
 import { fill, h, math, signal } from "hs/base/dom";
 import { FRACTIONS } from "hs/algorithm/arithmetic";
-import { emittedLaw } from "hs/algorithm/enumerate";
-import { overlap, residual } from "hs/algorithm/laws";
+import { emittedDistribution } from "hs/algorithm/enumerate";
+import { overlap, residual } from "hs/algorithm/distributions";
 import { fraction } from "hs/algorithm/rational";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
-import { SMALL, lawOf, partsOf, short, withValue } from "hs/lessons/chapters/04-nothing-changes/two-laws";
+import { SMALL, distributionOf, partsOf, short, withValue } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 import { dragExercise, ownExercise, residualExercise } from "hs/lessons/chapters/04-nothing-changes/exercises";
-import { emission, lawFields, partsOfEmission, towers } from "hs/lessons/chapters/04-nothing-changes/towers";
+import { emission, distributionFields, partsOfEmission, towers } from "hs/lessons/chapters/04-nothing-changes/towers";
 import { race } from "hs/lessons/chapters/04-nothing-changes/race";
 import { handle } from "hs/lessons/handle";
 import { formula, note, prose, section, summary, term } from "hs/lessons/parts";
@@ -26,16 +26,16 @@ function proof() {
   const draw = (p, q) => {
     const { kept, brought, alpha } = partsOfEmission(p, q);
     out.draw(p, kept, brought);
-    const law = emittedLaw(p, q);
-    fill(sums, WORDS.map((word, i) => h("tr", {}, h("th", { scope: "row" }, word), [kept[i], brought[i], law[i], p[i]].map((x, at) => h(at === 2 ? "td.strong" : "td", short(x))))));
-    const equal = law.every((x, i) => x.equals(p[i]));
+    const distribution = emittedDistribution(p, q);
+    fill(sums, WORDS.map((word, i) => h("tr", {}, h("th", { scope: "row" }, word), [kept[i], brought[i], distribution[i], p[i]].map((x, at) => h(at === 2 ? "td.strong" : "td", short(x))))));
+    const equal = distribution.every((x, i) => x.equals(p[i]));
     verdict.textContent = `${equal ? "✓" : "✗"} What comes out is p, to the last digit. α = ${short(alpha)}.`;
   };
   const table = () => {
-    const { p, q } = tower.laws.value;
+    const { p, q } = tower.distributions.value;
     return {
-      columns: ["word", "p", "q", "kept, min(p, q)", "refused, q beyond p", "residual law", "comes out"],
-      rows: WORDS.map((word, i) => [word, short(p[i]), short(q[i]), short(FRACTIONS.min(p[i], q[i])), short(FRACTIONS.max(q[i].minus(p[i]), FRACTIONS.zero)), short(residual(p, q)[i]), short(emittedLaw(p, q)[i])]),
+      columns: ["word", "p", "q", "kept, min(p, q)", "refused, q beyond p", "residual distribution", "comes out"],
+      rows: WORDS.map((word, i) => [word, short(p[i]), short(q[i]), short(FRACTIONS.min(p[i], q[i])), short(FRACTIONS.max(q[i].minus(p[i]), FRACTIONS.zero)), short(residual(p, q)[i]), short(emittedDistribution(p, q)[i])]),
     };
   };
   const tower = towers({ ...SMALL, onChange: (p, q) => { draw(p, q); frame?.update(); } });
@@ -57,27 +57,27 @@ function proof() {
       verdict,
     ),
     controls: [button("Begin again", () => tower.set(SMALL.p, SMALL.q), { quiet: true }), button("Equal towers", () => tower.set(SMALL.p, SMALL.p), { quiet: true }), button("Nothing shared", () => tower.set(["1/2", "1/2", "0"], ["0", "0", "1"]), { quiet: true })],
-    caption: "A law adds up to 1: when you move one tower, its two neighbours of the same law share what is left. The sums are exact fractions, worked out anew at every move.",
+    caption: "A distribution adds up to 1: when you move one tower, its two neighbours of the same distribution share what is left. The sums are exact fractions, worked out anew at every move.",
     table,
   });
-  return { element: frame.element, own, laws: tower.laws };
+  return { element: frame.element, own, distributions: tower.distributions };
 }
 
 /** Fields for numbers of one's own. */
 function typed(tower) {
-  const fields = [lawFields("p", WORDS, SMALL.p, "own"), lawFields("q", WORDS, SMALL.q, "own")];
-  const said = h("p.law-said", { role: "status" });
+  const fields = [distributionFields("p", WORDS, SMALL.p, "own"), distributionFields("q", WORDS, SMALL.q, "own")];
+  const said = h("p.distribution-said", { role: "status" });
   const take = (event) => {
     event.preventDefault();
     try {
-      const [p, q] = fields.map((each) => lawOf(each.read()));
+      const [p, q] = fields.map((each) => distributionOf(each.read()));
       tower.set(p, q);
       said.textContent = `Taken. α = ${short(overlap(p, q))}.`;
     } catch (error) {
       said.textContent = `${error.message}.`;
     }
   };
-  return h("form.own-laws", { novalidate: true, on: { submit: take } }, h("p.chart-name", "Numbers of your own, for “the”, “cat” and “sat”"), fields.map((each) => each.element), h("button.quiet", { type: "submit" }, "Use them"), said);
+  return h("form.own-distributions", { novalidate: true, on: { submit: take } }, h("p.chart-name", "Numbers of your own, for “the”, “cat” and “sat”"), fields.map((each) => each.element), h("button.quiet", { type: "submit" }, "Use them"), said);
 }
 
 const row = (...children) => math("mrow", {}, children);
@@ -97,13 +97,13 @@ function sumOfTheProof() {
 }
 
 /** A number in a sentence that moves p of "the" in the picture. */
-function handleOfP(laws) {
-  const value = signal(partsOf(laws.value.p[0]));
+function handleOfP(distributions) {
+  const value = signal(partsOf(distributions.value.p[0]));
   value.watch(() => {
-    const { p, q } = laws.value;
-    if (partsOf(p[0]) !== value.value) laws.value = { p: withValue(p, 0, value.value), q };
+    const { p, q } = distributions.value;
+    if (partsOf(p[0]) !== value.value) distributions.value = { p: withValue(p, 0, value.value), q };
   });
-  laws.watch(() => (value.value = partsOf(laws.value.p[0])));
+  distributions.watch(() => (value.value = partsOf(distributions.value.p[0])));
   return handle(value, { label: "p of the, in twentieths", min: 0, max: 20, step: 1, format: (parts) => short(fraction(parts, 20)) });
 }
 
@@ -111,14 +111,14 @@ export default {
   id: "04",
   title: "Why nothing changes",
   minutes: 8,
-  question: "You will be able to prove that guesses of any quality leave the target’s law as it is.",
+  question: "You will be able to prove that guesses of any quality leave the target’s distribution as it is.",
   exercises: ["04.1", "04.2", "04.3", "04.4"],
   sources: [
     { text: "Leviathan, Kalman, Matias: Fast inference from transformers via speculative decoding (2022), appendix A.1", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen and others: Accelerating large language model decoding with speculative sampling (2023), theorem 1", url: "https://arxiv.org/abs/2302.01318" },
   ],
   build() {
-    const { element, own, laws } = proof();
+    const { element, own, distributions } = proof();
     return [
       predict({
         id: "04",
@@ -129,10 +129,10 @@ export default {
       }),
       section(
         "One guess, as towers",
-        prose("Stand the two laws beside each other. What they share at a word is the smaller of the two towers. A guess that falls into the shared part is always kept; a guess from the part that q has beyond p is refused. So the chance to keep a guess, ", term("α", "alpha, the acceptance: the sum of the smaller towers, 1 minus the total variation distance of p and q"), ", is the green part of q."),
-        prose("What is refused must be paid back. The green parts of p and of q are equal, and both laws add up to 1. So what q has too much is, in all, just what p is still owed. The ", term("residual", "the law max(p − q, 0), divided by its sum"), " pays it out where it is owed."),
+        prose("Stand the two distributions beside each other. What they share at a word is the smaller of the two towers. A guess that falls into the shared part is always kept; a guess from the part that q has beyond p is refused. So the chance to keep a guess, ", term("α", "alpha, the acceptance: the sum of the smaller towers, 1 minus the total variation distance of p and q"), ", is the green part of q."),
+        prose("What is refused must be paid back. The green parts of p and of q are equal, and both distributions add up to 1. So what q has too much is, in all, just what p is still owed. The ", term("residual", "the distribution max(p − q, 0), divided by its sum"), " pays it out where it is owed."),
         element,
-        prose("Try to break it. Give “the” a chance of ", handleOfP(laws), " in p, or drag any tower: the outline on the right is p, and what comes out fills it every time."),
+        prose("Try to break it. Give “the” a chance of ", handleOfP(distributions), " in p, or drag any tower: the outline on the right is p, and what comes out fills it every time."),
         h("div.figure.narrow", { role: "group", "aria-label": "Numbers of your own" }, own),
         note("A tower of q below that of p is all green: a word that the draft thinks too little of is never refused. Only words that it thinks too much of are."),
       ),
@@ -141,12 +141,12 @@ export default {
         prose("A word x comes out in two ways. Either it was guessed and kept, or another guess was refused and the residual gave x."),
         sumOfTheProof(),
         prose("The first part is the smaller tower. The second is the chance of any refusal, times the residual. 1 − α cancels, and p remains. This holds for every x, every p and every q: a bad draft only makes α small. Statisticians know such a test as rejection sampling. There one guesses again until a guess is kept; here a refusal is followed by a single draw, from the residual."),
-        prose("And a whole text? Each word that comes out has the target’s law given all words before it, whether it was guessed, a correction or a bonus. A text whose every word has the right law, given its past, has the right law."),
+        prose("And a whole text? Each word that comes out has the target’s distribution given all words before it, whether it was guessed, a correction or a bonus. A text whose every word has the right distribution, given its past, has the right distribution."),
       ),
       section(
         "Ten thousand draws",
         prose("An argument can hide a slip; a die cannot. Here the rule is played with the towers above, as you left them. Then let it draw from p itself after a refusal, which looks just as reasonable, and see where it ends."),
-        race(WORDS, laws).element,
+        race(WORDS, distributions).element,
         prose("With the first numbers the wrong rule ends at .35, .39 and .26, and stays .15 away from p however long you wait. A refusal is news: it says that the guess was a word that q overrates. Drawing from p again forgets that, and overrated words come out too often."),
       ),
       residualExercise({ id: "04.1", title: "After a refusal", p: ["0.5", "0.3", "0.2"], q: ["0.2", "0.6", "0.2"] }),
@@ -154,9 +154,9 @@ export default {
       ownExercise(),
       dragExercise(),
       summary(
-        "A guess is kept with chance α, the overlap of the two laws.",
+        "A guess is kept with chance α, the overlap of the two distributions.",
         "What refusals lose, the residual gives back, at just the words that are owed it.",
-        "So the text follows the target’s law, whatever the draft: the draft changes the speed alone.",
+        "So the text follows the target’s distribution, whatever the draft: the draft changes the speed alone.",
       ),
     ];
   },

@@ -4,12 +4,12 @@ import { announce } from "hs/base/announce";
 import { append, fill, h, math } from "hs/base/dom";
 import { counted, percent } from "hs/base/format";
 import { fractions, numbersOf } from "hs/algorithm/arithmetic";
-import { JUDGES, distance, expectation, joint, textLaw } from "hs/algorithm/enumerate";
-import { coupledAcceptance } from "hs/algorithm/laws";
+import { JUDGES, distance, expectation, joint, textDistribution } from "hs/algorithm/enumerate";
+import { coupledAcceptance } from "hs/algorithm/distributions";
 import { parse } from "hs/algorithm/rational";
 import { button } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
-import { SMALL, short } from "hs/lessons/chapters/04-nothing-changes/two-laws";
+import { SMALL, short } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 import { twoRules } from "hs/lessons/chapters/04b-the-rule-today/two-rules";
 import { textFigure, write } from "hs/lessons/chapters/04b-the-rule-today/texts";
 import { treeFigure } from "hs/lessons/chapters/04b-the-rule-today/tree";
@@ -28,38 +28,38 @@ function comparison() {
   let frame = null; // the table draws itself before its frame is there
   const rules = twoRules(GUESSES, START, () => frame?.update());
   const said = [
-    () => "The small model guessed “cat cat the”. Each guess has its coin.",
+    () => "The small model guessed “cat cat the”. Each guess has its uniform draw.",
     () => `The rule of 2023 goes from the left and keeps ${counted(rules.verdicts().classic.accepted, "guess", "guesses")}.`,
     () => "Block verification first gives each guess a weight: the weight before it times p/q, at most 1. A good guess can make up for a poor one before it.",
-    () => `Then it looks at the coins from the right. The first that is low enough decides: ${counted(rules.verdicts().block.accepted, "guess", "guesses")} kept.`,
+    () => `Then it looks at the uniform draws from the right. The first that is low enough decides: ${counted(rules.verdicts().block.accepted, "guess", "guesses")} kept.`,
   ];
   const words = h("p.step-words");
   frame = figure({
-    label: "One draft, one set of coins, two rules. Step on, then move the coins.",
+    label: "One draft, one set of uniform draws, two rules. Step on, then move the uniform draws.",
     title: true,
     body: h("div", {}, rules.element, words),
     steps: { count: 4, show: (i) => (rules.show(i), (words.textContent = said[i]())), words: (i) => said[i]() },
     table: () => {
       const { classic, block } = rules.verdicts();
-      return { columns: ["rule", "guesses kept", "then drawn from"], rows: [["of 2023", String(classic.accepted), `[${classic.law.map(short).join(", ")}]`], ["block", String(block.accepted), `[${block.law.map(short).join(", ")}]`]] };
+      return { columns: ["rule", "guesses kept", "then drawn from"], rows: [["of 2023", String(classic.accepted), `[${classic.distribution.map(short).join(", ")}]`], ["block", String(block.accepted), `[${block.distribution.map(short).join(", ")}]`]] };
     },
   });
   return frame.element;
 }
 
-/** A button that enumerates every draft and every coin. */
+/** A button that enumerates every draft and every uniform draw. */
 function proofByCounting() {
   const said = h("p.step-words", { role: "status" });
   const count = () => {
     const words = ["chain", "block"].map((judge) => {
-      const law = textLaw(setup(judge), 4);
-      const gap = distance(law, joint(setup(judge).p, 4));
-      return `${judge === "chain" ? "the rule of 2023" : "block verification"} is ${short(gap)} away from the target’s law of ${counted(law.length, "text")} and brings ${tokensARound(judge).toDecimal(3)} tokens a round`;
+      const distribution = textDistribution(setup(judge), 4);
+      const gap = distance(distribution, joint(setup(judge).p, 4));
+      return `${judge === "chain" ? "the rule of 2023" : "block verification"} is ${short(gap)} away from the target’s distribution of ${counted(distribution.length, "text")} and brings ${tokensARound(judge).toDecimal(3)} tokens a round`;
     });
     fill(said, `By enumeration, in fractions: ${words.join("; ")}.`);
     announce(said.textContent);
   };
-  return h("div.proof-by-counting", {}, button("Enumerate every draft and every coin", count), said);
+  return h("div.proof-by-counting", {}, button("Enumerate every draft and every uniform draw", count), said);
 }
 
 function weights() {
@@ -76,7 +76,7 @@ function weights() {
   ];
 }
 
-function coinsExercise({ id, title, ask, wanted, start, answer, hints, solution }) {
+function uniformsExercise({ id, title, ask, wanted, start, answer, hints, solution }) {
   const rules = twoRules(GUESSES, start);
   return exercise({
     id,
@@ -89,7 +89,7 @@ function coinsExercise({ id, title, ask, wanted, start, answer, hints, solution 
     },
     hints,
     solution: () => solution,
-    solve: () => rules.coins.forEach((coin, i) => (coin.value = answer[i])),
+    solve: () => rules.uniforms.forEach((uniform, i) => (uniform.value = answer[i])),
   });
 }
 
@@ -151,56 +151,56 @@ export default {
     return [
       predict({
         id: "04b",
-        question: "Three guesses in a row. The first has a high coin, and the rule of 2023 refuses it. Could a rule that keeps the target’s law exactly still keep all three?",
+        question: "Three guesses in a row. The first has a high uniform draw, and the rule of 2023 refuses it. Could a rule that keeps the target’s distribution exactly still keep all three?",
         kind: "choice",
         options: [["no", "no, what follows a refused guess is lost"], ["yes", "yes, it could"]],
-        reveal: () => prose("It could, and headstart’s does. A law is kept on average over all drafts and coins, so a rule may be milder here if it is stricter elsewhere. Judging the block as one, it keeps on average at least as many guesses as the rule of 2023, and most often more."),
+        reveal: () => prose("It could, and headstart’s does. A distribution is kept on average over all drafts and uniform draws, so a rule may be milder here if it is stricter elsewhere. Judging the block as one, it keeps on average at least as many guesses as the rule of 2023, and most often more."),
       }),
       section(
         "A chain of guesses: block verification",
         prose("The rule of the last chapter judges each guess alone. It is exact, but it forgets: a guess that p likes much more than q does is kept with chance 1, and the rest of that surplus is thrown away. Block verification carries it along."),
         comparison(),
-        prose("In symbols, from the first guess to the last: the weight that a guess carries, what the next law has left beyond q, and the number that its coin must stay below."),
+        prose("In symbols, from the first guess to the last: the weight that a guess carries, what the next distribution has left beyond q, and the number that its uniform draw must stay below."),
         weights(),
-        prose("The coin of guess i is compared with h, never with p/q. The last guess has h = π. The greatest i whose coin is low enough is how many guesses are kept, and the next word comes from max(π p − q, 0) there, divided by its sum."),
+        prose("The uniform draw of guess i is compared with h, never with p/q. The last guess has h = π. The greatest i whose uniform draw is low enough is how many guesses are kept, and the next word comes from max(π p − q, 0) there, divided by its sum."),
         proofByCounting(),
-        note("With the same coins one rule may keep more in this round and fewer in the next. On average over drafts and coins block verification never keeps fewer. “u against p/q” is therefore not what headstart does, although many pictures show it."),
+        note("With the same uniform draws one rule may keep more in this round and fewer in the next. On average over drafts and uniform draws block verification never keeps fewer. “u against p/q” is therefore not what headstart does, although many pictures show it."),
       ),
       section(
         "A tree of guesses: traversal, or a walk",
-        prose("A tree holds several guesses for the same place. Where they were drawn from the draft’s law, headstart goes to the leaves first and back to the root: traversal verification, which on a chain is block verification. Where they were not drawn, as with n-grams or the likeliest words of a model, there is no q to weigh against. Then the target draws its own word at each place, and a guess that says the same saves a forward. No coin is thrown at all."),
+        prose("A tree holds several guesses for the same place. Where they were drawn from the draft’s distribution, headstart goes to the leaves first and back to the root: traversal verification, which on a chain is block verification. Where they were not drawn, as with n-grams or the likeliest words of a model, there is no q to weigh against. Then the target draws its own word at each place, and a guess that says the same saves a forward. No uniform draw is thrown at all."),
         treeFigure(),
       ),
       section(
         "One seed, one text: the coupled rule",
-        prose("Rule “exact” keeps the law; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses: with the small laws ", percent(coupledAcceptance(...[SMALL.p, SMALL.q].map((law) => numbersOf(fractions(law))))), " instead of 70%, and never a smaller share than α/(2 − α). In return the text depends on the seed and the target alone."),
+        prose("Rule “exact” keeps the distribution; the words of one seed may change with the drafter. Rule “coupled” keeps the words, too. Target and draft use the same random numbers at the same place, and a guess is kept where both then say the same word. It keeps somewhat fewer guesses: with the small distributions ", percent(coupledAcceptance(...[SMALL.p, SMALL.q].map((distribution) => numbersOf(fractions(distribution))))), " instead of 70%, and never a smaller share than α/(2 − α). In return the text depends on the seed and the target alone."),
         textFigure(),
       ),
-      coinsExercise({
+      uniformsExercise({
         id: "04b.1",
         title: "Milder",
-        ask: "The guesses are “cat cat the”. Find coins with which block verification keeps all three and the rule of 2023 keeps one.",
+        ask: "The guesses are “cat cat the”. Find uniform draws with which block verification keeps all three and the rule of 2023 keeps one.",
         wanted: { classic: 1, block: 3 },
         start: [0.8, 0.8, 0.8],
         answer: [0.3, 0.7, 0.4],
-        hints: ["The rule of 2023 must keep the first guess and refuse the second: the first two coins decide that.", "Block verification keeps all three if the last coin is below the last weight, 5/8, whatever the other coins are."],
+        hints: ["The rule of 2023 must keep the first guess and refuse the second: the first two uniform draws decide that.", "Block verification keeps all three if the last uniform draw is below the last weight, 5/8, whatever the other uniform draws are."],
         solution: "For instance .30, .70 and .40: .30 < 1/2 and .70 ≥ 1/2 for the rule of 2023, and .40 < 5/8 for block verification.",
       }),
       weightsExercise(),
       coupledExercise(),
-      coinsExercise({
+      uniformsExercise({
         id: "04b.4",
         title: "Stricter",
-        ask: "The same guesses. Now find coins with which the rule of 2023 keeps all three and block verification none. There must be such coins: both rules keep the same law.",
+        ask: "The same guesses. Now find uniform draws with which the rule of 2023 keeps all three and block verification none. There must be such uniforms: both rules keep the same distribution.",
         wanted: { classic: 3, block: 0 },
         start: [0.8, 0.8, 0.4],
         answer: [0.3, 0.3, 0.8],
-        hints: ["Both first coins must be below 1/2; the third guess can never be refused by the rule of 2023.", "The last coin must not be below 5/8, and the first not below its h, 1/11."],
+        hints: ["Both first uniform draws must be below 1/2; the third guess can never be refused by the rule of 2023.", "The last uniform draw must not be below 5/8, and the first not below its h, 1/11."],
         solution: "For instance .30, .30 and .80.",
       }),
       summary(
         "Drawn chains: block verification. Drawn trees: traversal, from the leaves to the root.",
-        "Guesses that were not drawn (a model’s likeliest words, n-grams): the walk, without any coin.",
+        "Guesses that were not drawn (a model’s likeliest words, n-grams): the walk, without any uniform draw.",
         "Rule “coupled”: the same seed gives the same text with any drafter, or none.",
       ),
     ];

@@ -1,4 +1,4 @@
-// Chapter 5: six listings with a fault each. The exact law tells right from wrong.
+// Chapter 5: six listings with a fault each. The exact distribution tells right from wrong.
 
 import { append, h } from "hs/base/dom";
 import { RIGHT_VERIFIER } from "hs/algorithm/mutants";
@@ -28,7 +28,7 @@ function hunt(listing) {
     check: (line) => {
       if (line < 0) return { ok: false, say: "Pick a line first: click it, or use the arrow keys." };
       const ok = listing.faults.includes(line);
-      const words = ok ? `Line ${line + 1} it is. ${listing.why}` : `Not line ${line + 1}. ${listing.innocent[line] ?? HARMLESS} The exact ${listing.kind === "metric" ? "means say" : "law says"} what is wrong:`;
+      const words = ok ? `Line ${line + 1} it is. ${listing.why}` : `Not line ${line + 1}. ${listing.innocent[line] ?? HARMLESS} The exact ${listing.kind === "metric" ? "means say" : "distribution says"} what is wrong:`;
       return { ok, say: append(h("div"), h("p", words), evidenceOf(listing), ok && mended()) };
     },
     hints: listing.hints,
@@ -51,27 +51,27 @@ export default {
     return [
       predict({
         id: "05",
-        question: "A verifier writes fluent text, every word of it likely. How many of these would you notice by reading: words drawn from the wrong law after each refusal, a correction in the wrong place, a wrong acceptance figure?",
+        question: "A verifier writes fluent text, every word of it likely. How many of these would you notice by reading: words drawn from the wrong distribution after each refusal, a correction in the wrong place, a wrong acceptance figure?",
         kind: "choice",
         options: [["all", "all three"], ["some", "the wrong order only"], ["none", "hardly any"]],
-        reveal: () => prose("Hardly any. Faults like these stood in published tutorials and in a released engine, and were read and run by many people. What breaks is the law of the text, and a law cannot be seen in one text. It can be worked out."),
+        reveal: () => prose("Hardly any. Faults like these stood in published tutorials and in a released engine, and were read and run by many people. What breaks is the distribution of the text, and a distribution cannot be seen in one text. It can be worked out."),
       }),
       section(
         "Six suspects",
-        prose("Each listing below has one fault; where two lines share it, either answer counts. The first five are retold from tutorials, in words of our own; the last from an engine. p[i] and q[i] are the laws at the place of guess i, draw(law) draws a word, coin() gives a number between 0 and 1, and residual(p, q) is max(p − q, 0) divided by its sum."),
-        prose("Pick the line. Then the page enumerates every draft, every coin and every draw, with p = [1/2, 3/10, 1/5], q = [1/5, 3/5, 1/5] and two guesses a round, and tells you in exact fractions what the listing writes."),
+        prose("Each listing below has one fault; where two lines share it, either answer counts. The first five are retold from tutorials, in words of our own; the last from an engine. p[i] and q[i] are the distributions at the place of guess i, draw(distribution) draws a word, uniform() gives a number between 0 and 1, and residual(p, q) is max(p − q, 0) divided by its sum."),
+        prose("Pick the line. Then the page enumerates every draft, every uniform draw and every draw, with p = [1/2, 3/10, 1/5], q = [1/5, 3/5, 1/5] and two guesses a round, and tells you in exact fractions what the listing writes."),
       ),
       ...LISTINGS.map(hunt),
       section(
         "What found them",
-        prose("Not one of these faults needs a large model to be found. Three words, two guesses and every way the dice can fall are enough, because a rule that is wrong is wrong there, too. headstart’s own rule is tested in this way, with random laws, with zeros in them, on chains and on trees; and faults are planted in it on purpose, to see that the tests catch them."),
-        note("For engines that cannot be opened there is “headstart audit”: it draws many words from a running engine and bets against the claimed law. A right engine keeps the bet poor; a wrong one makes it rich."),
+        prose("Not one of these faults needs a large model to be found. Three words, two guesses and every way the dice can fall are enough, because a rule that is wrong is wrong there, too. headstart’s own rule is tested in this way, with random distributions, with zeros in them, on chains and on trees; and faults are planted in it on purpose, to see that the tests catch them."),
+        note("For engines that cannot be opened there is “headstart audit”: it draws many words from a running engine and bets against the claimed distribution. A right engine keeps the bet poor; a wrong one makes it rich."),
       ),
       summary(
-        "After a refusal: the residual. After none: the bonus, from a law that is already there.",
+        "After a refusal: the residual. After none: the bonus, from a distribution that is already there.",
         "The order and the shapes are part of the rule, too.",
         "A correction is not an accepted guess; do not count it as one.",
-        "A verifier is right if its exact law is p, and enumeration on a tiny case decides it.",
+        "A verifier is right if its exact distribution is p, and enumeration on a tiny case decides it.",
       ),
     ];
   },

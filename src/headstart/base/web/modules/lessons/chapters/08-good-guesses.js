@@ -27,7 +27,7 @@ function guess() {
         {},
         Number(answer) === 10 ? "Ten would be the chance to hit one word among ten. " : "",
         h("strong", "53."),
-        " Not because a wild guess happens to be right, as one can read, but because two broad laws overlap: wherever the draft gives a word less than the target does, its guess always passes.",
+        " Not because a wild guess happens to be right, as one can read, but because two broad distributions overlap: wherever the draft gives a word less than the target does, its guess always passes.",
       ),
   });
 }
@@ -74,23 +74,23 @@ function build() {
     guess(),
     section(
       "How alike is enough?",
-      prose("For one token α is the overlap of two laws:"),
+      prose("For one token α is the overlap of two distributions:"),
       overlapFormula(),
       prose(
-        "So what a draft needs is not to be right, but to have a law like the target's. Here is a dial for that. At 1 the draft is the target; at 0 it is noise.",
+        "So what a draft needs is not to be right, but to have a distribution like the target's. Here is a dial for that. At 1 the draft is the target; at 0 it is noise.",
       ),
       dial(level),
       prose(
-        "Do not take the 53% at the dial's end for more than it is: there are only ten words. Among 100,000 two unrelated laws share next to nothing. For small drafts of the target's own family 0.6 to 0.85 is often reported; above 0.7 they are usually worth their price.",
+        "Do not take the 53% at the dial's end for more than it is: there are only ten words. Among 100,000 two unrelated distributions share next to nothing. For small drafts of the target's own family 0.6 to 0.85 is often reported; above 0.7 they are usually worth their price.",
       ),
     ),
     setDial(),
     section(
       "Temperature",
       prose(
-        "Temperature T flattens a law (T > 1) or sharpens it (T < 1). What that does to α depends on how the draft guesses. A drafter that ",
-        term("draws", "It takes its guess at random from its law q, as the target does from p."),
-        " has a flat law to draw from; one that ",
+        "Temperature T flattens a distribution (T > 1) or sharpens it (T < 1). What that does to α depends on how the draft guesses. A drafter that ",
+        term("draws", "It takes its guess at random from its distribution q, as the target does from p."),
+        " has a flat distribution to draw from; one that ",
         term("copies", "It proposes one word and is sure of it: its likeliest word, or what came next when the same words stood here before."),
         " bets everything on one word.",
       ),
@@ -116,16 +116,16 @@ function build() {
     section(
       "Cheaper guesses, better guesses",
       prose(
-        "The rule keeps the target's law whatever the draft is. So the draft may be rounded as roughly as you like: at worst a guess is refused. Fewer bits make it cheaper to read, and cost a little α.",
+        "The rule keeps the target's distribution whatever the draft is. So the draft may be rounded as roughly as you like: at worst a guess is refused. Fewer bits make it cheaper to read, and cost a little α.",
       ),
       rounding(level),
       prose(
-        "The other way is to train it. ", term("Distillation", "Training a small model to give the same laws as a large one, on the large one's own texts."), " moves q towards p, so it raises Σ min(p, q) directly; ",
+        "The other way is to train it. ", term("Distillation", "Training a small model to give the same distributions as a large one, on the large one's own texts."), " moves q towards p, so it raises Σ min(p, q) directly; ",
         h("code", "headstart train"), " does that for draft models and heads. The target may be rounded, too, but that is another matter: it changes p, and with it the text.",
       ),
     ),
     summary(
-      "α is the overlap of two laws: Σ min(p, q) = 1 − TV. On the dial even unrelated laws share half.",
+      "α is the overlap of two distributions: Σ min(p, q) = 1 − TV. On the dial even unrelated distributions share half.",
       "Heat costs copied guesses; drawn ones follow it. Ask how a draft guesses before you fear T = 1.5.",
       "α belongs to a draft, a target and a kind of text. Measure it on yours.",
       "No text can tell whether it was written speculatively. A draft may be rounded freely.",

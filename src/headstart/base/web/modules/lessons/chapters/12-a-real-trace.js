@@ -56,7 +56,7 @@ export default {
     });
     choose.first();
     return [
-      prose("This is what you came for. A trace says what every round drafted, what both models thought of it, which coins were thrown, and how long it took. Nothing in it is made up for teaching."),
+      prose("This is what you came for. A trace says what every round drafted, what both models thought of it, which uniform draws were thrown, and how long it took. Nothing in it is made up for teaching."),
       section("Choose a run",
         choose.element,
         prose("One of your own is made by one command, and stays on your machine:"),
@@ -65,13 +65,13 @@ export default {
       section("Read it",
         prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step. The figures of the whole run stand above the text once you have made your guess."),
         place,
-        note("The rule that is drawn is the one that ran. What the papers of 2023 would have done with the same coins is a switch, because it is another rule with the same law.")),
+        note("The rule that is drawn is the one that ran. What the papers of 2023 would have done with the same uniform draws is a switch, because it is another rule with the same distribution.")),
       section("Three questions about this run", asking),
       section("The end", certificate()),
       summary(
         "From a trace you can say what speculation brought, at which depth guesses fail, and where a round was lost.",
         "Tokens per forward, conditional acceptance and accepted of drafted are three different numbers.",
-        "The rule that ran, and why every text it makes follows the target’s law alone.",
+        "The rule that ran, and why every text it makes follows the target’s distribution alone.",
       ),
     ];
   },

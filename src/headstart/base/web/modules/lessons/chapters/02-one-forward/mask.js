@@ -3,10 +3,10 @@
 import { fill, h } from "hs/base/dom";
 import { listed } from "hs/base/format";
 
-/** What a row's law is good for. */
+/** What a row's distribution is good for. */
 export function useOf(row, prefix, guesses) {
   const place = row - (prefix.length - 1);
-  if (place < 0) return { kind: "known", short: "–", words: "The next word is known already, so this law is not needed" };
+  if (place < 0) return { kind: "known", short: "–", words: "The next word is known already, so this distribution is not needed" };
   if (place < guesses.length) return { kind: "judges", short: `guess ${place + 1}`, words: `It judges guess ${place + 1}, “${guesses[place]}”` };
   return { kind: "bonus", short: "bonus", words: "No guess stands there: if all guesses are kept, the bonus is drawn from it" };
 }
@@ -15,7 +15,7 @@ export function useOf(row, prefix, guesses) {
 export function rowInWords(row, prefix, guesses) {
   const words = [...prefix, ...guesses];
   const seen = row === 0 ? "only at itself" : `at ${listed([...words.slice(0, row).map((word) => `“${word}”`), "itself"])}`;
-  return `Row ${row}, “${words[row]}”, may look ${seen}. It gives the law of the word that follows. ${useOf(row, prefix, guesses).words}.`;
+  return `Row ${row}, “${words[row]}”, may look ${seen}. It gives the distribution of the word that follows. ${useOf(row, prefix, guesses).words}.`;
 }
 
 /**

@@ -23,9 +23,9 @@ export function die() {
   return { element, set };
 }
 
-/** The parts of a law: one for each word, in the order in which a number between 0 and 1 chooses among them. */
-export const wordParts = (words, law, hit) =>
-  words.map((word, i) => ({ share: law[i], words: word, kind: i === hit ? "hit" : "word" }));
+/** The parts of a distribution: one for each word, in the order in which a number between 0 and 1 chooses among them. */
+export const wordParts = (words, distribution, hit) =>
+  words.map((word, i) => ({ share: distribution[i], words: word, kind: i === hit ? "hit" : "word" }));
 
 /** The two parts of a judgement. */
 export const judgementParts = (chance) => [

@@ -1,10 +1,10 @@
-// The two laws after "the cat", word by word: who is overrated, and how often each word would be kept.
+// The two distributions after "the cat", word by word: who is overrated, and how often each word would be kept.
 
 import { h } from "hs/base/dom";
 import { percent } from "hs/base/format";
 import { WORDS, drafter, target, tokensOf } from "hs/algorithm/toy";
 import { figure } from "hs/figures/figure";
-import { lawBars } from "hs/figures/laws";
+import { distributionBars } from "hs/figures/distributions";
 
 const CONTEXT = tokensOf("the cat");
 
@@ -13,7 +13,7 @@ export const precise = (value) => value.toPrecision(4).replace(/^0/, "");
 
 export function overrated() {
   const [p, q] = [target(CONTEXT), drafter(CONTEXT)];
-  const bars = lawBars({ words: WORDS, p, q, height: 140 });
+  const bars = distributionBars({ words: WORDS, p, q, height: 140 });
   const sentence = h("p.step-words");
   const words = (i) => {
     const [a, b] = [p[i], q[i]];

@@ -2,10 +2,10 @@
 
 import { fill, h } from "hs/base/dom";
 import { probability } from "hs/base/format";
-import { residual } from "hs/algorithm/laws";
+import { residual } from "hs/algorithm/distributions";
 import { WORDS, recordedRound, target, words } from "hs/algorithm/toy";
 import { figure } from "hs/figures/figure";
-import { lawBars } from "hs/figures/laws";
+import { distributionBars } from "hs/figures/distributions";
 import { die, judgementParts, wordParts } from "hs/lessons/chapters/03-a-round/die";
 
 const VERBS = ["Draft", "Verify", "Accept or reject", "Commit"];
@@ -22,13 +22,13 @@ export function stagesOf(round) {
       say: `After “${words(guess.context)}” the small model gives q. The die shows ${probability(guess.u)} and hits ${said(guess.token)}: this is guess ${i + 1}.`,
     })),
     { verb: 1, guesses: 5, judged: 0, at: -1, seen: true, parts: [], u: null, q: round.drafted[0].q, p: target(round.context), mark: round.drafted[0].token,
-      say: `The large model reads all five guesses in one pass. It gives six laws p: one after each word that it read. Now p of every guess is known.` },
+      say: `The large model reads all five guesses in one pass. It gives six distributions p: one after each word that it read. Now p of every guess is known.` },
     ...round.judged.map((each, i) => ({
       verb: 2, guesses: 5, judged: i + 1, at: i, seen: true, p: each.p, q: each.q, mark: each.token, parts: judgementParts(each.chance), u: each.u,
       say: judgement(each, i),
     })),
     { verb: 2, guesses: 5, judged: round.judged.length, at: round.judged.length - 1, seen: true, drawn: true, p: round.judged.at(-1).p, q: round.judged.at(-1).q,
-      r: round.end.law, mark: round.end.token, parts: wordParts(WORDS, round.end.law, round.end.token), u: round.end.u,
+      r: round.end.distribution, mark: round.end.token, parts: wordParts(WORDS, round.end.distribution, round.end.token), u: round.end.u,
       say: `In its place comes a word from the residual: what p has beyond q, scaled up to 1. The die shows ${probability(round.end.u)} and hits ${said(round.end.token)}.` },
     { verb: 3, guesses: 5, judged: round.judged.length, at: -1, seen: true, drawn: true, done: true, parts: [], u: null,
       say: `The text is now “${words([...round.context, ...round.emitted])}”: ${kept} guesses and the correction, ${round.emitted.length} words for one pass of the large model. ${listedRest(round)} thrown away.` },
@@ -55,7 +55,7 @@ export function replay(round = recordedRound()) {
   const verbs = h("ol.verbs", { "aria-hidden": "true" }, VERBS.map((verb) => h("li", verb)));
   const context = h("p.round-text");
   const rows = h("table.round");
-  const bars = lawBars({ words: WORDS, p: undefined, q: undefined, height: 150, top: highest(stages) });
+  const bars = distributionBars({ words: WORDS, p: undefined, q: undefined, height: 150, top: highest(stages) });
   const dice = die();
   const sentence = h("p.step-words");
   let now = stages[0];
@@ -100,7 +100,7 @@ function rowsOf(round, stage) {
     const state = looked(i) ? (round.judged[i].accepted ? "accepted" : "refused") : stage.done || (stage.drawn && i > stage.at) ? "beyond" : "guessed";
     return h(`span.tok.${state}`, WORDS[token]);
   });
-  const of = (law, i) => probability(law(i)[round.drafted[i].token]);
+  const of = (distribution, i) => probability(distribution(i)[round.drafted[i].token]);
   const each = (shown, value) => round.drafted.map((_, i) => (shown(i) ? value(i) : ""));
   const before = (i) => [...round.context, ...round.drafted.slice(0, i).map(({ token }) => token)];
   return [

@@ -1,11 +1,11 @@
-// The exercises of chapter 4: residuals by hand, laws of one's own, and an overlap by dragging.
+// The exercises of chapter 4: residuals by hand, distributions of one's own, and an overlap by dragging.
 
 import { h } from "hs/base/dom";
 import { FRACTIONS, fractions, sum } from "hs/algorithm/arithmetic";
-import { emittedLaw } from "hs/algorithm/enumerate";
-import { overlap, residual } from "hs/algorithm/laws";
+import { emittedDistribution } from "hs/algorithm/enumerate";
+import { overlap, residual } from "hs/algorithm/distributions";
 import { fraction, parse } from "hs/algorithm/rational";
-import { SMALL, lawOf, short } from "hs/lessons/chapters/04-nothing-changes/two-laws";
+import { SMALL, distributionOf, short } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 import { towers } from "hs/lessons/chapters/04-nothing-changes/towers";
 import { exercise } from "hs/lessons/exercise";
 import { prose } from "hs/lessons/parts";
@@ -19,7 +19,7 @@ export function residualExercise({ id, title, p, q, more = null }) {
   return exercise({
     id,
     title,
-    ask: [prose("The target has p = [", p.join(", "), "], the draft has q = [", q.join(", "), "] over “the”, “cat”, “sat”. A guess has been refused. From which law is the word in its place drawn?"), more],
+    ask: [prose("The target has p = [", p.join(", "), "], the draft has q = [", q.join(", "), "] over “the”, “cat”, “sat”. A guess has been refused. From which distribution is the word in its place drawn?"), more],
     fields: WORDS.map((word) => ({ name: word, label: word, kind: "fraction" })),
     check: (values) => {
       const given = [];
@@ -38,7 +38,7 @@ export function residualExercise({ id, title, p, q, more = null }) {
       const undivided = given.every((x, i) => x.equals(rest[i]));
       const itself = given.every((x, i) => x.equals(P[i]));
       if (itself) return { ok: false, say: "That is p itself. A part of p came out with the guesses that were kept; after a refusal only the rest is owed: what p has beyond q.", fields };
-      return { ok: false, say: undivided ? "That is what p has beyond q. A law adds up to 1: divide by the sum." : !sum(given).equals(FRACTIONS.one) ? `Your three chances add up to ${short(sum(given))}; a law adds up to 1.` : "Not this law. Where q has more than p, nothing is left over.", fields };
+      return { ok: false, say: undivided ? "That is what p has beyond q. A distribution adds up to 1: divide by the sum." : !sum(given).equals(FRACTIONS.one) ? `Your three chances add up to ${short(sum(given))}; a distribution adds up to 1.` : "Not this distribution. Where q has more than p, nothing is left over.", fields };
     },
     hints: ["Take p − q for each word, and write 0 where it is negative.", "Then divide all three by their sum, so that they add up to 1."],
     solution: () => `p − q = [${P.map((x, i) => short(x.minus(Q[i]))).join(", ")}]. Without what is negative, and divided by the sum: [${right.map(short).join(", ")}].`,
@@ -46,10 +46,10 @@ export function residualExercise({ id, title, p, q, more = null }) {
   });
 }
 
-/** Laws of one's own with a property: alpha 3/4, and every correction the same word. */
+/** Distributions of one's own with a property: alpha 3/4, and every correction the same word. */
 export function ownExercise() {
-  const names = ["p", "q"].flatMap((law) => WORDS.map((word) => [`${law}-${word}`, `${law} of ${word}`]));
-  const read = (values, law) => lawOf(WORDS.map((word) => values[`${law}-${word}`]));
+  const names = ["p", "q"].flatMap((distribution) => WORDS.map((word) => [`${distribution}-${word}`, `${distribution} of ${word}`]));
+  const read = (values, distribution) => distributionOf(WORDS.map((word) => values[`${distribution}-${word}`]));
   return exercise({
     id: "04.3",
     title: "Numbers of your own",
@@ -65,7 +65,7 @@ export function ownExercise() {
       const [alpha, rest] = [overlap(p, q), residual(p, q)];
       const wanted = alpha.equals(fraction("3/4"));
       const sat = rest[2].equals(FRACTIONS.one);
-      if (wanted && sat) return { ok: true, say: `Yes: α = 3/4, and the residual is [${rest.map(short).join(", ")}]. Checked by enumeration: [${emittedLaw(p, q).map(short).join(", ")}] comes out, which is your p.` };
+      if (wanted && sat) return { ok: true, say: `Yes: α = 3/4, and the residual is [${rest.map(short).join(", ")}]. Checked by enumeration: [${emittedDistribution(p, q).map(short).join(", ")}] comes out, which is your p.` };
       return { ok: false, say: `Yours has α = ${short(alpha)}${wanted ? ", as it should" : " and not 3/4"}. After a refusal the words come with chances [${rest.map(short).join(", ")}]${sat ? ", as they should." : ": all should be on “sat”."}` };
     },
     hints: ["Only at “sat” may q have less than p; at “the” and “cat” it must have at least as much.", "At “sat”, p must exceed q by 1/4, since that is what is refused elsewhere."],
@@ -83,7 +83,7 @@ export function dragExercise() {
     id: "04.4",
     title: "Seven in ten",
     ask: "Drag the towers until exactly 7/10 of the guesses are kept. Many positions are right.",
-    widget: { element: h("div", {}, tower.element, now), read: () => tower.laws.value },
+    widget: { element: h("div", {}, tower.element, now), read: () => tower.distributions.value },
     check: ({ p, q }) => {
       const alpha = overlap(p, q);
       if (alpha.equals(fraction("7/10"))) return { ok: true, say: `α is 7/10 exactly: the green parts add up to ${short(alpha)}.` };

@@ -1,10 +1,10 @@
-// Ten thousand draws of the rule, and the law they run to.
+// Ten thousand draws of the rule, and the distribution they run to.
 
 import { announce } from "hs/base/announce";
 import { calm, fill, h, signal, svg, watch } from "hs/base/dom";
 import { counted, fixed, whole } from "hs/base/format";
 import { numbersOf } from "hs/algorithm/arithmetic";
-import { residual, totalVariation } from "hs/algorithm/laws";
+import { residual, totalVariation } from "hs/algorithm/distributions";
 import { RandomState, pick } from "hs/algorithm/randomstate";
 import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
@@ -19,11 +19,11 @@ export function once(p, q, after, rng) {
 }
 
 /**
- * The race over laws that can change.
+ * The race over distributions that can change.
  *
- * @param {string[]} words @param {{value: {p: Fraction[], q: Fraction[]}, watch: Function}} laws
+ * @param {string[]} words @param {{value: {p: Fraction[], q: Fraction[]}, watch: Function}} distributions
  */
-export function race(words, laws) {
+export function race(words, distributions) {
   const after = signal("residual");
   const state = { rng: new RandomState(4), counts: words.map(() => 0), drawn: 0, trail: [] };
   const lanes = words.map((word) => lane(word));
@@ -37,14 +37,14 @@ export function race(words, laws) {
       choice({ label: "After a refusal, draw from", value: after, options: AFTER }),
       h("div.race-buttons", {}, button("Draw 1", () => run(1), { quiet: true }), button("Draw 100", () => run(100), { quiet: true }), button("Draw 10,000", () => run(10_000)), button("Begin again", () => reset(), { quiet: true })),
     ],
-    caption: "The upright line on each bar is p. Every draw plays the whole rule: a guess from q, a coin, and a second draw where the coin refuses.",
+    caption: "The upright line on each bar is p. Every draw plays the whole rule: a guess from q, a uniform draw, and a second draw where the uniform draw refuses.",
     table: () => {
       const { p } = numeric();
       return { columns: ["word", "drawn", "share", "p"], rows: words.map((word, i) => [word, whole(state.counts[i]), fixed(shareOf(i), 4), fixed(p[i], 4)]) };
     },
   });
 
-  const numeric = () => ({ p: numbersOf(laws.value.p), q: numbersOf(laws.value.q) });
+  const numeric = () => ({ p: numbersOf(distributions.value.p), q: numbersOf(distributions.value.q) });
   const shareOf = (i) => (state.drawn ? state.counts[i] / state.drawn : 0);
 
   function reset() {
@@ -85,7 +85,7 @@ export function race(words, laws) {
     frame.update();
   }
 
-  watch([laws, after], reset);
+  watch([distributions, after], reset);
   return { element: frame.element, run, state };
 }
 
@@ -107,7 +107,7 @@ function lane(word) {
 const WIDTH = 320;
 const [MOST_DRAWS, LEAST_DISTANCE] = [100_000, 0.001];
 const place = (n) => 44 + (Math.log10(Math.min(n, MOST_DRAWS)) / Math.log10(MOST_DRAWS)) * (WIDTH - 60);
-/** From 1, the largest distance of two laws, down; 0 has no place on such a scale and lies on its foot. */
+/** From 1, the largest distance of two distributions, down; 0 has no place on such a scale and lies on its foot. */
 export const height = (tv) => 8 + (Math.log10(Math.max(tv, LEAST_DISTANCE)) / Math.log10(LEAST_DISTANCE)) * 88;
 
 /** Distance to p by number of draws, both on scales of powers of ten: the right rule falls in a line, a wrong one stops. */

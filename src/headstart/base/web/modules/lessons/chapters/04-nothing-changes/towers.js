@@ -1,11 +1,11 @@
-// Two towers for each word, one of the target's law and one of the draft's, which can be dragged. What both share is
+// Two towers for each word, one of the target's distribution and one of the draft's, which can be dragged. What both share is
 // kept; what q has beyond is refused; what p has beyond is the residual.
 
 import { announce } from "hs/base/announce";
 import { append, fill, h, signal } from "hs/base/dom";
 import { FRACTIONS, fractions } from "hs/algorithm/arithmetic";
-import { leftOver, overlap, shared } from "hs/algorithm/laws";
-import { PARTS, partsOf, short, spoken, withValue } from "hs/lessons/chapters/04-nothing-changes/two-laws";
+import { leftOver, overlap, shared } from "hs/algorithm/distributions";
+import { PARTS, partsOf, short, spoken, withValue } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 
 const LAWS = [["p", "target"], ["q", "draft"]];
 
@@ -14,13 +14,13 @@ const LAWS = [["p", "target"], ["q", "draft"]];
  *
  * @param {object} options
  * @param {string[]} options.words
- * @param {string[]} options.p @param {string[]} options.q the laws to begin with, as texts
+ * @param {string[]} options.p @param {string[]} options.q the distributions to begin with, as texts
  * @param {(p: Fraction[], q: Fraction[]) => void} [options.onChange]
- * @returns {{element: HTMLElement, laws: {value: {p: Fraction[], q: Fraction[]}}, set: (p, q) => void}}
+ * @returns {{element: HTMLElement, distributions: {value: {p: Fraction[], q: Fraction[]}}, set: (p, q) => void}}
  */
 export function towers({ words, p, q, onChange = () => {} }) {
-  const laws = signal({ p: fractions(p), q: fractions(q) });
-  const bars = LAWS.map(([law, role]) => words.map((word, i) => bar(laws, law, role, word, i)));
+  const distributions = signal({ p: fractions(p), q: fractions(q) });
+  const bars = LAWS.map(([distribution, role]) => words.map((word, i) => bar(distributions, distribution, role, word, i)));
   const share = h("div.towers-share", { "aria-hidden": "true" });
   const element = h(
     "div.towers",
@@ -30,38 +30,38 @@ export function towers({ words, p, q, onChange = () => {} }) {
     share,
   );
   const draw = () => {
-    const { p: now, q: draft } = laws.value;
+    const { p: now, q: draft } = distributions.value;
     const both = shared(now, draft);
     bars.forEach((each, which) => each.forEach((one, i) => one.draw((which ? draft : now)[i], both[i])));
     fill(share, shareOf(overlap(now, draft)));
     onChange(now, draft);
   };
-  laws.watch(draw);
+  distributions.watch(draw);
   draw();
-  return { element, laws, set: (target, drafted) => (laws.value = { p: fractions(target), q: fractions(drafted) }) };
+  return { element, distributions, set: (target, drafted) => (distributions.value = { p: fractions(target), q: fractions(drafted) }) };
 }
 
 /** One tower: a slider that stands upright. */
-function bar(laws, law, role, word, index) {
+function bar(distributions, distribution, role, word, index) {
   const kept = h("div.tower-kept");
-  const beyond = h(`div.tower-beyond.of-${law}`);
+  const beyond = h(`div.tower-beyond.of-${distribution}`);
   const label = h("span.tower-value");
   const well = h("div.tower-well", {}, label, beyond, kept);
   const element = h(
-    `div.tower.of-${law}`,
-    { role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-label": `${law}, the ${role}’s chance of ${word}`,
+    `div.tower.of-${distribution}`,
+    { role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-label": `${distribution}, the ${role}’s chance of ${word}`,
       "aria-valuemin": "0", "aria-valuemax": String(PARTS) },
     well,
-    h("span.tower-name", { "aria-hidden": "true" }, law),
+    h("span.tower-name", { "aria-hidden": "true" }, distribution),
   );
   const put = (parts) => {
-    const now = laws.value;
+    const now = distributions.value;
     const bounded = Math.max(0, Math.min(PARTS, Math.round(parts)));
-    if (partsOf(now[law][index]) === bounded) return;
-    const next = { ...now, [law]: withValue(now[law], index, bounded) };
-    laws.value = next;
+    if (partsOf(now[distribution][index]) === bounded) return;
+    const next = { ...now, [distribution]: withValue(now[distribution], index, bounded) };
+    distributions.value = next;
   };
-  const say = () => announce(`Overlap ${spoken(overlap(laws.value.p, laws.value.q))}.`);
+  const say = () => announce(`Overlap ${spoken(overlap(distributions.value.p, distributions.value.q))}.`);
   const at = (event) => {
     const box = well.getBoundingClientRect();
     return ((box.bottom - event.clientY) / box.height) * PARTS;
@@ -81,7 +81,7 @@ function bar(laws, law, role, word, index) {
   element.addEventListener("keydown", (event) => {
     if (!(event.key in steps) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    put(partsOf(laws.value[law][index]) + steps[event.key]);
+    put(partsOf(distributions.value[distribution][index]) + steps[event.key]);
     say();
   });
   const draw = (value, both) => {
@@ -147,8 +147,8 @@ export function partsOfEmission(p, q) {
   return { kept: shared(p, q), brought: leftOver(p, q), alpha: overlap(p, q) };
 }
 
-/** Words and fields to type a law into; `read` gives the texts. */
-export function lawFields(name, words, values, id) {
-  const inputs = words.map((word, i) => h("input.law-field", { id: `${id}-${name}-${i}`, value: values[i], inputmode: "decimal", autocomplete: "off", "aria-label": `${name} of ${word}`, size: "5" }));
-  return { element: append(h("div.law-fields"), h("span.mono", { "aria-hidden": "true" }, `${name} =`), inputs), inputs, read: () => inputs.map((each) => each.value) };
+/** Words and fields to type a distribution into; `read` gives the texts. */
+export function distributionFields(name, words, values, id) {
+  const inputs = words.map((word, i) => h("input.distribution-field", { id: `${id}-${name}-${i}`, value: values[i], inputmode: "decimal", autocomplete: "off", "aria-label": `${name} of ${word}`, size: "5" }));
+  return { element: append(h("div.distribution-fields"), h("span.mono", { "aria-hidden": "true" }, `${name} =`), inputs), inputs, read: () => inputs.map((each) => each.value) };
 }

@@ -35,16 +35,16 @@ export function write(rule, name, seed, length = LENGTH) {
   let rounds = 0;
   while (text.length - begun < length) {
     const guesses = [];
-    const laws = [];
+    const distributions = [];
     for (let i = 0; i < k; i++) {
       const q = drafter([...text, ...guesses]);
-      laws.push(q);
+      distributions.push(q);
       const lane = rule === "coupled" ? 0 : text.length;
       const purpose = rule === "coupled" ? Purpose.TOKEN : Purpose.DRAFT;
       guesses.push(drawn ? noise.draw(q, text.length + i, purpose, lane) : q.indexOf(Math.max(...q)));
     }
     const rows = [target(text), ...guesses.map((_, i) => target([...text, ...guesses.slice(0, i + 1)]))];
-    const verdict = verify(chain(guesses), rows, drawn && k ? laws : null, noise, text.length, rule);
+    const verdict = verify(chain(guesses), rows, drawn && k ? distributions : null, noise, text.length, rule);
     verdict.emitted.forEach((id, i) => tokens.push({ id, text: `${WORDS[id]} `, origin: i < verdict.accepted ? "accepted" : verdict.kind, step: rounds }));
     text.push(...verdict.emitted);
     rounds += 1;
@@ -83,7 +83,7 @@ export function textFigure() {
     const plain = write(rule.value, "none", seed.value);
     text.set({ tokens: made.tokens });
     const at = made.ids.findIndex((id, i) => id !== plain.ids[i]);
-    fill(said, `${counted(made.rounds, "call")} of the target. `, h("strong", at < 0 ? "✓ The same words as without a drafter." : `✗ Other words than without a drafter, from word ${at + 1} on; the law is the same.`));
+    fill(said, `${counted(made.rounds, "call")} of the target. `, h("strong", at < 0 ? "✓ The same words as without a drafter." : `✗ Other words than without a drafter, from word ${at + 1} on; the distribution is the same.`));
     frame.update();
   });
   return frame.element;

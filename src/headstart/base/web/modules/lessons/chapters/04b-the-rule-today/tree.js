@@ -5,16 +5,16 @@ import { fixed } from "hs/base/format";
 import { fractions, numbersOf } from "hs/algorithm/arithmetic";
 import { Noise, Purpose } from "hs/algorithm/noise";
 import { fraction } from "hs/algorithm/rational";
-import { coinOf, coins, makeDraft, traverse, walk } from "hs/algorithm/rules";
+import { uniformOf, uniforms, makeDraft, traverse, walk } from "hs/algorithm/rules";
 import { button, choice } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
 import { draftTree } from "hs/figures/tree";
-import { SMALL, short } from "hs/lessons/chapters/04-nothing-changes/two-laws";
+import { SMALL, short } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 
 const WORDS = SMALL.words;
 const P = fractions(SMALL.p);
 const Q = fractions(SMALL.q);
-/** The law of a second child once its elder sibling, cat, has been drawn: cat struck out. */
+/** The distribution of a second child once its elder sibling, cat, has been drawn: cat struck out. */
 const Q_WITHOUT_CAT = fractions(["1/2", "0", "1/2"]);
 
 /** Two guesses after the text, and one after each of them. */
@@ -25,16 +25,16 @@ const START = 8;
 
 const named = (node) => (node < 0 ? "the text so far" : `“${pathWords(node)}”`);
 const pathWords = (node) => DRAFT.path(node).map((each) => WORDS[DRAFT.tokens[each]]).join(" ");
-const lawText = (law) => `[${law.map(short).join(", ")}]`;
+const distributionText = (distribution) => `[${distribution.map(short).join(", ")}]`;
 
 /** The steps of a rule on the tree with the noise of a seed: {words, node, states, path}. */
 export function stepsOf(rule, seed) {
   const noise = new Noise(seed);
-  const draw = (law, depth) => noise.draw(numbersOf(law), depth, Purpose.TOKEN);
+  const draw = (distribution, depth) => noise.draw(numbersOf(distribution), depth, Purpose.TOKEN);
   if (rule === "walk") return walkSteps(walk(DRAFT, ROWS, draw));
-  const numbers = DRAFT.depths.map((depth, node) => coinOf(noise, 0, depth, node));
-  const coin = coins(numbers.map((u) => fraction(u.toFixed(6))));
-  return traverseSteps(traverse(DRAFT, ROWS, LAWS, coin, draw), numbers);
+  const numbers = DRAFT.depths.map((depth, node) => uniformOf(noise, 0, depth, node));
+  const uniform = uniforms(numbers.map((u) => fraction(u.toFixed(6))));
+  return traverseSteps(traverse(DRAFT, ROWS, LAWS, uniform, draw), numbers);
 }
 
 function traverseSteps(verdict, numbers) {
@@ -46,19 +46,19 @@ function traverseSteps(verdict, numbers) {
     const { event, node, weight } = step;
     if (event === "enter" && node < 0) add(node, "Begin at the text so far, with weight 1. Its children are asked first.");
     else if (event === "enter") add(node, `Go to ${named(node)}: its weight is its parent’s times p/q, at most 1: ${short(weight)}.`);
-    else if (event === "coin") {
+    else if (event === "uniform") {
       const u = fixed(numbers[node], 2);
       const turn = DRAFT.children[node + 1].length ? `What follows ${named(node)} has had its turn.` : `No guess follows ${named(node)}.`;
       for (const each of below(node)) states[each] = step.accepted ? states[each] : each === node ? "refused" : "beyond";
-      if (step.accepted) add(node, `${turn} Its coin is ${u}, below its weight ${short(weight)}: it is kept, with all before it.`, DRAFT.path(node));
-      else if (weight.isZero()) add(node, `Nothing of ${named(node)} is left: weight 0. It is refused without a coin.`);
-      else add(node, `${turn} Its coin is ${u}, not below its weight ${short(weight)}: refused.`);
+      if (step.accepted) add(node, `${turn} Its uniform draw is ${u}, below its weight ${short(weight)}: it is kept, with all before it.`, DRAFT.path(node));
+      else if (weight.isZero()) add(node, `Nothing of ${named(node)} is left: weight 0. It is refused without a uniform draw.`);
+      else add(node, `${turn} Its uniform draw is ${u}, not below its weight ${short(weight)}: refused.`);
     } else if (event === "subtract") {
-      const left = step.total.isZero() ? "nothing remains" : `what remains is ${lawText(step.law)}, with weight ${short(weight)}`;
-      add(node, `${named(step.child)} is refused. At ${named(node)}, what its law q covered is taken away from weight × p; ${left}.`);
+      const left = step.total.isZero() ? "nothing remains" : `what remains is ${distributionText(step.distribution)}, with weight ${short(weight)}`;
+      add(node, `${named(step.child)} is refused. At ${named(node)}, what its distribution q covered is taken away from weight × p; ${left}.`);
     } else {
       for (const each of DRAFT.path(node)) states[each] = "accepted";
-      add(node, `The last word is drawn from ${lawText(step.law)}: “${WORDS[step.token]}”. Out comes “${verdict.emitted.map((token) => WORDS[token]).join(" ")}”.`, DRAFT.path(node));
+      add(node, `The last word is drawn from ${distributionText(step.distribution)}: “${WORDS[step.token]}”. Out comes “${verdict.emitted.map((token) => WORDS[token]).join(" ")}”.`, DRAFT.path(node));
     }
   }
   return found;
@@ -101,7 +101,7 @@ export function treeFigure() {
     steps: { count: () => steps.length, show, words: (i) => steps[i].words },
     controls: [
       choice({ label: "The guesses were", value: rule, options: [["traverse", "drawn from q"], ["walk", "not drawn (the likeliest)"]] }),
-      button("Other coins", () => (seed.value += 1), { quiet: true }),
+      button("Other uniform draws", () => (seed.value += 1), { quiet: true }),
     ],
     caption: append(h("span"), "p = [1/2, 3/10, 1/5] and q = [1/5, 3/5, 1/5] everywhere, for “the”, “cat” and “sat”; the bars in each box are p and q of its word. The second guess after the text was drawn from q without its elder sibling “cat”: [1/2, 0, 1/2]."),
     table: () => ({ columns: ["step", "what happens"], rows: steps.map((step, i) => [String(i + 1), step.words]) }),

@@ -1,39 +1,39 @@
-// The exact law's answer: what a listing emits beside p, in bars, fractions and words.
+// The exact distribution's answer: what a listing emits beside p, in bars, fractions and words.
 
 import { h } from "hs/base/dom";
 import { percent } from "hs/base/format";
-import { short } from "hs/lessons/chapters/04-nothing-changes/two-laws";
-import { WORDS, exactLaw, exactMetric } from "hs/lessons/chapters/05-find-the-bug/listings";
+import { short } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
+import { WORDS, exactDistribution, exactMetric } from "hs/lessons/chapters/05-find-the-bug/listings";
 
 const decimal = (value) => value.toDecimal(3).replace(/^0/, "");
 
-/** What the listing's law is, and how far it is from p. */
+/** What the listing's distribution is, and how far it is from p. */
 export function evidenceOf(listing) {
-  return listing.kind === "metric" ? metricEvidence(false) : lawEvidence(exactLaw(listing, listing.judge), listing);
+  return listing.kind === "metric" ? metricEvidence(false) : distributionEvidence(exactDistribution(listing, listing.judge), listing);
 }
 
 /** The same of the mended listing. */
 export function mendedEvidence(listing, right) {
-  return listing.kind === "metric" ? metricEvidence(true) : lawEvidence(exactLaw(listing, right), listing);
+  return listing.kind === "metric" ? metricEvidence(true) : distributionEvidence(exactDistribution(listing, right), listing);
 }
 
-function lawEvidence({ law, p, word, text, texts, broken, silent }) {
+function distributionEvidence({ distribution, p, word, text, texts, broken, silent }) {
   const exact = text.isZero();
   const words = [];
-  if (!broken.isZero()) words.push(`${percent(broken.toNumber())} of the rounds break down; what follows is the law of those that do not. `);
+  if (!broken.isZero()) words.push(`${percent(broken.toNumber())} of the rounds break down; what follows is the distribution of those that do not. `);
   if (!silent.isZero()) words.push(`${percent(silent.toNumber())} of the rounds write nothing at all. `);
   words.push(
     exact
-      ? `The law of the next word is p, and the law of ${texts} texts of three words is the target’s: distance 0, in exact fractions.`
+      ? `The distribution of the next word is p, and the distribution of ${texts} texts of three words is the target’s: distance 0, in exact fractions.`
       : word.isZero()
-        ? `The law of the next word is p, but that of texts of three words is ${decimal(text)} away.`
-        : `The law of the next word is ${short(word)} = ${decimal(word)} away from p; that of texts of three words ${decimal(text)}.`,
+        ? `The distribution of the next word is p, but that of texts of three words is ${decimal(text)} away.`
+        : `The distribution of the next word is ${short(word)} = ${decimal(word)} away from p; that of texts of three words ${decimal(text)}.`,
   );
   return h(
     "div.evidence",
     {},
     h("p.chart-name", "what it writes next, in bars; the upright line is p"),
-    WORDS.map((name, i) => lane(name, law[i], p[i], law[i].equals(p[i]))),
+    WORDS.map((name, i) => lane(name, distribution[i], p[i], distribution[i].equals(p[i]))),
     h(exact ? "p.verdict.right" : "p.verdict.wrong", {}, `${exact ? "✓" : "✗"} `, words.join("")),
   );
 }
@@ -54,7 +54,7 @@ function metricEvidence(mended) {
       {},
       mended
         ? `✓ It prints what was kept of what was made, ${short(kept)}. The chance to keep a guess that is looked at is another number, α = ${short(alpha)}.`
-        : `✗ It prints ${percent(printed.toNumber(), 1)} where ${percent(kept.toNumber(), 1)} of the guesses made were kept. The law of the text is p all the while: no audit of the text would find this.`,
+        : `✗ It prints ${percent(printed.toNumber(), 1)} where ${percent(kept.toNumber(), 1)} of the guesses made were kept. The distribution of the text is p all the while: no audit of the text would find this.`,
     ),
   );
 }

@@ -1,9 +1,9 @@
 // Six listings with a fault each, as tutorials and engines have had them, in words of our own; and their mended forms.
-// Each comes with the verifier that it describes, so that its exact law can be worked out.
+// Each comes with the verifier that it describes, so that its exact distribution can be worked out.
 
 import { fractions } from "hs/algorithm/arithmetic";
-import { JUDGES, distance, expectation, joint, roundLaw, textLaw } from "hs/algorithm/enumerate";
-import { overlap } from "hs/algorithm/laws";
+import { JUDGES, distance, expectation, joint, roundDistribution, textDistribution } from "hs/algorithm/enumerate";
+import { overlap } from "hs/algorithm/distributions";
 import { MUTANTS, RIGHT_VERIFIER } from "hs/algorithm/mutants";
 
 export const WORDS = ["the", "cat", "sat"];
@@ -11,7 +11,7 @@ export const P = fractions(["1/2", "3/10", "1/5"]);
 export const Q = fractions(["1/5", "3/5", "1/5"]);
 export const K = 2;
 
-/** For the listing that mixes up rows, the target's law depends on the word before. */
+/** For the listing that mixes up rows, the target's distribution depends on the word before. */
 const AFTER = [P, fractions(["1/5", "1/2", "3/10"]), fractions(["3/10", "1/5", "1/2"]), fractions(["3/5", "1/5", "1/5"])];
 const sameEverywhere = () => P;
 const byLastWord = (context) => AFTER[context.length ? context.at(-1) + 1 : 0];
@@ -21,18 +21,18 @@ const FIRST = ["guesses, q = draft(text, K)", "p = target(text, guesses)"];
 /**
  * id: of the exercise; story: where it comes from; lines; faults: the lines that may be named; why: words for the right
  * answer; innocent: words for lines that look guilty; mended: the lines put right, and which of them changed; judge and
- * right: the verifiers; p: the target's law by context; kind: what the exact law is asked about.
+ * right: the verifiers; p: the target's distribution by context; kind: what the exact distribution is asked about.
  */
 export const LISTINGS = [
   {
     id: "05.1",
     title: "One guess",
-    story: "It judges a single guess, x. p is the target’s own law, so drawing from it can hardly be wrong, or can it? Good tutorials warn of this one.",
-    lines: ["x = draw(q)", "chance = min(1, p[x] / q[x])", "if coin() < chance:", "    return x", "else:", "    return draw(p)"],
+    story: "It judges a single guess, x. p is the target’s own distribution, so drawing from it can hardly be wrong, or can it? Good tutorials warn of this one.",
+    lines: ["x = draw(q)", "chance = min(1, p[x] / q[x])", "if uniform() < chance:", "    return x", "else:", "    return draw(p)"],
     faults: [5],
     why: "After a refusal it draws from p itself. But a refusal is news: it only happens to words that q has too much of. Drawn from p, those words get a second chance that they have already had.",
-    innocent: { 1: "That is the rule’s chance; the 1 is there because a ratio may exceed it.", 2: "A coin below the chance keeps the guess. Strictly below is right: chance 0 must never pass." },
-    mended: ["x = draw(q)", "chance = min(1, p[x] / q[x])", "if coin() < chance:", "    return x", "else:", "    rest = above_zero(p - q)", "    return draw(rest / sum(rest))"],
+    innocent: { 1: "That is the rule’s chance; the 1 is there because a ratio may exceed it.", 2: "A uniform draw below the chance keeps the guess. Strictly below is right: chance 0 must never pass." },
+    mended: ["x = draw(q)", "chance = min(1, p[x] / q[x])", "if uniform() < chance:", "    return x", "else:", "    rest = above_zero(p - q)", "    return draw(rest / sum(rest))"],
     changed: [5, 6],
     judge: MUTANTS.fromTarget,
     hints: ["Follow a refused guess. What do you know about it?", "Look at the last line, and at chapter 4."],
@@ -41,11 +41,11 @@ export const LISTINGS = [
     id: "05.2",
     title: "The short one",
     story: "Short and tidy, and it never writes a wrong guess.",
-    lines: [...FIRST, "kept = []", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() < min(1, p[i][x] / q[i][x]):", "        kept += [x]", "    else:", "        leave the loop", "return text + kept"],
+    lines: [...FIRST, "kept = []", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        kept += [x]", "    else:", "        leave the loop", "return text + kept"],
     faults: [8, 9],
-    why: "Nothing is drawn after a refusal, so p never gets back what q kept from it; and nothing after a wholly accepted draft, though its law has been paid for. Where the first guess is refused, the text does not even advance.",
+    why: "Nothing is drawn after a refusal, so p never gets back what q kept from it; and nothing after a wholly accepted draft, though its distribution has been paid for. Where the first guess is refused, the text does not even advance.",
     innocent: { 5: "That is the right test.", 6: "A guess that passes is kept: that is right.", 7: "Something must happen after a refusal; look at what does." },
-    mended: [...FIRST, "kept = []", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() < min(1, p[i][x] / q[i][x]):", "        kept += [x]", "    else:", "        return text + kept + [draw(residual(p[i], q[i]))]", "return text + kept + [draw(p[K])]"],
+    mended: [...FIRST, "kept = []", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        kept += [x]", "    else:", "        return text + kept + [draw(residual(p[i], q[i]))]", "return text + kept + [draw(p[K])]"],
     changed: [8, 9],
     judge: MUTANTS.noResidual,
     hints: ["Ask what becomes of the text when the very first guess is refused.", "Two lines leave the loop without a word of the target. Either will do."],
@@ -54,11 +54,11 @@ export const LISTINGS = [
     id: "05.3",
     title: "All on one screen",
     story: "Residual and bonus are there, and every word that it writes is a word it should write.",
-    lines: [...FIRST, "n = 0", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        text += [draw(residual(p[i], q[i]))]", "        leave the loop", "text += guesses[first n]", "if n == K:", "    text += [draw(p[K])]"],
+    lines: [...FIRST, "n = 0", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        text += [draw(residual(p[i], q[i]))]", "        leave the loop", "text += guesses[first n]", "if n == K:", "    text += [draw(p[K])]"],
     faults: [8, 10],
     why: "The correction is written before the guesses that stand in front of it. The words are right, their order is not.",
-    innocent: { 11: "The bonus only follows a wholly accepted draft: that is right.", 12: "The bonus comes last, from the last law: that is right.", 5: "That is the right test." },
-    mended: [...FIRST, "n = 0", "last = none", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        last = draw(residual(p[i], q[i]))", "        leave the loop", "if n == K:", "    last = draw(p[K])", "text += guesses[first n] + [last]"],
+    innocent: { 11: "The bonus only follows a wholly accepted draft: that is right.", 12: "The bonus comes last, from the last distribution: that is right.", 5: "That is the right test." },
+    mended: [...FIRST, "n = 0", "last = none", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        last = draw(residual(p[i], q[i]))", "        leave the loop", "if n == K:", "    last = draw(p[K])", "text += guesses[first n] + [last]"],
     changed: [3, 9, 12, 13],
     judge: MUTANTS.scrambled,
     hints: ["Let the second guess be refused, and write down the text that comes out.", "In which order are the correction and the kept guesses added?"],
@@ -67,15 +67,15 @@ export const LISTINGS = [
     id: "05.4",
     title: "The one that stops",
     story: "The mathematics is flawless, and it runs well as long as all guesses are kept.",
-    lines: ["guesses, q = draft(text, K)      # each guess is a row of one word", "p = target(text, guesses)", "n = 0", "while n < K and coin() < p[n][guesses[n]] / q[n][guesses[n]]:", "    n += 1", "if n < K:", "    rest = residual(p[n], q[n])", "    last = draw_word(rest)        # a word", "else:", "    last = draw_row(p[K])         # a row of one word", "return join(text, guesses[first n], last)   # joins rows"],
+    lines: ["guesses, q = draft(text, K)      # each guess is a row of one word", "p = target(text, guesses)", "n = 0", "while n < K and uniform() < p[n][guesses[n]] / q[n][guesses[n]]:", "    n += 1", "if n < K:", "    rest = residual(p[n], q[n])", "    last = draw_word(rest)        # a word", "else:", "    last = draw_row(p[K])         # a row of one word", "return join(text, guesses[first n], last)   # joins rows"],
     faults: [7],
     why: "Two branches give two shapes. After a refusal “last” is a word where a row is wanted, and joining fails. Only rounds without any refusal live.",
-    innocent: { 3: "A chance above 1 is passed by every coin, so the min may be left out.", 6: "That is the right law for the correction.", 9: "That one has the right shape.", 10: "Joining rows is right; one of them is none." },
-    mended: ["guesses, q = draft(text, K)      # each guess is a row of one word", "p = target(text, guesses)", "n = 0", "while n < K and coin() < p[n][guesses[n]] / q[n][guesses[n]]:", "    n += 1", "if n < K:", "    rest = residual(p[n], q[n])", "    last = draw_row(rest)         # a row of one word", "else:", "    last = draw_row(p[K])         # a row of one word", "return join(text, guesses[first n], last)   # joins rows"],
+    innocent: { 3: "A chance above 1 is passed by every uniform draw, so the min may be left out.", 6: "That is the right distribution for the correction.", 9: "That one has the right shape.", 10: "Joining rows is right; one of them is none." },
+    mended: ["guesses, q = draft(text, K)      # each guess is a row of one word", "p = target(text, guesses)", "n = 0", "while n < K and uniform() < p[n][guesses[n]] / q[n][guesses[n]]:", "    n += 1", "if n < K:", "    rest = residual(p[n], q[n])", "    last = draw_row(rest)         # a row of one word", "else:", "    last = draw_row(p[K])         # a row of one word", "return join(text, guesses[first n], last)   # joins rows"],
     changed: [7],
     judge: MUTANTS.crash,
     hints: ["The words after # say what each value is. Follow both branches to the last line.", "Which branch is taken after a refusal?"],
-    also: "The published form asks the draft once more for a law that it has already computed: not wrong, but paid for. And its text keeps a guess at u ≤ p/q, its code at u < p/q: only the latter never keeps a word that p forbids.",
+    also: "The published form asks the draft once more for a distribution that it has already computed: not wrong, but paid for. And its text keeps a guess at u ≤ p/q, its code at u < p/q: only the latter never keeps a word that p forbids.",
   },
   {
     id: "05.5",
@@ -96,36 +96,36 @@ export const LISTINGS = [
     id: "05.6",
     title: "From an engine",
     story: "An engine that many people run had a fault of this kind. Here p depends on the word before, as in any real model.",
-    lines: ["guesses, q = draft(text, K)", "p = target(text, guesses)         # p[i] is the law at the place of guess i", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() >= p[i][x] / q[i][x]:", "        rest = above_zero(p[i + 1] - q[i])", "        return text + guesses[first i] + [draw(rest / sum(rest))]", "return text + guesses + [draw(p[K])]"],
+    lines: ["guesses, q = draft(text, K)", "p = target(text, guesses)         # p[i] is the distribution at the place of guess i", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() >= p[i][x] / q[i][x]:", "        rest = above_zero(p[i + 1] - q[i])", "        return text + guesses[first i] + [draw(rest / sum(rest))]", "return text + guesses + [draw(p[K])]"],
     faults: [5],
-    why: "The residual takes p from the row after the refused guess: the law of what would follow the very word that was refused.",
-    innocent: { 4: "Refused unless the coin is below the ratio: that is right.", 6: "The kept guesses, then the correction: that is right.", 7: "After no refusal the bonus comes from the last law: that is right.", 1: "K + 1 laws from one forward: that is right." },
-    mended: ["guesses, q = draft(text, K)", "p = target(text, guesses)         # p[i] is the law at the place of guess i", "for i in 0 .. K-1:", "    x = guesses[i]", "    if coin() >= p[i][x] / q[i][x]:", "        rest = above_zero(p[i] - q[i])", "        return text + guesses[first i] + [draw(rest / sum(rest))]", "return text + guesses + [draw(p[K])]"],
+    why: "The residual takes p from the row after the refused guess: the distribution of what would follow the very word that was refused.",
+    innocent: { 4: "Refused unless the uniform draw is below the ratio: that is right.", 6: "The kept guesses, then the correction: that is right.", 7: "After no refusal the bonus comes from the last distribution: that is right.", 1: "K + 1 distributions from one forward: that is right." },
+    mended: ["guesses, q = draft(text, K)", "p = target(text, guesses)         # p[i] is the distribution at the place of guess i", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() >= p[i][x] / q[i][x]:", "        rest = above_zero(p[i] - q[i])", "        return text + guesses[first i] + [draw(rest / sum(rest))]", "return text + guesses + [draw(p[K])]"],
     changed: [5],
     judge: MUTANTS.residualRowAfter,
     p: byLastWord,
-    hints: ["Which law belongs to the place of guess i? The comment says it.", "Compare the rows that the test and the residual use."],
+    hints: ["Which distribution belongs to the place of guess i? The comment says it.", "Compare the rows that the test and the residual use."],
   },
 ];
 
 const setupOf = ({ p = sameEverywhere }, judge) => ({ p, q: () => Q, k: K, judge });
 
 /**
- * What a verifier emits where a listing describes it: the exact law of the next word beside p, the distance there and
+ * What a verifier emits where a listing describes it: the exact distribution of the next word beside p, the distance there and
  * over texts of three words, and the share of rounds that break down or say nothing.
  */
-export function exactLaw(listing, judge) {
+export function exactDistribution(listing, judge) {
   const setup = setupOf(listing, judge);
-  const first = textLaw(setup, 1);
+  const first = textDistribution(setup, 1);
   const zero = P[0].minus(P[0]);
-  const law = WORDS.map((_, word) => first.find(({ tokens }) => tokens[0] === word)?.chance ?? zero);
-  const round = roundLaw(setup);
+  const distribution = WORDS.map((_, word) => first.find(({ tokens }) => tokens[0] === word)?.chance ?? zero);
+  const round = roundDistribution(setup);
   const share = (kind) => round.filter(kind).reduce((total, { chance }) => total.plus(chance), zero);
   return {
-    law,
+    distribution,
     p: setup.p([]),
     word: distance(first, joint(setup.p, 1)),
-    text: distance(textLaw(setup, 3), joint(setup.p, 3)),
+    text: distance(textDistribution(setup, 3), joint(setup.p, 3)),
     texts: joint(setup.p, 3).length,
     broken: share(({ tokens }) => tokens === null),
     silent: share(({ tokens }) => tokens?.length === 0),

@@ -84,7 +84,7 @@ export const sameModel = () =>
     check: (values) => {
       const why = {
         faster: "A round does bring K + 1 tokens. But what does it cost, if each guess takes a whole plain step?",
-        wrong: "The rule keeps the target's law whatever the draft is. The text is right; the time is not.",
+        wrong: "The rule keeps the target's distribution whatever the draft is. The text is right; the time is not.",
       };
       const speed = numberIn(values.speed);
       const wrong = [

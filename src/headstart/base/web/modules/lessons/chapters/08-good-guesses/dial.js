@@ -1,13 +1,13 @@
 // The dial: how alike two models are, and what that makes of alpha.
 
-import { overlap } from "hs/algorithm/laws";
+import { overlap } from "hs/algorithm/distributions";
 import { DIAL, WORDS } from "hs/algorithm/toy";
 import { append, fill, h, signal, watch } from "hs/base/dom";
 import { fixed, percent } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
 import { button, slider } from "hs/figures/controls";
 import { figure } from "hs/figures/figure";
-import { lawBars } from "hs/figures/laws";
+import { distributionBars } from "hs/figures/distributions";
 import { COUNT, drawnAlpha, pairAt } from "hs/lessons/chapters/08-good-guesses/pairs";
 
 const GRID = Array.from({ length: 21 }, (_, i) => i / 20);
@@ -15,7 +15,7 @@ const GRID = Array.from({ length: 21 }, (_, i) => i / 20);
 /** @param {{value: number}} level the dial's signal */
 export function dial(level) {
   const trial = signal(0);
-  const bars = lawBars({ words: WORDS, ...pairAt(level.value, trial.value), height: 140 });
+  const bars = distributionBars({ words: WORDS, ...pairAt(level.value, trial.value), height: 140 });
   const measured = { name: "kept of 1,000 drawn guesses, as published", points: DIAL, dots: true };
   const exact = { name: "expected, mean of 1,000 overlaps", points: GRID.map((x) => [x, drawnAlpha(x)]) };
   const chart = lineChart({
@@ -26,7 +26,7 @@ export function dial(level) {
   });
   const words = h("p.dial-words");
   const shown = figure({
-    label: "Two laws that agree to a degree, and the share of guesses that is kept",
+    label: "Two distributions that agree to a degree, and the share of guesses that is kept",
     title: true,
     body: append(h("div"), bars.element, words, chart.element),
     controls: [
@@ -34,9 +34,9 @@ export function dial(level) {
       button("Another pair", () => (trial.value = (trial.value + 1) % COUNT), { quiet: true }),
     ],
     caption:
-      "The draft's logits are a mixture: so much of the target's, the rest noise. The line is exact: the mean overlap of 1,000 pairs. The dots are a published experiment on the same pairs, one guess and one coin for each; they lie up to 0.017 above the line by luck.",
+      "The draft's logits are a mixture: so much of the target's, the rest noise. The line is exact: the mean overlap of 1,000 pairs. The dots are a published experiment on the same pairs, one guess and one uniform draw for each; they lie up to 0.017 above the line by luck.",
     table: () => ({
-      columns: ["agreement", "measured with 1,000 coins", "expected"],
+      columns: ["agreement", "measured with 1,000 uniform draws", "expected"],
       rows: DIAL.map(([x, rate]) => [fixed(x), percent(rate, 1), percent(drawnAlpha(x), 1)]),
     }),
   });
@@ -44,7 +44,7 @@ export function dial(level) {
     const { p, q } = pairAt(now, number);
     bars.set({ p, q });
     chart.set({ ring: [now, drawnAlpha(now)] });
-    fill(words, `Pair ${number + 1}: the laws share ${percent(overlap(p, q))}. Over all pairs α = ${fixed(drawnAlpha(now), 3)}.`);
+    fill(words, `Pair ${number + 1}: the distributions share ${percent(overlap(p, q))}. Over all pairs α = ${fixed(drawnAlpha(now), 3)}.`);
     shown.update();
   });
   return shown.element;

@@ -44,7 +44,7 @@ export const drawOrCopy = () =>
   exercise({
     id: "08.2",
     title: "Draw or copy",
-    ask: "The draft knows the target's law exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one in great heat, when all three words are equally likely? Fractions are fine.",
+    ask: "The draft knows the target's distribution exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one in great heat, when all three words are equally likely? Fractions are fine.",
     fields: [
       { name: "drawn", label: "Drawn from q", kind: "fraction" },
       { name: "copied", label: "Likeliest word", kind: "fraction" },
@@ -52,13 +52,13 @@ export const drawOrCopy = () =>
     ],
     check: each(
       {
-        drawn: (x) => (near(x, 1) ? "" : slip(x, [[0.5, "Drawn: whatever is drawn, p/q is 1, so it passes."], [0.38, "Drawn: 0.38 is how often two separate draws agree. The rule compares laws, not draws: p/q is 1 for every word."]], "Drawn: α = Σ min(p, q), and the laws are equal.")),
-        copied: (x) => (near(x, 0.5) ? "" : slip(x, [[1, "Likeliest word: its law q is now all on one word, so min(p, q) is p of that word and nothing else."]], "Likeliest word: a guess that is always the same passes as often as the target says it.")),
-        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "Great heat: equal laws would give 1, but this drafter still puts all on one word."], [0, "Great heat: it still passes sometimes: when the target says that very word."]], "Great heat: what is p of any one word then?")),
+        drawn: (x) => (near(x, 1) ? "" : slip(x, [[0.5, "Drawn: whatever is drawn, p/q is 1, so it passes."], [0.38, "Drawn: 0.38 is how often two separate draws agree. The rule compares distributions, not draws: p/q is 1 for every word."]], "Drawn: α = Σ min(p, q), and the distributions are equal.")),
+        copied: (x) => (near(x, 0.5) ? "" : slip(x, [[1, "Likeliest word: its distribution q is now all on one word, so min(p, q) is p of that word and nothing else."]], "Likeliest word: a guess that is always the same passes as often as the target says it.")),
+        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "Great heat: equal distributions would give 1, but this drafter still puts all on one word."], [0, "Great heat: it still passes sometimes: when the target says that very word."]], "Great heat: what is p of any one word then?")),
       },
       "Right: 1, 1/2 and 1/3. The same knowledge, guessed in two ways. n-grams, trees of likeliest words and Medusa heads copy; a draft model can draw.",
     ),
-    hints: ["α = Σ min(p, q), where q is the law of the guess.", "A guess that is always word 1 has q = [1, 0, 0]."],
+    hints: ["α = Σ min(p, q), where q is the distribution of the guess.", "A guess that is always word 1 has q = [1, 0, 0]."],
     solution: () => "Drawn: .5 + .3 + .2 = 1. Copied: q = [1, 0, 0], so min gives .5. In great heat p = [1/3, 1/3, 1/3], and min gives 1/3.",
     answer: { drawn: "1", copied: "1/2", hot: "1/3" },
   });
@@ -76,7 +76,7 @@ export const sharpened = () =>
         alpha: (x) =>
           near(x, SHARP, 0.0011)
             ? ""
-            : slip(x, [[0.38, "0.38 is the sum of the squares. Divide each square by it to get q."], [0.5, "That would be a draft that copies. This one draws from q, which still gives the other words something."], [0.658, "0.658 is q of the first word. There p is smaller; the smaller one counts, and then the other two words."], [1, "Same weights, but not the same law: q is sharper than p."]], "First q = [0.25, 0.09, 0.04] / 0.38, then the smaller of p and q for each word, then the sum.", 0.0021),
+            : slip(x, [[0.38, "0.38 is the sum of the squares. Divide each square by it to get q."], [0.5, "That would be a draft that copies. This one draws from q, which still gives the other words something."], [0.658, "0.658 is q of the first word. There p is smaller; the smaller one counts, and then the other two words."], [1, "Same weights, but not the same distribution: q is sharper than p."]], "First q = [0.25, 0.09, 0.04] / 0.38, then the smaller of p and q for each word, then the sum.", 0.0021),
       },
       "Right: 16/19 = 0.842. With such a draft α has a closed form; with a trained one it has to be measured.",
     ),
@@ -118,7 +118,7 @@ export const whichText = () =>
         if (values[name] === right[name]) return "";
         if (name === "b") return `${text}taking the likeliest word each time runs into a circle sooner or later. Look for a circle.`;
         if (values[name] === "greedy") return `${text}greedy text repeats as soon as its last three words do; this one does not go in a circle.`;
-        return `${text}how could you know? Sampled and speculative text have the same law, so no text is evidence for one of them.`;
+        return `${text}how could you know? Sampled and speculative text have the same distribution, so no text is evidence for one of them.`;
       });
       const wrong = words_.filter(Boolean);
       return {
@@ -129,8 +129,8 @@ export const whichText = () =>
         fields: Object.fromEntries(TEXTS.map(([name], i) => [name, words_[i] ? "bad" : "good"])),
       };
     },
-    hints: ["One of the three texts goes in a circle.", "Which evidence could there be for “speculative”, if both have the same law?"],
-    solution: () => "B is greedy: it repeats one word for ever. A and C cannot be told apart by their words, because sampled and speculative text have the same law.",
+    hints: ["One of the three texts goes in a circle.", "Which evidence could there be for “speculative”, if both have the same distribution?"],
+    solution: () => "B is greedy: it repeats one word for ever. A and C cannot be told apart by their words, because sampled and speculative text have the same distribution.",
     answer: { a: "open", b: "greedy", c: "open" },
   });
 

@@ -1,8 +1,8 @@
-// A thousand pairs of laws whose agreement can be set, and what is kept of a draft's guesses, exactly.
+// A thousand pairs of distributions whose agreement can be set, and what is kept of a draft's guesses, exactly.
 //
 // The pairs are those of the published dial: a target's logits, noise, and a draft whose logits are a mixture of both.
 
-import { overlap, softmax } from "hs/algorithm/laws";
+import { overlap, softmax } from "hs/algorithm/distributions";
 import { dialPair } from "hs/algorithm/toy";
 
 export const COUNT = 1000;
@@ -20,7 +20,7 @@ function logits() {
 
 const mixed = ({ p, noise }, level) => p.map((x, i) => level * x + (1 - level) * noise[i]);
 
-/** The two laws of one pair. */
+/** The two distributions of one pair. */
 export function pairAt(level, trial, temperature = 1) {
   const pair = logits()[trial];
   return { p: softmax(pair.p, temperature), q: softmax(mixed(pair, level), temperature) };

@@ -1,6 +1,6 @@
 // Greedy, sampled and speculative text of the same toy, side by side.
 
-import { emittedLaw } from "hs/algorithm/enumerate";
+import { emittedDistribution } from "hs/algorithm/enumerate";
 import { RandomState } from "hs/algorithm/randomstate";
 import { SEED, WORDS, drafter, greedy, run, sampled, target, tokensOf } from "hs/algorithm/toy";
 import { fill, h, signal, watch } from "hs/base/dom";
@@ -38,10 +38,10 @@ export function sideBySide() {
       button("Another seed", () => (seed.value += 1)),
       button("Seed 42, as published", () => (seed.value = SEED), { quiet: true }),
     ],
-    caption: "Solid line: an accepted guess; dotted: a correction; double: a bonus token. Greedy text does not change with the seed. The other two differ from each other because they use their random numbers in another order; their law is the same, as the table says for the first word.",
+    caption: "Solid line: an accepted guess; dotted: a correction; double: a bonus token. Greedy text does not change with the seed. The other two differ from each other because they use their random numbers in another order; their distribution is the same, as the table says for the first word.",
     table: () => {
       const [p, q] = [target(CONTEXT), drafter(CONTEXT)];
-      const emitted = emittedLaw(p, q);
+      const emitted = emittedDistribution(p, q);
       const likeliest = p.indexOf(Math.max(...p));
       return {
         columns: ["first word", "greedy", "sampled", "speculative"],

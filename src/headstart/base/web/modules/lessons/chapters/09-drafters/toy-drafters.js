@@ -12,27 +12,27 @@ const START = tokensOf("the cat sat on the mat");
 const AGAIN = tokensOf("the dog sat on the mat the dog ran on the red mat the dog sat on the red mat the cat sat on the red mat a cat ran");
 const CIRCLE = tokensOf("the cat sat on a red mat");
 
-const best = (law, count = 1) => law.map((_, i) => i).sort((a, b) => law[b] - law[a]).slice(0, count);
+const best = (distribution, count = 1) => distribution.map((_, i) => i).sort((a, b) => distribution[b] - distribution[a]).slice(0, count);
 const certain = (token) => WORDS.map((_, i) => (i === token ? 1 : 0));
 const noise = new Noise(SEED);
 
 /** Targets to guess for: the toy itself, and two that say what such drafters are good at. */
 const TOY = {
   prompt: START,
-  law: target,
-  own: (law, position) => noise.draw(law.map((x) => x ** SHARPNESS), position, Purpose.TOKEN),
+  distribution: target,
+  own: (distribution, position) => noise.draw(distribution.map((x) => x ** SHARPNESS), position, Purpose.TOKEN),
   how: "the toy target, which speaks at temperature 1/10",
 };
 const RETOLD = {
   prompt: START,
-  law: (context) => certain(AGAIN[context.length - START.length] ?? 0),
-  own: (law) => best(law)[0],
+  distribution: (context) => certain(AGAIN[context.length - START.length] ?? 0),
+  own: (distribution) => best(distribution)[0],
   how: "a target that tells the sentence again and again with a word changed, as in an edit",
 };
 const CIRCLING = {
   prompt: CIRCLE,
-  law: (context) => certain(CIRCLE[(CIRCLE.indexOf(context.at(-1)) + 1) % CIRCLE.length]),
-  own: (law) => best(law)[0],
+  distribution: (context) => certain(CIRCLE[(CIRCLE.indexOf(context.at(-1)) + 1) % CIRCLE.length]),
+  own: (distribution) => best(distribution)[0],
   how: "a target that goes round in a circle",
 };
 
@@ -47,9 +47,9 @@ export function illustrate(draftOf, world = TOY) {
   for (let i = 0; i < ROUNDS; i++) {
     const { tokens, parents, says } = draftOf(context, memory);
     const draft = makeDraft(tokens, parents);
-    const laws = [context, ...tokens.map((_, node) => [...context, ...draft.path(node).map((each) => tokens[each])])].map(world.law);
+    const distributions = [context, ...tokens.map((_, node) => [...context, ...draft.path(node).map((each) => tokens[each])])].map(world.distribution);
     const at = context.length;
-    const verdict = walk(draft, laws, (law, depth) => world.own(law, at + depth));
+    const verdict = walk(draft, distributions, (distribution, depth) => world.own(distribution, at + depth));
     rounds.push({ root: WORDS[context.at(-1)], nodes: nodesOf(draft, verdict), path: verdict.path, emitted: verdict.emitted.map((token) => WORDS[token]),
       accepted: verdict.accepted, kind: verdict.kind, says });
     context = [...context, ...verdict.emitted];
@@ -68,16 +68,16 @@ function nodesOf(draft, verdict) {
 
 const chainOf = (tokens, says) => ({ tokens, parents: tokens.map((_, i) => i - 1), says });
 
-/** Word by word from a law of its own. */
-function stepwise(lawOf, count) {
+/** Word by word from a distribution of its own. */
+function stepwise(distributionOf, count) {
   return (context) => {
     const tokens = [];
-    for (let i = 0; i < count; i++) tokens.push(best(lawOf([...context, ...tokens]))[0]);
+    for (let i = 0; i < count; i++) tokens.push(best(distributionOf([...context, ...tokens]))[0]);
     return tokens;
   };
 }
 
-/** Part of the way from the small model's law to the target's: what a drafter knows that looks into the target. */
+/** Part of the way from the small model's distribution to the target's: what a drafter knows that looks into the target. */
 const near = (share) => (context) => {
   const rough = drafter(context);
   return target(context).map((x, i) => share * x + (1 - share) * rough[i]);
@@ -102,7 +102,7 @@ function copying(name) {
   };
 }
 
-/** The law of the word `ahead` places on, when the words between are not known: what a perfect head would learn. */
+/** The distribution of the word `ahead` places on, when the words between are not known: what a perfect head would learn. */
 function marginal(context, ahead) {
   let contexts = new Map([["", 1]]);
   for (let i = 0; i < ahead; i++) {
@@ -116,9 +116,9 @@ function marginal(context, ahead) {
     }
     contexts = next;
   }
-  const law = WORDS.map(() => 0);
-  for (const [key, chance] of contexts) target([...context, ...(key ? key.split(",").map(Number) : [])]).forEach((x, token) => (law[token] += chance * x));
-  return law;
+  const distribution = WORDS.map(() => 0);
+  for (const [key, chance] of contexts) target([...context, ...(key ? key.split(",").map(Number) : [])]).forEach((x, token) => (distribution[token] += chance * x));
+  return distribution;
 }
 
 /** Every pair of the heads' best words: a tree in which all branches have the same words below them. */
@@ -134,12 +134,12 @@ function medusa(context) {
 
 /** A tree that grows where it is surest. */
 function eagle(context) {
-  const law = near(0.8);
+  const distribution = near(0.8);
   const [tokens, parents, chances] = [[], [], []];
   const wordsTo = (node) => (node < 0 ? [] : [...wordsTo(parents[node]), tokens[node]]);
   const candidates = new Map();
   const open = (node, chance) => {
-    const found = law([...context, ...wordsTo(node)]);
+    const found = distribution([...context, ...wordsTo(node)]);
     for (const token of best(found, 2)) candidates.set(`${node},${token}`, { node, token, chance: chance * found[token] });
   };
   open(-1, 1);
@@ -161,7 +161,7 @@ function lookahead(context, memory) {
   const found = memory.pool.get(context.at(-1)) ?? [];
   // the same forward corrects the whole window for later rounds; every row sees the old guesses before it
   const old = [context.at(-1), ...memory.window];
-  const fresh = old.map((_, i) => best(CIRCLING.law([...context, ...memory.window.slice(0, i)]))[0]);
+  const fresh = old.map((_, i) => best(CIRCLING.distribution([...context, ...memory.window.slice(0, i)]))[0]);
   for (let i = 0; i + 1 < fresh.length; i++) memory.pool.set(old[i], fresh.slice(i, i + 3));
   memory.window = fresh.slice(1);
   return chainOf(found, found.length ? "The pool holds words that an earlier forward made on the side. Those that followed the last word there are the guesses." : "The pool has nothing that begins with the last word yet.");

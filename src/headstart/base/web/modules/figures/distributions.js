@@ -1,4 +1,4 @@
-// Laws as bars: p, q and what is left of p, side by side over every word. q is hatched, the residual is outlined.
+// Distributions as bars: p, q and what is left of p, side by side over every word. q is hatched, the residual is outlined.
 
 import { h } from "hs/base/dom";
 import { probability } from "hs/base/format";
@@ -14,42 +14,42 @@ const PAGE_STEP = 0.1;
  * @param {number} [options.height] of the tallest bar, in px
  * @param {number} [options.top] the probability that is as high as the picture; follows the bars where it is not given
  * @param {boolean} [options.values] whether the numbers stand over the bars
- * @param {(law: "p"|"q"|"r", index: number, value: number) => void} [options.onDrag] makes p and q sliders; it is told
+ * @param {(distribution: "p"|"q"|"r", index: number, value: number) => void} [options.onDrag] makes p and q sliders; it is told
  *   what the reader wants, and calls `set` with what becomes of it
- * @returns {{element: HTMLElement, set: (laws: {p?: number[], q?: number[], r?: number[], mark?: number}) => void}}
+ * @returns {{element: HTMLElement, set: (distributions: {p?: number[], q?: number[], r?: number[], mark?: number}) => void}}
  *   `mark` is the index of a word that stands out, -1 for none
  */
-export function lawBars({ words, p, q, r, height = 160, top, values = false, onDrag }) {
+export function distributionBars({ words, p, q, r, height = 160, top, values = false, onDrag }) {
   const now = { p, q, r, mark: -1 };
-  const laws = ["p", "q", "r"];
-  const scale = () => top ?? (onDrag ? 1 : Math.max(0.1, ...laws.flatMap((law) => now[law] ?? [])));
+  const distributions = ["p", "q", "r"];
+  const scale = () => top ?? (onDrag ? 1 : Math.max(0.1, ...distributions.flatMap((distribution) => now[distribution] ?? [])));
   const columns = words.map((word, i) => {
-    const bars = laws.map((law) => barOf(law, i, word));
-    return { bars, element: h("div.law-word", {}, h("div.law-bars", {}, bars.map((bar) => bar.element)), h("span.law-name", word)) };
+    const bars = distributions.map((distribution) => barOf(distribution, i, word));
+    return { bars, element: h("div.distribution-word", {}, h("div.distribution-bars", {}, bars.map((bar) => bar.element)), h("span.distribution-name", word)) };
   });
-  const legend = h("ul.law-legend", { "aria-hidden": "true" });
-  const plot = h("div.law-plot", { style: { "--height": `${height}px` } }, columns.map((column) => column.element));
-  const element = h("div.laws", { "aria-hidden": onDrag ? undefined : "true", class: values ? "with-values" : "" }, legend, plot);
+  const legend = h("ul.distribution-legend", { "aria-hidden": "true" });
+  const plot = h("div.distribution-plot", { style: { "--height": `${height}px` } }, columns.map((column) => column.element));
+  const element = h("div.distributions", { "aria-hidden": onDrag ? undefined : "true", class: values ? "with-values" : "" }, legend, plot);
 
-  function barOf(law, i, word) {
-    const value = h("span.law-value");
-    const bar = h(`div.law-bar.${law}`, {}, value);
-    const canMove = onDrag && law !== "r";
+  function barOf(distribution, i, word) {
+    const value = h("span.distribution-value");
+    const bar = h(`div.distribution-bar.${distribution}`, {}, value);
+    const canMove = onDrag && distribution !== "r";
     if (canMove) {
-      for (const [name, each] of Object.entries({ role: "slider", tabindex: "0", "aria-label": `${NAMES[law]} of ${word}`,
+      for (const [name, each] of Object.entries({ role: "slider", tabindex: "0", "aria-label": `${NAMES[distribution]} of ${word}`,
         "aria-valuemin": "0", "aria-valuemax": "1", "aria-orientation": "vertical" })) bar.setAttribute(name, each);
-      dragged(bar, (next) => onDrag(law, i, next), () => now[law]?.[i] ?? 0, () => scale() / height);
+      dragged(bar, (next) => onDrag(distribution, i, next), () => now[distribution]?.[i] ?? 0, () => scale() / height);
     }
-    const cell = h("div.law-cell", { class: canMove ? "movable" : "" }, bar);
-    return { law, element: cell, bar, value };
+    const cell = h("div.distribution-cell", { class: canMove ? "movable" : "" }, bar);
+    return { distribution, element: cell, bar, value };
   }
 
   function draw() {
     const high = scale();
     columns.forEach(({ bars, element: column }, i) => {
       column.classList.toggle("marked", i === now.mark);
-      for (const { law, bar, value, element: cell } of bars) {
-        const has = now[law];
+      for (const { distribution, bar, value, element: cell } of bars) {
+        const has = now[distribution];
         cell.hidden = !has;
         if (!has) continue;
         const share = Math.max(0, Math.min(1, has[i] / high));
@@ -61,13 +61,13 @@ export function lawBars({ words, p, q, r, height = 160, top, values = false, onD
         }
       }
     });
-    legend.replaceChildren(...laws.filter((law) => now[law]).map(keyOf));
+    legend.replaceChildren(...distributions.filter((distribution) => now[distribution]).map(keyOf));
   }
 
   // The numbers of the word that stands out are told in the legend: over narrow bars they would not fit.
-  function keyOf(law) {
-    const told = now.mark >= 0 && !values && [" of ", h("b", words[now.mark]), ": ", h("b", probability(now[law][now.mark]))];
-    return h("li", {}, h(`span.law-key.${law}`), h("span", {}, NAMES[law], told));
+  function keyOf(distribution) {
+    const told = now.mark >= 0 && !values && [" of ", h("b", words[now.mark]), ": ", h("b", probability(now[distribution][now.mark]))];
+    return h("li", {}, h(`span.distribution-key.${distribution}`), h("span", {}, NAMES[distribution], told));
   }
 
   const set = (changes) => {

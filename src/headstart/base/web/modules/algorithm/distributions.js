@@ -1,8 +1,8 @@
-// What two laws share: p is the target's, q the draft's, both after every processor. Twin of headstart.theory.laws.
+// What two distributions share: p is the target's, q the draft's, both after every processor. Twin of headstart.theory.distributions.
 
 import { arithmeticOf, normalised, sum } from "hs/algorithm/arithmetic";
 
-/** min(p, q) for each token: what both laws give it. */
+/** min(p, q) for each token: what both distributions give it. */
 export function shared(p, q) {
   const a = arithmeticOf(p);
   return p.map((x, i) => a.min(x, q[i]));
@@ -25,18 +25,18 @@ export function totalVariation(p, q) {
   return a.over(a.plus(sum(leftOver(p, q)), sum(leftOver(q, p))), a.plus(a.one, a.one));
 }
 
-/** norm(max(p - q, 0)), the law of the token after a refusal; p itself where nothing is left over. */
+/** norm(max(p - q, 0)), the distribution of the token after a refusal; p itself where nothing is left over. */
 export function residual(p, q) {
   const rest = leftOver(p, q);
   return arithmeticOf(p).isZero(sum(rest)) ? p : normalised(rest);
 }
 
 /** In nats; numbers only, as everything below. */
-export function entropy(law) {
-  return -law.reduce((total, x) => total + (x > 0 ? x * Math.log(x) : 0), 0);
+export function entropy(distribution) {
+  return -distribution.reduce((total, x) => total + (x > 0 ? x * Math.log(x) : 0), 0);
 }
 
-/** The law of logits; at temperature 0 all of it on the first of the greatest. */
+/** The distribution of logits; at temperature 0 all of it on the first of the greatest. */
 export function softmax(logits, temperature = 1) {
   const most = Math.max(...logits);
   if (temperature === 0) {
