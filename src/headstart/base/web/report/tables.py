@@ -6,12 +6,11 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from headstart.base.web.report.style import TABLE, Numbers
-from headstart.theory.statistics import Interval
 
 Cell = str | float | int | None
 Bounds = tuple[Numbers, Numbers]
@@ -92,7 +91,15 @@ def rows_of(what: str, *columns: Any) -> list[list[object]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def ends(intervals: Iterable[Interval]) -> Bounds:
+class _Interval(Protocol):
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+
+def ends(intervals: Iterable[_Interval]) -> Bounds:
     """The lower and the upper ends of the intervals."""
     intervals = list(intervals)
     return [each.low for each in intervals], [each.high for each in intervals]
