@@ -1,0 +1,76 @@
+"""The ground plan holds: a core that imports no wing, wings that never meet, and few enough rooms to know them all."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CORE = ("base", "types", "rule", "theory", "model", "drafters", "pacing", "engine", "loading")
+WINGS = ("serve", "train", "measure", "learn", "fleet")
+
+
+@pytest.fixture(scope="module")
+def plan() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ground_plan", ROOT / "tools" / "ground_plan.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def rooms_loaded(program: str) -> set[str]:
+    """The rooms of which a new process has imported something after a program."""
+    program += "\nprint(*{name.split('.')[1] for name in sys.modules if name.startswith('headstart.')})"
+    done = subprocess.run([sys.executable, "-c", "import sys\n" + program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_headstart_imports_no_wing_and_no_model() -> None:
+    assert rooms_loaded("import headstart") == {"base", "types"}
+
+
+def test_generating_imports_no_wing() -> None:
+    loaded = rooms_loaded(
+        "import headstart as hs\n"
+        "engine = hs.load('bundled', 'ngram', max_length=64)\n"
+        "assert len(engine.generate('def add', hs.Sampling(max_tokens=4)).tokens) == 4"
+    )
+    assert loaded == set(CORE)
+
+
+def test_a_wing_would_be_noticed() -> None:
+    assert "learn" in rooms_loaded("import headstart.learn.simulate")
+
+
+def test_rooms_floors_and_arrows(plan: ModuleType) -> None:
+    house = plan.House(ROOT / "src")
+    assert set(house.rooms) == {*CORE, *WINGS, "commands"}
+    assert min(house.floors.values()) > 0, "no rooms in a circle"
+    assert max(house.floors.values()) <= 10
+    assert len(house.arrows) <= 80
+
+
+def test_a_circle_and_a_closure_are_found(plan: ModuleType, tmp_path: Path) -> None:
+    package = tmp_path / "headstart"
+    for name, text in {
+        "__init__.py": "",
+        "a/__init__.py": "from headstart.b.one import x\n",
+        "b/__init__.py": "",
+        "b/one.py": "def f():\n    import headstart.a\n",
+        "c.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from headstart import a\n",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    house = plan.House(tmp_path)
+    assert house.arrows == {("a", "b"), ("b", "a"), ("c", "a")}
+    assert house.floors == {"a": 0, "b": 0, "c": 0}
+    assert house.closure("headstart.a") == {"headstart", "headstart.a", "headstart.b", "headstart.b.one"}
+    assert house.closure("headstart.c") == {"headstart", "headstart.c"}

@@ -1,0 +1,155 @@
+"""Measure the package as a house: its rooms, the arrows between them, its floors, and what an import brings along.
+
+    python tools/ground_plan.py [SRC]
+
+A room is a folder or file right below `headstart`. An arrow leads from a room to another one that a file of it imports,
+annotations included. A room stands one floor above the highest room that it imports. The closure of a module is all
+that is imported with it, at run time: imports for annotations (`TYPE_CHECKING`) and those inside of functions are left
+out. tests/test_ground_plan.py holds the limits.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+PACKAGE = "headstart"
+
+
+@dataclass(frozen=True)
+class House:
+    """The package below a folder of sources."""
+
+    source: Path
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """By the name of each module, its file."""
+        found = {}
+        for file in sorted((self.source / PACKAGE).rglob("*.py")):
+            parts = file.relative_to(self.source).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+        return found
+
+    @cached_property
+    def lines(self) -> dict[str, int]:
+        """By module, the lines of its file."""
+        return {name: len(file.read_text(encoding="utf-8").splitlines()) for name, file in self.files.items()}
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+        """By module, the modules of the package that it names in imports anywhere, and those imported with it."""
+        return {
+            name: (self._imports(name, at_run_time=False), self._imports(name, at_run_time=True)) for name in self.files
+        }
+
+    def _imports(self, name: str, *, at_run_time: bool) -> frozenset[str]:
+        found: set[str] = set()
+
+        def visit(node: ast.AST) -> None:
+            if at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                return
+            if at_run_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                return
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    found.add(whole if whole in self.files else node.module)
+            for child in ast.iter_child_nodes(node):
+                visit(child)
+
+        visit(ast.parse(self.files[name].read_text(encoding="utf-8")))
+        return frozenset(found & self.files.keys())
+
+    @staticmethod
+    def room(name: str) -> str:
+        """The room of a module; "" for the package's own face."""
+        return name.split(".")[1] if "." in name else ""
+
+    @cached_property
+    def rooms(self) -> Counter[str]:
+        """Lines by room."""
+        found: Counter[str] = Counter()
+        for name, lines in self.lines.items():
+            if (room := self.room(name)) not in ("", "__main__"):
+                found[room] += lines
+        return found
+
+    @cached_property
+    def arrows(self) -> frozenset[tuple[str, str]]:
+        """(room, room that it imports)."""
+        pairs = {(self.room(name), self.room(other)) for name, (all_, _) in self.imports.items() for other in all_}
+        return frozenset((a, b) for a, b in pairs if a != b and {a, b} <= self.rooms.keys())
+
+    @cached_property
+    def floors(self) -> dict[str, int]:
+        """By room, its floor, from 1; 0 for rooms in a circle."""
+        found: dict[str, int] = {}
+        while True:
+            below = {room: {b for a, b in self.arrows if a == room} for room in self.rooms if room not in found}
+            ready = {
+                room: 1 + max((found[b] for b in under), default=0)
+                for room, under in below.items()
+                if under <= found.keys()
+            }
+            if not ready:
+                return found | dict.fromkeys(below, 0)
+            found |= ready
+
+    def closure(self, name: str) -> frozenset[str]:
+        """All modules that are imported with one, at run time."""
+        found: set[str] = set()
+        open_ = [name]
+        while open_:
+            if (module := open_.pop()) in found:
+                continue
+            found.add(module)
+            parts = module.split(".")
+            open_ += [each for end in range(1, len(parts)) if (each := ".".join(parts[:end])) in self.files]
+            open_ += self.imports[module][1]
+        return frozenset(found)
+
+    def weight(self, names: frozenset[str]) -> int:
+        """The lines of some modules."""
+        return sum(self.lines[name] for name in names)
+
+    def constants(self, room: str) -> int:
+        """The names in capitals that are given a value at the top of a room's files."""
+        found = 0
+        for name, file in self.files.items():
+            if self.room(name) != room:
+                continue
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                targets = (
+                    node.targets
+                    if isinstance(node, ast.Assign)
+                    else [node.target]
+                    if isinstance(node, ast.AnnAssign)
+                    else []
+                )
+                names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+                found += sum(each.id.isupper() for each in names)
+        return found
+
+
+def main() -> None:
+    house = House(Path(sys.argv[1] if len(sys.argv) > 1 else "src").resolve())
+    print(f"{sum(house.lines.values())} lines in {len(house.files)} files")
+    print(f"{len(house.rooms)} rooms on {max(house.floors.values())} floors, {len(house.arrows)} arrows")
+    print(f"{house.constants('pacing')} constants in pacing")
+    for room, lines in house.rooms.most_common():
+        below = " ".join(sorted(b for a, b in house.arrows if a == room))
+        print(f"  {room:10} {lines:6}  floor {house.floors[room]:2}  -> {below}")
+    for name in ("loading.load", "engine.engine", "engine.loop"):
+        found = house.closure(f"{PACKAGE}.{name}")
+        print(f"closure of {name}: {len(found)} files, {house.weight(found)} lines")
+
+
+if __name__ == "__main__":
+    main()
