@@ -28,9 +28,11 @@ def plan() -> ModuleType:
 
 def rooms_loaded(program: str) -> set[str]:
     """The rooms of which a new process has imported something after a program."""
-    program += "\nprint(*{name.split('.')[1] for name in sys.modules if name.startswith('headstart.')})"
+    program += (
+        "\nprint(*{name.split('.')[1] for name in sys.modules if name.startswith('headstart.')}, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", "import sys\n" + program], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(done.stderr.splitlines()[-1].split())
 
 
 def test_importing_headstart_imports_no_wing_and_no_model() -> None:
@@ -44,6 +46,17 @@ def test_generating_imports_no_wing() -> None:
         "assert len(engine.generate('def add', hs.Sampling(max_tokens=4)).tokens) == 4"
     )
     assert loaded == set(CORE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["generate", "--max-tokens", "2", "--max-length", "64", "def"]],
+    ids=["version", "generate"],
+)
+def test_a_command_imports_no_wing_that_it_does_not_need(arguments: list[str]) -> None:
+    loaded = rooms_loaded(f"from headstart.commands.cli import app\napp({arguments}, standalone_mode=False)")
+    assert "commands" in loaded
+    assert not loaded & set(WINGS)
 
 
 def test_a_wing_would_be_noticed() -> None:

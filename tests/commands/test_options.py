@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, option, options_of, strict, types_of
+from headstart.commands import cli
 from headstart.commands.cli import app
 from headstart.commands.options import command
 
@@ -66,7 +68,16 @@ def walk(group: typer.Typer, path: tuple[str, ...] = ()) -> dict[tuple[str, ...]
     return found
 
 
-COMMANDS = walk(app)
+def walk_all() -> dict[tuple[str, ...], Callable[..., None]]:
+    """All commands: how each is called, and its function."""
+    found: dict[tuple[str, ...], Callable[..., None]] = {}
+    for name in cli.COMMANDS:
+        body = getattr(import_module(f"headstart.commands.{name}"), name)
+        found |= walk(body, (name,)) if isinstance(body, typer.Typer) else {(name,): body}
+    return found
+
+
+COMMANDS = walk_all()
 
 
 def dataclasses_of(function: Callable[..., None]) -> dict[str, type[Any]]:

@@ -4,31 +4,61 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.metadata import version as installed
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-
-from headstart.commands.adapt import adapt
-from headstart.commands.audit import audit
-from headstart.commands.bench import bench
-from headstart.commands.chat import chat
-from headstart.commands.demo import demo
-from headstart.commands.doctor import doctor
-from headstart.commands.export import export
-from headstart.commands.generate import generate
-from headstart.commands.launch import launch
-from headstart.commands.learn import learn
-from headstart.commands.serve import serve
-from headstart.commands.simulate import simulate
-from headstart.commands.trace import trace
-from headstart.commands.train import train
-from headstart.commands.watch import watch
+import typer.main
+from typer.core import TyperGroup
 
 __all__ = ["app", "main"]
 
+COMMANDS = (
+    *("demo", "generate", "chat", "serve", "simulate", "trace", "learn", "doctor"),
+    *("bench", "audit", "train", "adapt", "export", "launch", "watch"),
+)
+"""The commands, in the order of the help; each is the function or the `Typer` of this name in the file of its name."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name. A command's file, and the wing that it needs, is imported when the command is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@cache
+def _command(name: str) -> Any:
+    found = getattr(import_module(f"headstart.commands.{name}"), name)
+    alone = typer.Typer(rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name)(found)
+        alone.callback()(lambda: None)  # makes it a group
+    return typer.main.get_group(alone).commands[name]
+
+
+class _Group(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # no command is added later
+
+
 app = typer.Typer(
     name="headstart",
+    cls=_Group,
     help="Make a language model write faster without changing what it writes.\n\n"
     "A small drafter proposes the next tokens, the model checks them all in one forward pass, and an exact rule "
     "decides which are kept: the text stays the same (greedy), or its distribution does (sampled).",
@@ -39,21 +69,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-app.command()(demo)
-app.command()(generate)
-app.command()(chat)
-app.command()(serve)
-app.command()(simulate)
-app.command()(trace)
-app.command()(learn)
-app.command()(doctor)
-app.add_typer(bench, name="bench")
-app.command()(audit)
-app.add_typer(train, name="train")
-app.command()(adapt)
-app.command()(export)
-app.command()(launch)
-app.command()(watch)
 
 
 def _print_version(wanted: bool) -> None:
