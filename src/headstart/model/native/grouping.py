@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from headstart.model import native
 from headstart.model.grouped import UNIT, ChannelWeights, GroupedWeights
+from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
-
-if TYPE_CHECKING:
-    from headstart.model.native.weights import NativeWeights
 
 FLOATS, HALVES, UNITS = range(3)
 """How scales and minimums are stored; the enum Scales of grouped.h."""
@@ -67,14 +65,13 @@ def kind_of_codes(bits: int, group: int) -> int:
     return {4: native.GROUPED4, 5: native.GROUPED5, 6: native.GROUPED6}.get(bits, native.GROUPED8)
 
 
-def grouped_product(of: NativeWeights, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
+def grouped_product(of: Pointed, weights: GroupedWeights, bias: torch.Tensor | None) -> Product:
     """A product of these weights, laid out for the kernels and kept alive by `of`."""
     form, kernels = form_of(weights), native.kernels()
     outputs, inputs = weights.codes.shape
     kind = kind_of_codes(weights.bits, weights.group)
     product = Product(None, None, None, of.gain(bias), inputs, outputs, kind, weights.group, form.scales, form.minimum)
-    packed = torch.empty(kernels.grouped_bytes(product) + 64, dtype=torch.uint8)
-    packed = packed[-packed.data_ptr() % 64 :]
+    packed = aligned(kernels.grouped_bytes(product))
     arrays = (weights.codes, weights.scales, weights.minimums, weights.scale_units, weights.minimum_units)
     held = [None if array is None else np.ascontiguousarray(array) for array in arrays]
     addresses = [None if array is None else array.ctypes.data for array in held]
@@ -85,11 +82,10 @@ def grouped_product(of: NativeWeights, weights: GroupedWeights, bias: torch.Tens
     return product
 
 
-def channel_product(of: NativeWeights, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
+def channel_product(of: Pointed, weights: ChannelWeights, bias: torch.Tensor | None) -> Product:
     """A product of weights that are int8 with a scale for each output: they are laid out as they are."""
     kernels, (outputs, inputs) = native.kernels(), weights.shape
-    packed = torch.empty(kernels.packed_bytes(native.INT8, inputs, outputs) + 64, dtype=torch.uint8)
-    packed = packed[-packed.data_ptr() % 64 :]
+    packed = aligned(kernels.packed_bytes(native.INT8, inputs, outputs))
     shift = torch.empty(outputs, dtype=torch.int32)
     addresses = of.pointer(packed), of.pointer(torch.from_numpy(weights.scales)), of.pointer(shift)
     codes = np.ascontiguousarray(weights.codes)

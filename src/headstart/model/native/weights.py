@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import ChannelWeights
 from headstart.model.native.grouping import channel_product, grouped_product
+from headstart.model.native.memory import Pointed, aligned
 from headstart.model.native.structs import Product
 
 log = logging.getLogger(__name__)
@@ -47,24 +48,15 @@ def takes_codes(model: nn.Module) -> bool:
     return native.available() and all(native.kernels().supported(kind) for kind in kinds)
 
 
-class NativeWeights:
-    """Weights laid out for the kernels, kept alive for the structures that point to them.
+class NativeWeights(Pointed):
+    """Weights laid out for the kernels, and kept alive.
 
     kind: of the products, see `kind_of`.
     """
 
     def __init__(self, kind: int) -> None:
+        super().__init__()
         self.kind = kind
-        self.tensors: list[Tensor] = []
-
-    def pointer(self, tensor: Tensor) -> int:
-        """The address of a tensor's numbers, without a gap between them."""
-        self.tensors.append(tensor.detach().contiguous())
-        return self.tensors[-1].data_ptr()
-
-    def gain(self, gain: Tensor | None) -> int | None:
-        """The address of a norm's gain in float32; None for no norm."""
-        return None if gain is None else self.pointer(gain.float())
 
     def product(self, linear: nn.Module, kind: int | None = None) -> Product:
         """A layer's weights in the kernels' own order. Grouped weights stay what they are, whatever the kind."""
@@ -80,8 +72,7 @@ class NativeWeights:
         kind = self.kind if kind is None else kind
         kernels, weight = native.kernels(), linear.weight.detach().contiguous()
         outputs, inputs = weight.shape
-        packed = torch.empty(kernels.packed_bytes(kind, inputs, outputs) + 64, dtype=torch.uint8)
-        packed = packed[-packed.data_ptr() % 64 :]  # a tile's rows begin with a cache line
+        packed = aligned(kernels.packed_bytes(kind, inputs, outputs))
         scale, shift = torch.empty(outputs), torch.empty(outputs, dtype=torch.int32)
         addresses = [self.pointer(tensor) for tensor in (packed, scale, shift)]
         kernels.pack(
