@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from headstart.base.errors import CheckFailed
 from headstart.commands.cli import app
-from headstart.fleet.loopback import answers
+from headstart.fleet.http import answers
 
 UNCHECKED = ["--no-parity", "--no-audit"]
 

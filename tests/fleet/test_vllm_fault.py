@@ -18,9 +18,8 @@ from scipy.stats import chi2
 import headstart as hs
 from headstart.fleet.audit.endpoint import EndpointSubject
 from headstart.fleet.audit.run import audit_endpoint
-from headstart.fleet.children import Children
-from headstart.fleet.vllm import environment, find, serve_command
-from headstart.fleet.vllm_plugin import PLUGIN, write_plugin
+from headstart.fleet.processes import Children
+from headstart.fleet.vllm import PLUGIN, environment, find, serve_command, write_plugin
 from headstart.fleet.vllm_repair import BROKEN
 from headstart.measure.audit.certificate import Certificate
 from headstart.measure.audit.plan import AuditPlan

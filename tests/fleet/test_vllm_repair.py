@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.broken_expansion import fresh
 
 from headstart.fleet import vllm_repair
-from headstart.fleet.vllm_plugin import PLUGIN, write_plugin
+from headstart.fleet.vllm import PLUGIN, write_plugin
 from headstart.fleet.vllm_repair import digest, expand, mend, repair
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headstart.fleet.export.files.deployment import Deployment
+from headstart.fleet.export.files.engines import speculative_config, vllm_values
 from headstart.fleet.export.manifest import (
     CostsRecord,
     DepthAt,
@@ -20,7 +21,6 @@ from headstart.fleet.export.manifest import (
     TargetRecord,
 )
 from headstart.fleet.export.options import ExportOptions
-from headstart.fleet.export.vllm_file import speculative_config, vllm_values
 
 EXPECTED = Expected(
     PromptsRecord(12, "ef", "sample prompts"), 96, 0.0, False, Figure(3.4, 3.1, 3.7),

@@ -17,8 +17,7 @@ from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages, note, output, progress_bar, table_of
-from headstart.fleet.adapt.learning import Learning
-from headstart.fleet.adapt.options import GateOptions
+from headstart.fleet.adapt.options import GateOptions, Learning
 from headstart.loading.options import TargetOptions
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def _compare(target: Target, old: str, new: str, found: Material, gate: GateOpti
 def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
     """Export the new drafter as the old one was, and ask for it."""
     from headstart.fleet.adapt.handover import request
-    from headstart.fleet.export.again import same_options
+    from headstart.fleet.export.options import same_options
     from headstart.fleet.export.write import export
 
     same = same_options(fleet)

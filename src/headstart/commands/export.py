@@ -116,8 +116,8 @@ def _verify(out: Path, manifest: Manifest, installation: Installation) -> bool:
     """Whether the engine runs it as headstart does; the result goes into the manifest."""
     from headstart.base.prompt_sets import read_prompt_set
     from headstart.fleet.export.write import record_verification
-    from headstart.fleet.parity.prompts import PROMPTS
-    from headstart.fleet.parity.table import render
+    from headstart.fleet.parity.plan import PROMPTS
+    from headstart.fleet.parity.report import render
     from headstart.fleet.parity.verify import verify_export
 
     own = out / "prompts.jsonl"

@@ -24,7 +24,7 @@ from headstart.fleet.adapt.handover import Handover
 from headstart.fleet.adapt.rollout import RolloutOptions
 from headstart.fleet.launch.checks import SMOKE_PROMPT, CheckOptions, Checks
 from headstart.fleet.launch.fleet import Fleet
-from headstart.fleet.launch.options import LaunchOptions
+from headstart.fleet.launch.served import LaunchOptions
 from headstart.fleet.vllm import find
 
 CHECK_FAILED = 1

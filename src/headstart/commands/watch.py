@@ -22,8 +22,7 @@ from headstart.commands.loading import check_outputs
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.commands.watch_view import view
-from headstart.fleet.watch.look import Look
-from headstart.fleet.watch.options import WatchOptions
+from headstart.fleet.watch.look import Look, WatchOptions
 
 if TYPE_CHECKING:
     from headstart.fleet.watch.fleet import Watch
@@ -89,7 +88,7 @@ def watch(
     seconds = None if duration is None else seconds_of(duration)
     if once and seconds is not None:
         raise InvalidOption("--once and --for exclude each other", hint="--for looks again and again for that time")
-    from headstart.fleet.watch.expected import read_expectation
+    from headstart.fleet.watch.findings import read_expectation
     from headstart.fleet.watch.fleet import Watch
     from headstart.fleet.watch.store import Store
 
@@ -163,11 +162,11 @@ class _Outputs:
         self._hook = None
         self._exporter = None
         if webhook is not None:
-            from headstart.fleet.watch.webhook import Webhook
+            from headstart.fleet.watch.outlets import Webhook
 
             self._hook = Webhook(webhook)
         if prometheus is not None:
-            from headstart.fleet.watch.exporter import Exporter
+            from headstart.fleet.watch.outlets import Exporter
 
             self._exporter = Exporter(prometheus)
         self._console = output()

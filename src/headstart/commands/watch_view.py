@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headstart.commands.terminal import harmless, table_of
 from headstart.fleet.watch.counters import Counters, total
-from headstart.fleet.watch.histograms import Histogram, Quantile
+from headstart.fleet.watch.counts import Histogram, Quantile
 from headstart.fleet.watch.look import Finding, Look, Row
 
 NARROW, WIDE = 105, 125

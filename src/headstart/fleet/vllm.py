@@ -1,4 +1,4 @@
-"""Finding a vLLM on this machine, and the command and environment that start its server.
+"""Finding a vLLM on this machine, the command and environment that start its server, and the repair as a plugin for it.
 
 vLLM usually lives in an environment of its own, because it pins torch. So nothing of it is imported here: the
 environment's python is asked for its version, and the server is started with it.
@@ -13,9 +13,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from headstart.base.errors import EngineNotFound
+from headstart.fleet import vllm_repair
 
 INSTALL = (
     "install vLLM in an environment of its own: python -m venv vllm-env && vllm-env/bin/pip install vllm "
@@ -168,3 +170,22 @@ def _clean(python: Path) -> dict[str, str]:
     """The environment of this process; for another python without the paths that are meant for this one."""
     ours = python == Path(sys.executable)
     return {name: value for name, value in os.environ.items() if ours or name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+PLUGIN = "headstart_repair_55005"
+"""Its name in VLLM_PLUGINS."""
+_MODULE = "headstart_vllm_repair"
+
+
+def write_plugin(folder: Path) -> Path:
+    """Write the plugin into `folder`, which is made if need be, and return it.
+
+    ``environment(installation) | {"PYTHONPATH": str(write_plugin(folder))}`` starts a vLLM that loads it.
+    """
+    information = folder / f"{_MODULE}-{version('headstart')}.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(vllm_repair.__file__, folder / f"{_MODULE}.py")
+    metadata = f"Metadata-Version: 2.1\nName: {_MODULE}\nVersion: {version('headstart')}\n"
+    (information / "METADATA").write_text(metadata)
+    (information / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{PLUGIN} = {_MODULE}:repair\n")
+    return folder

@@ -153,14 +153,14 @@ def test_a_user_is_forgotten(tmp_path: Path) -> None:
 def test_what_passed_is_exported_as_the_old_one_was_and_handed_to_the_fleet(
     models: dict[str, str], traffic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headstart.fleet.export import again, write
-    from headstart.fleet.export.options import ExportOptions
+    from headstart.fleet.export import options as of_export
+    from headstart.fleet.export import write
 
     launched, out = tmp_path / "launched", tmp_path / "out"
     launched.mkdir()
     (out / "export").mkdir(parents=True)  # of the last time, which the fleet may run
-    old = ExportOptions(dtype="float32", name="mine", num_speculative_tokens=3)
-    monkeypatch.setattr(again, "same_options", lambda folder: old)
+    old = of_export.ExportOptions(dtype="float32", name="mine", num_speculative_tokens=3)
+    monkeypatch.setattr(of_export, "same_options", lambda folder: old)
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(write, "export", lambda *given, **more: asked.append(given))
     common = ("-o", out, "--fleet", launched)

@@ -12,7 +12,7 @@ import pytest
 from headstart import theory
 from headstart.base.errors import InvalidFile
 from headstart.fleet.export.depth import Costs, assumed, plan, read_costs
-from headstart.fleet.export.vllm_file import schedule
+from headstart.fleet.export.files.engines import schedule
 from headstart.theory import DraftCost, StepCosts
 from headstart.theory.costs import DRAFT
 

@@ -161,7 +161,8 @@ def test_a_verification_is_recorded_and_decides_the_exit_code(
     """The engine and the comparison are stand-ins here; the real ones are tested with parity."""
     from headstart.fleet import vllm
     from headstart.fleet.export import check
-    from headstart.fleet.parity import table, verify
+    from headstart.fleet.parity import report as of_parity
+    from headstart.fleet.parity import verify
 
     class Report:
         def __init__(self) -> None:
@@ -180,7 +181,7 @@ def test_a_verification_is_recorded_and_decides_the_exit_code(
     monkeypatch.setattr(vllm, "find", lambda _: installation)
     monkeypatch.setattr(check, "processors_of", lambda _: ("bias",))
     monkeypatch.setattr(verify, "verify_export", verify_export)
-    monkeypatch.setattr(table, "render", lambda report: f"passed: {report.passed}")
+    monkeypatch.setattr(of_parity, "render", lambda report: f"passed: {report.passed}")
     out = tmp_path / "out"
     result = run("bundled", "ngram", "-o", out, "--no-measure", "--verify")
     assert result.exit_code == (0 if passed else 1), result.output

@@ -17,12 +17,11 @@ import pytest
 from support.fleets import fake_export, fake_installation, free_port
 
 from headstart.base.errors import EngineNotFound, InvalidOption, ServerFailed
-from headstart.fleet.children import Child, Children
+from headstart.fleet.http import ask
 from headstart.fleet.launch.checks import CheckOptions, Checks
 from headstart.fleet.launch.fleet import Fleet
-from headstart.fleet.loopback import ask
-from headstart.fleet.vllm import Installation
-from headstart.fleet.vllm_plugin import PLUGIN
+from headstart.fleet.processes import Child, Children
+from headstart.fleet.vllm import PLUGIN, Installation
 
 
 @pytest.fixture

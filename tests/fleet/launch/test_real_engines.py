@@ -19,10 +19,10 @@ from support.tiny import byte_tokenizer
 from headstart.base.errors import EngineNotFound
 from headstart.fleet.export.options import ExportOptions
 from headstart.fleet.export.write import export
+from headstart.fleet.http import ask
 from headstart.fleet.launch.checks import CheckOptions, Checks
 from headstart.fleet.launch.fleet import Fleet
 from headstart.fleet.launch.router import find_router
-from headstart.fleet.loopback import ask
 from headstart.fleet.vllm import Installation, find
 from headstart.fleet.watch.counters import total
 from headstart.fleet.watch.scrape import scrape

@@ -15,9 +15,9 @@ from support.fleets import fake_export, fake_installation, free_port
 from support.vllm import VARIABLE
 
 from headstart.base.errors import EngineNotFound
+from headstart.fleet.http import ask
 from headstart.fleet.launch.fleet import Fleet
 from headstart.fleet.launch.router import find_router
-from headstart.fleet.loopback import ask
 from headstart.fleet.vllm import find
 
 pytestmark = pytest.mark.slow

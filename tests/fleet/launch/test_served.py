@@ -8,10 +8,8 @@ import pytest
 from support.fleets import fake_export
 
 from headstart.base.errors import InvalidFile, InvalidOption
-from headstart.fleet.launch.engine import _processors
-from headstart.fleet.launch.options import LaunchOptions
-from headstart.fleet.launch.places import check_free, gpus, share
-from headstart.fleet.launch.served import read_export
+from headstart.fleet.launch.engine import _processors, check_free, gpus, share
+from headstart.fleet.launch.served import LaunchOptions, read_export
 
 
 def test_an_export_is_started_as_it_says(tmp_path: Path) -> None:
@@ -87,7 +85,7 @@ def test_an_address_that_cannot_be_had_is_refused() -> None:
 
 
 def test_settings_are_read_as_yaml(tmp_path: Path) -> None:
-    from headstart.fleet.settings import parse_settings
+    from headstart.fleet.export.options import parse_settings
 
     assert parse_settings(["max_num_seqs=4", "--enforce-eager=true"]) == {"max-num-seqs": 4, "enforce-eager": True}
     for wrong in (

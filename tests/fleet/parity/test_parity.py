@@ -20,10 +20,9 @@ from headstart.fleet.parity import Plan, parity
 from headstart.fleet.parity.compare import differences, reasons
 from headstart.fleet.parity.counts import Counts
 from headstart.fleet.parity.drafters import EarliestLookup
-from headstart.fleet.parity.prompts import PROMPTS
+from headstart.fleet.parity.plan import PROMPTS
 from headstart.fleet.parity.reference import Predicted, Reference
-from headstart.fleet.parity.report import Compared, ParityReport
-from headstart.fleet.parity.table import render
+from headstart.fleet.parity.report import Compared, ParityReport, render
 
 PLANS: dict[str, dict[str, Any]] = {
     "eagle3": {"kind": "eagle3", "depth": 4, "drafter": PAIR / "eagle3"},

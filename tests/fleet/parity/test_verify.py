@@ -17,7 +17,7 @@ from support.parity import PAIR
 
 from headstart.base.errors import InvalidFile, ServerFailed, UnsupportedModel
 from headstart.fleet.parity import Plan, parity, verify_export
-from headstart.fleet.parity.prompts import PROMPTS
+from headstart.fleet.parity.plan import PROMPTS
 from headstart.fleet.parity.report import ParityReport
 from headstart.fleet.parity.verify import read_plan, serving, speculation_of
 from headstart.fleet.vllm import Installation, find

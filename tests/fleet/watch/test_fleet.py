@@ -23,10 +23,9 @@ from headstart.fleet.export.manifest import (
     PromptsRecord,
     TargetRecord,
 )
-from headstart.fleet.watch.expected import Expectation, read_expectation
+from headstart.fleet.watch.findings import Expectation, read_expectation
 from headstart.fleet.watch.fleet import Watch
-from headstart.fleet.watch.look import Look, Row
-from headstart.fleet.watch.options import WatchOptions
+from headstart.fleet.watch.look import Look, Row, WatchOptions
 from headstart.fleet.watch.replicas import BATCHES
 from headstart.fleet.watch.store import Store
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from headstart.base.errors import EndpointFailed
 from headstart.commands.cli import app
-from headstart.fleet.children import Children
+from headstart.fleet.processes import Children
 from headstart.fleet.vllm import environment, find, serve_command
 from headstart.fleet.watch.scrape import scrape
 from headstart.measure.samples import sample_prompts

@@ -13,11 +13,10 @@ from support.fake_engines import Engine, fake_server
 
 from headstart.base.errors import InvalidOption
 from headstart.fleet.watch.counters import read
-from headstart.fleet.watch.exporter import PREFIX, Exporter
 from headstart.fleet.watch.look import Finding, Look, Row
+from headstart.fleet.watch.outlets import PREFIX, Exporter, Webhook
 from headstart.fleet.watch.page import watch_page
 from headstart.fleet.watch.store import Window
-from headstart.fleet.watch.webhook import Webhook
 
 DRIFT = {
     "level": "suspected", "learning": False, "windows": 99, "window_seconds": 300.0,

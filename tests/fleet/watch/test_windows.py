@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_engines import Engine
 
-from headstart.fleet.watch.counters import Counters, read, total
-from headstart.fleet.watch.records import counters_of, record_of
+from headstart.fleet.watch.counters import Counters, counters_of, read, record_of, total
 from headstart.fleet.watch.server import Server
 
 HISTORIES = st.lists(st.one_of(st.integers(0, 200), st.just("restart")), min_size=2, max_size=12)

@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.traffic import write
-from headstart.fleet.adapt.learning import Learning
+from headstart.fleet.adapt.options import Learning
 from headstart.fleet.adapt.split import Split
 from headstart.loading.choice import choose
 from headstart.loading.load import Target

@@ -17,8 +17,7 @@ from headstart.engine.prompts import encode_after
 from headstart.fleet.adapt import gate
 from headstart.fleet.adapt.gate import Advance, Gain, Pair
 from headstart.fleet.adapt.learn import deployed, learn
-from headstart.fleet.adapt.learning import Learning
-from headstart.fleet.adapt.options import GateOptions
+from headstart.fleet.adapt.options import GateOptions, Learning
 from headstart.fleet.adapt.split import HeldOut, Split, require, split
 from headstart.loading.load import Target
 from headstart.measure.provenance import Provenance

@@ -19,8 +19,7 @@ import numpy as np
 
 from headstart.base.errors import EndpointFailed, InvalidPrompt
 from headstart.fleet.audit.answers import Answer, read_answer
-from headstart.fleet.audit.client import Client
-from headstart.fleet.audit.dialect import DIALECTS, Dialect, request_body
+from headstart.fleet.audit.client import DIALECTS, Client, Dialect, request_body
 from headstart.fleet.audit.tokens import ServerTokens
 from headstart.measure.audit.subject import CUT, Ask, Completion, Refused
 from headstart.types import Sampling

@@ -20,8 +20,8 @@ from headstart.base.prompt_sets import PromptItem
 from headstart.engine.engine import Engine
 from headstart.engine.in_turn import Run, run_once
 from headstart.engine.prompts import templated
+from headstart.fleet.export.files.engines import LOOKUP
 from headstart.fleet.export.manifest import DrafterKind, Expected, Figure, PositionRecord, PromptsRecord
-from headstart.fleet.export.vllm_file import LOOKUP
 from headstart.fleet.parity.drafters import drafter_of
 from headstart.fleet.parity.plan import Plan
 from headstart.pacing import FixedPacing

@@ -1,18 +1,43 @@
-"""What `headstart export` takes beside target, drafter and folder."""
+"""What `headstart export` takes beside target, drafter and folder; also of an export that was written before.
+
+`--set KEY=VALUE` names options of an engine that headstart has no option of its own for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from headstart.base.errors import InvalidOption
+import yaml
+
+from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.options import check_choice, check_fields, described, option, strict
-from headstart.fleet.export.manifest import EngineName
-from headstart.fleet.settings import parse_settings
+from headstart.fleet.export.manifest import EngineName, Manifest, read_manifest
 from headstart.loading.options import DTypeName
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """The command line's KEY=VALUE, ... as a mapping; values are read as YAML.
+
+    Raises:
+        InvalidOption: a pair has no key or no value, or its value is no YAML.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip().lstrip("-").replace("_", "-")
+        hint = "for example --set max-num-seqs=64"
+        if not equals or not name:
+            raise InvalidOption(f"--set {pair!r} is not KEY=VALUE", hint=hint)
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InvalidOption(f"--set {pair!r}: the value cannot be read as YAML", hint=hint) from error
+    return found
+
 
 _OURS = ("model", "speculative-config", "revision", "dtype", "served-model-name", "max-model-len")
 
@@ -84,3 +109,52 @@ class ExportOptions:
                 raise InvalidOption(f"{name} {path!r} is relative", hint="give an absolute path")
         if self.prompts is not None and not self.measure:
             raise InvalidOption("--prompts needs --measure", hint="leave one of them out")
+
+
+_FOLLOW = ("model", "revision", "dtype", "served-model-name", "max-model-len", "speculative-config")
+"""Keys of vllm.yaml that follow from other options."""
+
+
+def same_options(folder: Path) -> ExportOptions:
+    """The options of an export for vLLM: what clients and its fleet rely on stays as it is. K that changes with the
+    number of requests, and the files for clusters, are not made again.
+
+    Raises:
+        InvalidFile: it is no export, or for another engine.
+    """
+    manifest = read_manifest(folder)
+    try:
+        values = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))
+        name, speculation = values["served-model-name"], values["speculative-config"]
+        sampled = manifest.expected is not None and manifest.expected.temperature > 0
+        drawn = sampled or speculation.get("draft_sample_method") == "probabilistic"
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidFile(
+            f"{folder} is no export for vLLM that can be written again: {error}",
+            hint="export the new drafter yourself, with `headstart export`",
+        ) from error
+    return ExportOptions(
+        engine=manifest.engine,
+        dtype=manifest.target.dtype,
+        name=name,
+        max_model_len=values.get("max-model-len"),
+        settings={key: value for key, value in values.items() if key not in _FOLLOW},
+        target_at=_target_at(manifest),
+        num_speculative_tokens=manifest.depth,
+        measure=manifest.expected is not None,
+        **_measured(manifest, drawn=drawn),
+    )
+
+
+def _target_at(manifest: Manifest) -> str | None:
+    """Where the target lies for the engine, if it was given."""
+    target = manifest.target
+    return None if target.path in (None, target.name) else target.name
+
+
+def _measured(manifest: Manifest, *, drawn: bool) -> dict[str, Any]:
+    """What acceptance is measured with. A temperature above 0 also says that drafts are drawn."""
+    found = manifest.expected
+    if found is None:
+        return {"temperature": 1.0 if drawn else 0.0}
+    return {"temperature": found.temperature, "max_tokens": found.max_tokens}

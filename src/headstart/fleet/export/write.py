@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.prompt_sets import PromptItem, read_prompt_set
-from headstart.fleet.export import depth, drafter_folder, preflight, vllm_file
+from headstart.fleet.export import depth, drafter_folder, preflight
 from headstart.fleet.export.architectures import VERSIONS
 from headstart.fleet.export.case import case_of
 from headstart.fleet.export.expected import Bench, Measurement, Prompts, expected
-from headstart.fleet.export.files import all_files
+from headstart.fleet.export.files import all_files, engines
 from headstart.fleet.export.files.deployment import Deployment
 from headstart.fleet.export.folder import hashes, whole_folder
 from headstart.fleet.export.manifest import NAME, DrafterRecord, Expected, Manifest, TargetRecord
@@ -218,7 +218,7 @@ class _Export:
     def _write_files(self, manifest: Manifest) -> None:
         self._progress("writing", 1.0)
         options, drafter = self._options, self._subject.drafter
-        speculation = vllm_file.speculative_config(
+        speculation = engines.speculative_config(
             drafter.kind,
             self._places.drafter,
             manifest.depth,
@@ -227,9 +227,9 @@ class _Export:
             parallel=self._parallel,
         )
         if options.dynamic:
-            speculation["num_speculative_tokens_per_batch_size"] = vllm_file.schedule(manifest.depth_by_batch)
+            speculation["num_speculative_tokens_per_batch_size"] = engines.schedule(manifest.depth_by_batch)
         name = served_name(self._subject, options)
-        values = vllm_file.vllm_values(
+        values = engines.vllm_values(
             self._places.target, name, self._dtype, speculation, options, manifest.target.revision
         )
         one = Deployment(manifest, name, str(self._out), values, options.mount, options.cpu, options.tpot_p99)

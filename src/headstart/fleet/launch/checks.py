@@ -13,10 +13,10 @@ import httpx2
 
 from headstart.base.errors import CheckFailed, UnsupportedModel
 from headstart.base.options import check_fields, option, strict
+from headstart.fleet.http import ask
 from headstart.fleet.launch.engine import Engine
 from headstart.fleet.launch.fleet import Fleet
 from headstart.fleet.launch.served import Served
-from headstart.fleet.loopback import ask
 
 if TYPE_CHECKING:
     from headstart.fleet.parity import ParityReport
@@ -108,7 +108,7 @@ class Checks:
 
     def _parity(self, engine: Engine) -> None:
         from headstart.fleet.parity import parity
-        from headstart.fleet.parity.prompts import PROMPTS
+        from headstart.fleet.parity.plan import PROMPTS
 
         try:
             reference = self._reference(engine.served)

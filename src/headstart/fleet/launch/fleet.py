@@ -10,14 +10,11 @@ from types import TracebackType
 from typing import Any
 
 from headstart.base.errors import HeadstartError, InvalidOption
-from headstart.fleet.children import Child, Children
-from headstart.fleet.launch.engine import Engine, start_engine
-from headstart.fleet.launch.options import LaunchOptions
-from headstart.fleet.launch.places import check_free, free_ports
+from headstart.fleet.launch.engine import Engine, check_free, free_ports, start_engine
 from headstart.fleet.launch.router import Router, find_router
-from headstart.fleet.launch.served import Served, read_export
-from headstart.fleet.vllm import Installation
-from headstart.fleet.vllm_plugin import write_plugin
+from headstart.fleet.launch.served import LaunchOptions, Served, read_export
+from headstart.fleet.processes import Child, Children
+from headstart.fleet.vllm import Installation, write_plugin
 
 Progress = Callable[[str, float, str | None], None]
 """Called for each server that is waited for: name, seconds so far, last line of its log; None once it is ready."""

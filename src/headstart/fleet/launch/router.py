@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx2
 
 from headstart.base.errors import EngineNotFound, ServerFailed
-from headstart.fleet.children import Child, Children
-from headstart.fleet.loopback import LOOPBACK, answers, ask
+from headstart.fleet.http import LOOPBACK, answers, ask
+from headstart.fleet.processes import Child, Children
 from headstart.fleet.vllm import Installation
 
 PROGRAM = "vllm-router"

@@ -9,8 +9,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 from headstart.fleet.parity.compare import differences, reasons
 from headstart.fleet.parity.counts import Counts
-from headstart.fleet.parity.plan import Plan
-from headstart.fleet.parity.prompts import MAX_TOKENS, PROMPTS
+from headstart.fleet.parity.plan import MAX_TOKENS, PROMPTS, Plan
 from headstart.fleet.parity.reference import Reference
 from headstart.fleet.parity.report import Compared, ParityReport
 from headstart.fleet.parity.subject import Server, Subject

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from headstart.base.errors import EndpointFailed
 from headstart.fleet.audit.answers import read_answer
-from headstart.fleet.audit.client import Client
-from headstart.fleet.audit.dialect import Dialect, request_body
+from headstart.fleet.audit.client import Client, Dialect, request_body
 from headstart.fleet.parity.counts import Counts
 from headstart.fleet.watch.counters import Counters, total
 from headstart.fleet.watch.scrape import scrape

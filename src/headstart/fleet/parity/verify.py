@@ -14,13 +14,12 @@ import httpx2
 import yaml
 
 from headstart.base.errors import InvalidFile
-from headstart.fleet.children import Children
-from headstart.fleet.loopback import LOOPBACK
-from headstart.fleet.parity.plan import Plan
-from headstart.fleet.parity.prompts import MAX_TOKENS, PROMPTS
+from headstart.fleet.http import LOOPBACK
+from headstart.fleet.parity.plan import MAX_TOKENS, PROMPTS, Plan
 from headstart.fleet.parity.reference import Reference
 from headstart.fleet.parity.report import ParityReport
 from headstart.fleet.parity.run import LEVEL, parity
+from headstart.fleet.processes import Children
 from headstart.fleet.vllm import Flag, Installation, environment, serve_command
 
 START_SECONDS = 900.0

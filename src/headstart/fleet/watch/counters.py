@@ -6,13 +6,14 @@ several engines or replicas. Every ratio is a property of a window, so that none
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from headstart.base.errors import EndpointFailed, InvalidOption
-from headstart.fleet.watch.arithmetic import fell, since, together
+from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
+from headstart.fleet.watch.counts import Histogram, fell, since, together
 from headstart.fleet.watch.exposition import engines
-from headstart.fleet.watch.histograms import Histogram
 
 SHORT = 0.01
 """Up to this share of the tests of a position may be missing before its conditional acceptance is called unknown."""
@@ -229,3 +230,37 @@ def read(text: str) -> list[Counters]:
 
 def _common(one: str, other: str) -> str:
     return one if one == other else ""
+
+
+_KEPT_HINT = "give another file, or remove this one: watch then begins anew"
+
+
+def record_of(counters: Counters) -> dict[str, Any]:
+    """All fields that are not None. Of a histogram's bounds the last, infinite one is left out."""
+    return {
+        field.name: _plain(value) for field in fields(counters) if (value := getattr(counters, field.name)) is not None
+    }
+
+
+def counters_of(record: Mapping[str, Any]) -> Counters:
+    """What `record_of` has written.
+
+    Raises:
+        InvalidFile: it has not.
+    """
+    try:
+        return Counters(**{name: _typed(value) for name, value in record.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidFile(f"kept counters cannot be read: {error}", hint=_KEPT_HINT) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Histogram):
+        return {"bounds": list(value.bounds[:-1]), "counts": list(value.counts), "sum": value.sum}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Histogram((*value["bounds"], math.inf), tuple(value["counts"]), value["sum"])
+    return tuple(value) if isinstance(value, list) else value

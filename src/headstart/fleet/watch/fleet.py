@@ -12,15 +12,12 @@ from typing import Any
 import httpx2
 
 from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
-from headstart.fleet.watch import advice
-from headstart.fleet.watch.checks import broken
+from headstart.fleet.watch import findings as advice
 from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.drift import Settings
-from headstart.fleet.watch.expected import Expectation
-from headstart.fleet.watch.feeding import Drift, cells_of
-from headstart.fleet.watch.ledgers import LedgerReader
-from headstart.fleet.watch.look import Finding, Look, Row
-from headstart.fleet.watch.options import WatchOptions
+from headstart.fleet.watch.feeding import Drift, LedgerReader, cells_of
+from headstart.fleet.watch.findings import Expectation, broken
+from headstart.fleet.watch.look import Finding, Look, Row, WatchOptions
 from headstart.fleet.watch.replicas import Comparisons
 from headstart.fleet.watch.scrape import scrape
 from headstart.fleet.watch.server import Piece, Server

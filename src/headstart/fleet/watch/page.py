@@ -9,7 +9,7 @@ from datetime import datetime
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page, VerdictKind
 from headstart.base.web.report.tables import Cell
-from headstart.fleet.watch.histograms import Histogram
+from headstart.fleet.watch.counts import Histogram
 from headstart.fleet.watch.look import Look, Row
 from headstart.fleet.watch.store import Window
 

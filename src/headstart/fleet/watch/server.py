@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headstart.fleet.watch.counters import Counters, total
-from headstart.fleet.watch.records import counters_of, record_of
+from headstart.fleet.watch.counters import Counters, counters_of, record_of, total
 
 _REMEMBERED = 8
 """Starts of the process that are remembered, to notice an address that leads to several."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import InvalidFile
-from headstart.fleet.watch.counters import Counters
-from headstart.fleet.watch.records import counters_of, record_of
+from headstart.fleet.watch.counters import Counters, counters_of, record_of
 
 VERSION = 1
 """Of the tables, as `PRAGMA user_version` says it."""

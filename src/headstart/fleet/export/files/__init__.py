@@ -6,7 +6,7 @@ lie below the mount.
 
 from __future__ import annotations
 
-from headstart.fleet.export.files import alert_tests, alerts, clusters, compose, dashboard, readme, scripts
+from headstart.fleet.export.files import alert_tests, alerts, clusters, dashboard, engines, readme
 from headstart.fleet.export.files.deployment import Deployment, as_yaml
 
 _VLLM_HEAD = """For vLLM: vllm serve --config vllm.yaml. Keys are its long options.
@@ -23,11 +23,11 @@ def all_files(one: Deployment) -> dict[str, str]:
         "README.md": readme.readme(one),
     }
     if one.manifest.engine == "sglang":
-        return {"serve-sglang.sh": scripts.serve_sglang(one), **shared}
+        return {"serve-sglang.sh": engines.serve_sglang(one), **shared}
     return {
         "vllm.yaml": as_yaml(dict(one.values), _VLLM_HEAD),
-        "serve-vllm.sh": scripts.serve_vllm(one),
-        "compose.yaml": compose.compose(one),
+        "serve-vllm.sh": engines.serve_vllm(one),
+        "compose.yaml": clusters.compose(one),
         "k8s/production-stack-values.yaml": clusters.production_stack(one),
         "k8s/kserve.yaml": clusters.kserve(one),
         "ray-serve.yaml": clusters.ray_serve(one),

@@ -6,11 +6,17 @@ for cells in windows:  # of Cell: position, source, tag, tested, accepted
         print(detector.estimate)
 """
 
-from headstart.fleet.watch.drift.baseline import Baseline, Expected
-from headstart.fleet.watch.drift.cells import Cell, Key, by_position
+from headstart.fleet.watch.drift.cells import Baseline, Cell, Expected, Key, by_position
 from headstart.fleet.watch.drift.detector import Detector
-from headstart.fleet.watch.drift.lengths import DraftLength, acceptance_now, shorter_drafts
-from headstart.fleet.watch.drift.levels import CellState, Estimate, Level, Settings
+from headstart.fleet.watch.drift.levels import (
+    CellState,
+    DraftLength,
+    Estimate,
+    Level,
+    Settings,
+    acceptance_now,
+    shorter_drafts,
+)
 
 __all__ = [
     "Baseline",

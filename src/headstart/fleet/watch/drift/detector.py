@@ -20,8 +20,19 @@ from typing import Any
 import numpy as np
 
 from headstart.base.errors import HeadstartError, InvalidFile
-from headstart.fleet.watch.drift.baseline import Baseline, expected_of
-from headstart.fleet.watch.drift.cells import Cell, Group, Key, finite, key_of, lengths_of, order, summed, varied
+from headstart.fleet.watch.drift.cells import (
+    Baseline,
+    Cell,
+    Group,
+    Key,
+    expected_of,
+    finite,
+    key_of,
+    lengths_of,
+    order,
+    summed,
+    varied,
+)
 from headstart.fleet.watch.drift.evidence import Floats
 from headstart.fleet.watch.drift.levels import CellState, Estimate, Level, Settings
 from headstart.fleet.watch.drift.pool import Pool

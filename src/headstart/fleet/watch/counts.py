@@ -1,10 +1,11 @@
-"""A Prometheus histogram, and bounds of its quantiles."""
+"""What counters count: histograms with bounds of their quantiles, and differences and sums of any counted field."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,33 @@ class Histogram:
             return None
         counts = tuple(one + two for one, two in zip(self.counts, other.counts, strict=True))
         return Histogram(self.bounds, counts, self.sum + other.sum)
+
+
+def fell(now: Any, before: Any) -> bool:
+    if now is None or before is None:
+        return before is not None  # a counter that was there and is gone
+    if isinstance(now, Histogram):
+        return now.fell_since(before)
+    if isinstance(now, tuple):
+        padded = (*now, *[0] * (len(before) - len(now)))
+        return any(one < other for one, other in zip(padded, before, strict=False))
+    return bool(now < before)
+
+
+def since(now: Any, before: Any) -> Any:
+    if now is None or before is None:
+        return now
+    if isinstance(now, tuple):
+        padded = (*before, *[0] * (len(now) - len(before)))
+        return tuple(one - other for one, other in zip(now, padded, strict=True))
+    return now - before
+
+
+def together(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return one if other is None else other
+    if isinstance(one, tuple):
+        length = max(len(one), len(other))
+        rows = [(*row, *[0] * (length - len(row))) for row in (one, other)]
+        return tuple(map(sum, zip(*rows, strict=True)))
+    return one + other

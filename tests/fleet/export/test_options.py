@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headstart.base.errors import InvalidFile
-from headstart.fleet.export.again import same_options
-from headstart.fleet.export.options import ExportOptions
+from headstart.fleet.export.options import ExportOptions, same_options
 from headstart.fleet.export.write import export
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headstart.fleet.watch.checks import broken
 from headstart.fleet.watch.counters import Counters
+from headstart.fleet.watch.findings import broken
 
 FINE = Counters(
     kind="vllm", counts_drafts=True, generated=3400, drafts=1000, drafted=4000, accepted=2380,

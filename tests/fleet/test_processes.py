@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headstart.base.errors import InvalidOption, ServerFailed
-from headstart.fleet.children import Children
+from headstart.fleet.processes import Children
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 SLEEPS = "import time; time.sleep(60)"
@@ -118,7 +118,7 @@ PARENT = """
 import signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from headstart.fleet.children import Children
+from headstart.fleet.processes import Children
 with Children(Path(sys.argv[2]), grace=0.3) as children:
     children.start("family", [sys.executable, "-I", "-S", "-c", sys.argv[3], sys.argv[2] + "/pids", "stubborn"])
     if sys.argv[4] == "raises":

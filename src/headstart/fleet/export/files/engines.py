@@ -1,0 +1,158 @@
+"""What starts one engine on this machine: `vllm.yaml`, `serve-vllm.sh` and `serve-sglang.sh`.
+
+Keys of `vllm.yaml` are the long options of `vllm serve`, without their dashes. The speculative config is a nested
+mapping, so that no shell has to quote JSON. `method` always stands in it: without it vLLM guesses the method from the
+folder's name.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headstart.fleet.export.files.deployment import Deployment, as_flags
+from headstart.fleet.export.manifest import DepthAt, DrafterKind
+from headstart.fleet.export.options import ExportOptions
+
+LOOKUP = (3, 5)
+"""The least and the greatest length of a match of n-grams. An engine that drafts K tokens after every match cannot tell
+weak ones, so short ones are left out; vLLM's own default is 5 and 5."""
+BUCKETS = {
+    "inter_token_latency": [
+        0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5,
+        5.0,
+    ],
+}  # fmt: skip
+"""Seconds. vLLM's smallest bucket of these histograms is 10 ms, in which every fast answer would disappear."""
+
+
+def speculative_config(
+    kind: DrafterKind,
+    folder: str | None,
+    depth: int,
+    *,
+    drawn: bool,
+    revision: str | None = None,
+    parallel: bool = False,
+) -> dict[str, Any]:
+    """What vLLM calls `speculative_config`.
+
+    folder: of the drafter on the serving machine, or its hub id. drawn: draft tokens are drawn from the drafter's
+    distribution and judged by it, as headstart does at temperatures above 0; else they are its likeliest ones. Both are
+    exact.
+    parallel: the drafter guesses all tokens in one forward.
+    """
+    found: dict[str, Any] = {"method": kind}
+    if folder is not None:
+        found["model"] = folder
+    if revision is not None:
+        found["revision"] = revision
+    found["num_speculative_tokens"] = depth
+    if kind == "ngram":
+        found["prompt_lookup_min"], found["prompt_lookup_max"] = LOOKUP
+    if drawn and kind in ("eagle3", "draft_model"):
+        found["draft_sample_method"] = "probabilistic"
+    if parallel:
+        found["parallel_drafting"] = True
+    return found
+
+
+def schedule(depths: Sequence[DepthAt]) -> list[list[int]]:
+    """[[first, last, K], ...] for `num_speculative_tokens_per_batch_size`, from K at some batch sizes.
+
+    A size between two that were looked at takes the K of the larger one: guesses are dearer the more requests there
+    are. The last range is open in effect: vLLM takes its K for all larger batches.
+    """
+    ranges: list[list[int]] = []
+    first = 1
+    for one in depths:
+        if ranges and ranges[-1][2] == one.depth:
+            ranges[-1][1] = one.batch
+        else:
+            ranges.append([first, one.batch, one.depth])
+        first = one.batch + 1
+    return ranges
+
+
+def vllm_values(target: str, name: str, dtype: str, speculation: Mapping[str, Any], options: ExportOptions,
+                revision: str | None = None) -> dict[str, Any]:  # fmt: skip
+    """The keys and values of the file."""
+    found: dict[str, Any] = {"model": target, "served-model-name": name, "dtype": dtype}
+    if revision is not None:
+        found["revision"] = revision
+    if options.max_model_len is not None:
+        found["max-model-len"] = options.max_model_len
+    found["speculative-config"] = dict(speculation)
+    found["custom-histogram-buckets"] = BUCKETS
+    return found | dict(options.settings)
+
+
+_ALGORITHMS = {"eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
+_HERE = 'here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)'
+_SGLANG_NAMES = {"max-model-len": "context-length"}
+
+
+def serve_vllm(one: Deployment) -> str:
+    """A script that starts vLLM; more options may follow it. A folder that was moved keeps working."""
+    lines = [
+        "#!/usr/bin/env bash",
+        "# Starts one vLLM engine with this export. Options of `vllm serve` may follow: ./serve-vllm.sh --port 8001",
+        "set -euo pipefail",
+        _HERE,
+        'config="$here/vllm.yaml"',
+    ]
+    if one.has_drafter:
+        lines += [
+            f"written={shlex.quote(one.folder)}",
+            'if [ "$here" != "$written" ]; then',
+            "  # The folder was moved: the drafter that lies beside this script is meant.",
+            '  config="$(mktemp -d)/vllm.yaml"',
+            '  sed "s|$written/drafter|$here/drafter|" "$here/vllm.yaml" > "$config"',
+            "fi",
+        ]
+    if one.cpu:
+        lines.append('export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-4}"  # GiB')
+    return "\n".join([*lines, 'exec vllm serve --config "$config" "$@"', ""])
+
+
+def sglang_flags(one: Deployment, drafter: str | None) -> list[str]:
+    """Options of SGLang's server that mean what `values` mean. A chain of K tokens is K steps of one candidate each,
+    and K + 1 tokens to verify: the pending one is counted."""
+    depth = one.manifest.depth
+    values: dict[str, Any] = {
+        _SGLANG_NAMES.get(name, name): value
+        for name, value in one.values.items()
+        if name not in ("model", "speculative-config", "custom-histogram-buckets")
+    }
+    kind = one.manifest.drafter.kind
+    words = ["--model-path", one.manifest.target.name, *as_flags(values)]
+    words += ["--speculative-algorithm", _ALGORITHMS[kind]]
+    if kind == "ngram":
+        words += ["--speculative-ngram-max-bfs-breadth", "1"]
+    else:
+        words += ["--speculative-draft-model-path", drafter or one.speculation["model"]]
+        words += ["--speculative-num-steps", str(depth), "--speculative-eagle-topk", "1"]
+    return [*words, "--speculative-num-draft-tokens", str(depth + 1), "--enable-metrics"]
+
+
+def serve_sglang(one: Deployment) -> str:
+    """A script that starts SGLang; more options may follow it."""
+    place = "@here@/drafter" if one.has_drafter else None
+    words = [shlex.quote(word) for word in sglang_flags(one, place)]
+    words = ['"$here"/drafter' if word == "@here@/drafter" else word for word in words]
+    device = " --device cpu" if one.cpu else ""
+    lines = [
+        "#!/usr/bin/env bash",
+        "# Starts one SGLang engine with this export. More options may follow: ./serve-sglang.sh --port 30001",
+        "set -euo pipefail",
+        _HERE,
+        f"exec python3 -m sglang.launch_server{device} \\",
+    ]
+    pairs: list[str] = []
+    for word in words:
+        if word.startswith("--") or not pairs:
+            pairs.append(word)
+        else:
+            pairs[-1] += f" {word}"
+    return "\n".join([*lines, *(f"  {pair} \\" for pair in pairs), '  "$@"', ""])
