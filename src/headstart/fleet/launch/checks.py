@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx2
-
 from headstart.base.errors import CheckFailed, UnsupportedModel
 from headstart.base.options import check_fields, option, strict
-from headstart.fleet.http import ask
+from headstart.fleet.http import HTTPError, ask
 from headstart.fleet.launch.engine import Engine
 from headstart.fleet.launch.fleet import Fleet
 from headstart.fleet.launch.served import Served
@@ -176,7 +174,7 @@ def smoke(url: str, model: str) -> str:
     hint = "look into the log of the engine"
     try:
         answer = ask("POST", f"{url}/v1/completions", json=body, seconds=_SECONDS)
-    except httpx2.HTTPError as error:
+    except HTTPError as error:
         raise CheckFailed(f"{url} does not answer: {error}", hint=hint) from error
     if answer.status_code != 200:
         raise CheckFailed(f"{url} answered {answer.status_code}: {answer.text.strip()[:300]}", hint=hint)

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import httpx2
-
 from headstart.base.errors import EndpointFailed, InvalidOption
-from headstart.fleet.http import LOOPBACK, answers, ask
+from headstart.fleet.http import LOOPBACK, HTTPError, answers, ask
 from headstart.fleet.launch.served import Served
 from headstart.fleet.processes import Child, Children
 from headstart.fleet.vllm import Installation, environment, serve_command
@@ -130,7 +128,7 @@ def _models(url: str) -> tuple[str, ...]:
     try:
         listed = ask("GET", f"{url}/v1/models", seconds=5.0).json()["data"]
         return tuple(str(each["id"]) for each in listed)
-    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
+    except (HTTPError, ValueError, KeyError, TypeError):
         return ()
 
 

@@ -11,11 +11,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import httpx2
+from typing import Any
 
 from headstart.base.errors import EngineNotFound, ServerFailed
-from headstart.fleet.http import LOOPBACK, answers, ask
+from headstart.fleet.http import LOOPBACK, HTTPError, answers, ask
 from headstart.fleet.processes import Child, Children
 from headstart.fleet.vllm import Installation
 
@@ -87,12 +86,12 @@ class Router:
         """Send no more requests to this engine. Those that it has begun end as they would have."""
         self._ask("POST", "/remove_worker", engine)
 
-    def _ask(self, method: str, path: str, engine: str | None = None) -> httpx2.Response:
+    def _ask(self, method: str, path: str, engine: str | None = None) -> Any:
         """A request to the router itself, which must succeed."""
         try:
             params = None if engine is None else {"url": engine}
             answer = ask(method, self.url + path, params=params, seconds=_TIMEOUT)
-        except httpx2.HTTPError as error:
+        except HTTPError as error:
             if not self.child.alive:
                 raise self.child.failure() from error
             raise ServerFailed(f"the router did not answer {path}: {error}", hint=self._hint) from error

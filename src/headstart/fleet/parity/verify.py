@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import yaml
 
 from headstart.base.errors import InvalidFile
-from headstart.fleet.http import LOOPBACK
+from headstart.fleet.http import LOOPBACK, answers
 from headstart.fleet.parity.plan import MAX_TOKENS, PROMPTS, Plan
 from headstart.fleet.parity.reference import Reference
 from headstart.fleet.parity.report import ParityReport
@@ -135,15 +134,8 @@ def serving(
         child = children.start("vllm", command, env=environment(installation))
         children.wait(
             child,
-            lambda: _answers(url),
+            lambda: answers(url, "/health"),
             seconds=start_seconds,
             progress=lambda seconds, _: progress(f"starting vLLM, {seconds:.0f} s", 0.0),
         )
         yield url
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/health", timeout=2.0).status_code == 200
-    except httpx2.HTTPError:
-        return False

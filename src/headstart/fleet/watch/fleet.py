@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
 from headstart.fleet.watch import findings as advice
 from headstart.fleet.watch.counters import Counters
@@ -19,7 +17,7 @@ from headstart.fleet.watch.feeding import Drift, LedgerReader, cells_of
 from headstart.fleet.watch.findings import Expectation, broken
 from headstart.fleet.watch.look import Finding, Look, Row, WatchOptions
 from headstart.fleet.watch.replicas import Comparisons
-from headstart.fleet.watch.scrape import scrape
+from headstart.fleet.watch.scrape import scrape, scraper
 from headstart.fleet.watch.server import Piece, Server
 from headstart.fleet.watch.store import Store, Window
 
@@ -65,8 +63,8 @@ class Watch:
         self.options = options or WatchOptions()
         self._store, self._expectation, self._clock = store, expectation, clock
         self._relearn = relearn
-        self._client = httpx2.Client()
-        self._scrape = partial(scrape, timeout=self.options.timeout, api_key=api_key, client=self._client)
+        self._client = scraper(timeout=self.options.timeout, api_key=api_key)
+        self._scrape = partial(scrape, client=self._client)
         self._servers = {url: Server.of(url, store.mark(f"server {url}")) for url in urls}
         self._ledgers = {str(path): LedgerReader.of(path, store.mark(f"ledger {path}")) for path in ledgers}
         self._drifts = {name: self._drift(name) for name in urls}

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
+from headstart.fleet.http import HTTPError, ask, server_url
 from headstart.fleet.watch.look import LEVELS, Look, Row
 
 PREFIX = "headstart_watch_"
@@ -168,16 +167,11 @@ class Webhook:
     """
 
     def __init__(self, url: str, *, timeout: float = 5.0, pause: float = 1.0) -> None:
-        try:
-            parsed = httpx2.URL(url)
-        except httpx2.InvalidURL as error:
-            raise InvalidOption(f"{url!r} is no address: {error}", hint="such as https://example.org/hook") from error
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise InvalidOption(f"{url!r} is no address", hint="such as https://example.org/hook")
+        self._where = server_url(url, example="such as https://example.org/hook", words="is no address").host
+        """All that is said of it: a hook's path is a secret, which messages and pages must not show."""
         self._url, self._timeout, self._pause = url, timeout, pause
         self._thread = ThreadPoolExecutor(1, "headstart-webhook")
         self._failures: list[str] = []
-        self._where = parsed.host  # a hook's path is a secret, which messages and pages must not show
 
     def send(self, look: Look, changes: Mapping[str, tuple[str, str]]) -> None:
         """Post the servers whose level has changed, by name (before, now); nothing happens without any."""
@@ -198,13 +192,13 @@ class Webhook:
             if number:
                 time.sleep(self._pause * 2 ** (number - 1))
             try:
-                response = httpx2.post(self._url, json=body, timeout=self._timeout)
+                response = ask("POST", self._url, json=body, seconds=self._timeout)
                 if response.status_code < 300:
                     return
                 reason = f"it answered {response.status_code}"
                 if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
                     break  # it will say the same again
-            except httpx2.HTTPError as error:
+            except HTTPError as error:
                 reason = str(error) or type(error).__name__
         self._failures.append(f"the webhook at {self._where} got nothing: {reason[:_WORDS]}")
 
