@@ -18,9 +18,9 @@ from support.greedy import prompts
 
 import headstart as hs
 from headstart.base.errors import InvalidOption
-from headstart.serve import ledger as module
+from headstart.base.store import LEDGER
 from headstart.serve.bridge import Job
-from headstart.serve.ledger import SCHEMA_VERSION, Ledger, Recording
+from headstart.serve.ledger import Ledger, Recording
 from headstart.serve.names import public_name
 from headstart.serve.watching import Ended
 from headstart.serve.worker import ThreadBridge
@@ -128,7 +128,7 @@ def test_an_hour_goes_on_after_a_restart_and_ends(tmp_path: Path) -> None:
         (11, "first token", math.inf, 1),
         (11, "per token", math.inf, 1),
     ]
-    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert rows(path, "PRAGMA user_version") == [(LEDGER.version,)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -167,14 +167,14 @@ def no_database(path: Path, patch: pytest.MonkeyPatch) -> None:
 
 def too_new(path: Path, patch: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {LEDGER.version + 1}")
 
 
 def read_only(path: Path, patch: pytest.MonkeyPatch) -> None:
     """Also for root, who may write to everything."""
     Ledger(path, "m").close()
     connect = sqlite3.connect
-    patch.setattr(module.sqlite3, "connect", lambda path, **_: connect(f"file:{path}?mode=ro", uri=True))
+    patch.setattr(sqlite3, "connect", lambda path, **_: connect(f"file:{path}?mode=ro", uri=True))
 
 
 def full(path: Path, patch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def full(path: Path, patch: pytest.MonkeyPatch) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # no less than there are
         return connection
 
-    patch.setattr(module.sqlite3, "connect", small)
+    patch.setattr(sqlite3, "connect", small)
 
 
 @pytest.mark.parametrize("trouble", [nothing, folder_is_a_file, no_database, too_new, read_only, full])

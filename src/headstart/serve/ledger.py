@@ -6,36 +6,23 @@ Rows hold counts, never text. A file that cannot be written ends the recording, 
 from __future__ import annotations
 
 import math
-import os
-import sqlite3
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from headstart.base.errors import InvalidFile
 from headstart.base.options import check_fields, option, strict
+from headstart.base.store import LEDGER, Database
 from headstart.serve.counts import FIRST_TOKEN_SECONDS, TOKEN_SECONDS
 from headstart.serve.names import public_name
 from headstart.serve.recorder import Recorder, Write
 from headstart.serve.watching import Ended, Names
 
-SCHEMA_VERSION = 1
-"""Of the tables, as `PRAGMA user_version` says it."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS acceptance (
-    hour INTEGER, model TEXT, tag TEXT, source TEXT, position INTEGER, tested INTEGER, accepted INTEGER,
-    PRIMARY KEY (hour, model, tag, source, position)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS requests (
-    hour INTEGER, model TEXT, tag TEXT, requests INTEGER, tokens INTEGER, forwards INTEGER,
-    shares INTEGER, share_sum REAL, share_squares REAL, PRIMARY KEY (hour, model, tag)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS latency (
-    hour INTEGER, model TEXT, tag TEXT, kind TEXT, up_to REAL, requests INTEGER,
-    PRIMARY KEY (hour, model, tag, kind, up_to)) WITHOUT ROWID;
-"""
 _KEYS = {
     "acceptance": ("hour", "model", "tag", "source", "position"),
     "requests": ("hour", "model", "tag"),
@@ -89,10 +76,6 @@ class Entry:
         return sum(accepted for _, accepted in first) / total if total else None
 
 
-class _TooNew(Exception):
-    """The file is of a later headstart."""
-
-
 class Ledger(Recorder[Entry]):
     """Records the counts of ended requests, from its beginning until `close`.
 
@@ -105,7 +88,7 @@ class Ledger(Recorder[Entry]):
     """
 
     WHAT = "acceptance"
-    FAILURES = (sqlite3.Error, OSError, _TooNew)
+    FAILURES = (InvalidFile,)
 
     def __init__(
         self,
@@ -141,32 +124,18 @@ class Ledger(Recorder[Entry]):
 
     @contextmanager
     def _open(self) -> Iterator[Write[Entry]]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))  # tags are clients' words; SQLite's own is 644
-        with closing(sqlite3.connect(self._path, timeout=30.0)) as connection:
-            _prepare(connection)
-            yield partial(self._write, connection)
+        with Database(self._path, LEDGER, private=True) as database:  # tags are clients' words
+            yield partial(self._write, database)
 
-    def _write(self, connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
-        with connection:  # one transaction
+    def _write(self, database: Database, entries: Sequence[Entry]) -> None:
+        with database.writing():
             for table, rows in _rows(self._model, entries).items():
-                connection.executemany(_upsert(table), rows)
+                database.execute_many(_upsert(table), rows)
             oldest = entries[-1].hour - 24 * self._days
             if oldest > self._cleaned:
                 for table in _KEYS:
-                    connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest,))
+                    database.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest,))
                 self._cleaned = oldest
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables where they are not there."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise _TooNew(f"its tables are of version {version}, this headstart knows {SCHEMA_VERSION}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.executescript(_TABLES)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _rows(model: str, entries: Iterable[Entry]) -> dict[str, list[tuple[object, ...]]]:

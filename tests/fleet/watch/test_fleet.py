@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from support.fake_engines import Engine, FakeServer, fake_server
 
 from headstart.base.errors import InvalidFile, InvalidOption
+from headstart.base.store import LEDGER, Database
 from headstart.fleet.export.manifest import (
     CostsRecord,
     DrafterRecord,
@@ -208,14 +209,11 @@ def test_less_than_the_export_has_measured_is_said_and_is_no_alarm(stack: ExitSt
 
 def ledger(path: Path, hours: int, *, fall: int, accepted: int = 60, now: float) -> None:
     """Hours of two tags until now; of the second one acceptance falls in the last `fall` hours."""
-    from headstart.serve.ledger import _prepare
-
-    with closing(sqlite3.connect(path)) as connection, connection:
-        _prepare(connection)
+    with Database(path, LEDGER) as database:
         for ago in range(hours):
             for tag, share in (("a", 80), ("b", accepted if ago < fall else 80)):
                 row = (int(now // 3600) - 1 - ago, "target + head", tag, "eagle3", 0, 1000, share * 10 + ago % 3)
-                connection.execute("INSERT INTO acceptance VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                database.execute("INSERT INTO acceptance VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def test_the_past_of_a_ledger_is_read_hour_by_hour_by_tag(stack: ExitStack, tmp_path: Path) -> None:

@@ -2,21 +2,20 @@
 
 Counts come from servers' counters, or by source, tag and position from headstart's own ledger (`headstart serve
 --ledger FILE`). A ledger counts by the hour, so an hour is a window, taken when it is over; its past is read at the
-first look. Source of its tables: `headstart.serve.ledger`, version 1.
+first look. Its tables: `headstart.base.store.LEDGER`.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headstart.base.errors import InvalidFile
+from headstart.base.store import LEDGER, read_rows
 from headstart.fleet.watch.counters import SHORT, Counters
 from headstart.fleet.watch.drift import Baseline, Cell, Detector, Level, Settings, by_position, shorter_drafts
+from headstart.fleet.watch.drift.cells import summed
 
 
 def cells_of(window: Counters) -> list[Cell]:
@@ -127,25 +126,20 @@ class Drift:
 
 
 def _summed(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    sums: dict[Any, tuple[int, int]] = {}
-    for cell in cells:
-        tested, accepted = sums.get(cell.key, (0, 0))
-        sums[cell.key] = tested + cell.tested, accepted + cell.accepted
-    return tuple(Cell(key.position, key.source, key.tag, *counts, key.depth) for key, counts in sums.items())
+    sums = summed(cells).items()
+    return tuple(Cell(key.position, key.source, key.tag, *counts, key.depth) for key, counts in sums)
 
 
 def _known(value: float) -> float | None:
     return value if value == value else None
 
 
-LEDGER_VERSION = 1
 LATE = 60.0
 """Seconds after its end in which an hour may still grow: the server writes a little after the fact."""
 _QUERY = """
 SELECT hour, model, tag, source, position, tested, accepted FROM acceptance WHERE hour > ? AND hour < ?
 ORDER BY hour, model, tag, source, position
 """
-_HINT = "'headstart serve --ledger FILE' writes one; name that file"
 
 
 @dataclass(slots=True)
@@ -165,24 +159,11 @@ class LedgerReader:
             InvalidFile: there is no such file, or it is no ledger.
         """
         found: dict[tuple[int, str], list[Cell]] = {}
-        for hour, model, tag, source, position, tested, accepted in self._rows(int((now - LATE) // 3600)):
+        rows = read_rows(self.path, LEDGER, _QUERY, (self.hour, int((now - LATE) // 3600)))
+        for hour, model, tag, source, position, tested, accepted in rows:
             found.setdefault((hour, model), []).append(Cell(position + 1, source, tag, tested, accepted))
             self.hour, self.model = hour, model
         return found
-
-    def _rows(self, before: int) -> list[Any]:
-        if not self.path.is_file():
-            raise InvalidFile(f"there is no ledger {self.path}", hint=_HINT)
-        try:
-            with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)) as ledger:
-                (version,) = ledger.execute("PRAGMA user_version").fetchone()
-                if version != LEDGER_VERSION:
-                    raise InvalidFile(
-                        f"{self.path} is no ledger of version {LEDGER_VERSION}: it says {version}", hint=_HINT
-                    )
-                return ledger.execute(_QUERY, (self.hour, before)).fetchall()
-        except sqlite3.Error as error:
-            raise InvalidFile(f"{self.path} cannot be read as a ledger: {error}", hint=_HINT) from error
 
     def record(self) -> dict[str, Any]:
         """As JSON takes it."""
