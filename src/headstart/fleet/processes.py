@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from headstart.base.errors import InvalidOption, ServerFailed
@@ -142,9 +141,7 @@ class Children:
         self.logs.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.stop()
 
     def start(self, name: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Child:

@@ -11,10 +11,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from headstart.base.errors import EngineNotFound
 from headstart.fleet import vllm_repair
@@ -90,9 +91,7 @@ def serve_command(
     if config is not None:
         words += ["--config", str(config)]
     words += ["--host", host, "--port", str(port)]
-    for name, value in {**(flags or {}), **more}.items():
-        words += _flag(name.replace("_", "-"), value)
-    return words
+    return words + as_flags({name.replace("_", "-"): value for name, value in {**(flags or {}), **more}.items()})
 
 
 def environment(
@@ -122,16 +121,21 @@ def _binding(processors: Sequence[int], ranks: int) -> str:
     return "|".join(",".join(map(str, share)) for share in shares)
 
 
-def _flag(name: str, value: Flag) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    if isinstance(value, Mapping):
-        return [f"--{name}", json.dumps(value)]
-    if isinstance(value, (str, int, float)):
-        return [f"--{name}", str(value)]
-    return [f"--{name}", *value]
+def as_flags(values: Mapping[str, Any], *, without: Collection[str] = ()) -> list[str]:
+    """The words of a command line, for an engine's options by long name; see `Flag`. without: names that are left
+    out."""
+    words: list[str] = []
+    for name, value in values.items():
+        if name in without or value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, Mapping):
+            words += [f"--{name}", json.dumps(value)]
+        else:
+            several = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+            words += [f"--{name}", *map(str, several)]
+    return words
 
 
 def _python(given: Path) -> Path | None:

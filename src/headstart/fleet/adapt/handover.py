@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headstart.base.as_json import as_json
 from headstart.base.errors import HeadstartError, InvalidFile, InvalidOption
 from headstart.base.files import replacing, write_text
-from headstart.fleet.adapt.rollout import Replicas, Rollout, RolloutOptions
+from headstart.fleet.adapt.rollout import Rollout, RolloutOptions
+
+if TYPE_CHECKING:
+    from headstart.fleet.launch.fleet import Fleet
 
 VERSION = 1
 REQUEST, ANSWER = "rollout.json", "rolled-out.json"
@@ -43,7 +47,7 @@ class Handover:
 
     def __init__(
         self,
-        fleet: Replicas,
+        fleet: Fleet,
         launched: Path,
         options: RolloutOptions | None = None,
         *,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -31,32 +31,11 @@ from headstart.fleet.watch.replicas import Unlike, tests_of, unlike
 from headstart.fleet.watch.scrape import scrape
 from headstart.theory.statistics import Interval, bootstrap
 
+if TYPE_CHECKING:
+    from headstart.fleet.launch.fleet import Fleet
+
 Outcome = Literal["replaced", "back", "stopped"]
 """replaced: every replica runs the new export; back: none does; stopped: some do, because one could not be replaced."""
-
-
-class Replica(Protocol):
-    """One engine of a fleet."""
-
-    @property
-    def url(self) -> str:
-        """Where it shows its counters."""
-
-
-class Replicas(Protocol):
-    """A fleet, as far as a rollout needs one: `headstart.fleet.launch.fleet.Fleet` is one."""
-
-    @property
-    def engines(self) -> Sequence[Replica]:
-        """By place."""
-
-    def replace(self, place: int, export: Path) -> object:
-        """Put an engine from another export in this place, without failing a request.
-
-        Raises:
-            HeadstartError: the export cannot be read, or its engine did not start or failed a check; the old one goes
-                on.
-        """
 
 
 @strict
@@ -96,7 +75,7 @@ class Rollout:
 
     def __init__(
         self,
-        fleet: Replicas,
+        fleet: Fleet,
         new: Path,
         old: Path,
         options: RolloutOptions | None = None,

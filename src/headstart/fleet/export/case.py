@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.metadata import entry_points
+from typing import Any
 
 from headstart.drafters.growing.parallel_model import mask_token
 from headstart.fleet.export.options import ExportOptions
@@ -34,7 +34,6 @@ def case_of(
             mask token that is none.
     """
     target = subject.target
-    draft = _draft(subject)
     return Case(
         engine=options.engine,
         kind=subject.drafter.kind,
@@ -46,10 +45,6 @@ def case_of(
         drafter_at=drafter_at,
         context=options.max_model_len or loading.context_limit(target.config),
         head=_head(subject),
-        draft_vocab=None if draft is None else draft.vocab_size,
-        draft_context=None if draft is None else draft.context,
-        draft_parallel=draft is not None and draft.parallel,
-        differences=() if draft is None else draft.differences,
         depth=options.num_speculative_tokens,
         temperature=options.temperature,
         dynamic=options.dynamic,
@@ -57,6 +52,7 @@ def case_of(
         cpu=options.cpu,
         settings=dict(options.settings),
         processors=processors_here() if processors is None else processors,
+        **_draft(subject),
     )
 
 
@@ -89,19 +85,15 @@ def _head(subject: Subject) -> Head | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    vocab_size: int
-    context: int
-    differences: tuple[str, ...]
-    parallel: bool
-
-
-def _draft(subject: Subject) -> _Draft | None:
+def _draft(subject: Subject) -> dict[str, Any]:
+    """A draft model's facts, as fields of `Case`; none for other drafters."""
     if subject.drafter.kind != "draft_model":
-        return None
+        return {}
     config = loading.load_config(subject.drafter.source, trust_remote_code=False)
     ours, theirs = (load_tokenizer(each.source, trust_remote_code=False) for each in (subject.target, subject.drafter))
-    found = () if ours is None or theirs is None else differences(ours, theirs)
-    text = config.get_text_config()
-    return _Draft(int(text.vocab_size), loading.context_limit(config), found, mask_token(config) is not None)
+    return {
+        "draft_vocab": int(config.get_text_config().vocab_size),
+        "draft_context": loading.context_limit(config),
+        "draft_parallel": mask_token(config) is not None,
+        "differences": () if ours is None or theirs is None else differences(ours, theirs),
+    }

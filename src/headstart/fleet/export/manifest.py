@@ -6,9 +6,9 @@ adapt` what it replaces. Hashes are SHA-256 in hexadecimal, by file name.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,20 +21,25 @@ VERSION = 1
 DrafterKind = Literal["eagle3", "medusa", "draft_model", "ngram", "suffix"]
 EngineName = Literal["vllm", "sglang"]
 
-_STRICT = ConfigDict(extra="forbid", populate_by_name=True)
 _Count = Annotated[int, Field(ge=0)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TargetRecord:
+class _Strict:
+    """A record that takes the fields it names and no others."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord(_Strict):
     """The model that writes.
 
     name: as the engine knows it, a path on the serving machine or a hub id. path: where it lay when this was written;
     None for a hub id. sha256: of its files, weights included, where they are local. dtype: what it is served in.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     name: str
     path: str | None
     revision: str | None
@@ -44,15 +49,14 @@ class TargetRecord:
     layers: Annotated[int, Field(ge=1)]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DrafterRecord:
+@dataclass(frozen=True, slots=True)
+class DrafterRecord(_Strict):
     """What drafts.
 
     folder: relative to the manifest; None where nothing is loaded. origin: what the user named. layer_ids: the layers
     of the target whose inputs an EAGLE-3 head reads; None for others.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     kind: DrafterKind
     folder: str | None
     origin: Annotated[str, Field(alias="from")]
@@ -60,25 +64,23 @@ class DrafterRecord:
     layer_ids: tuple[int, ...] | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figure:
+@dataclass(frozen=True, slots=True)
+class Figure(_Strict):
     """A value and the ends of its interval, which are None where it has none (a single prompt has no scatter)."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     value: float
     low: float | None
     high: float | None
     level: _Share = 0.95
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PositionRecord:
+@dataclass(frozen=True, slots=True)
+class PositionRecord(_Strict):
     """Acceptance at one position of the draft, counted from 1, conditional on all positions before it.
 
     tested: rounds whose draft reached the position and in which everything before it was accepted.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     position: Annotated[int, Field(ge=1)]
     tested: _Count
     accepted: _Count
@@ -87,18 +89,17 @@ class PositionRecord:
     high: _Share
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PromptsRecord:
+@dataclass(frozen=True, slots=True)
+class PromptsRecord(_Strict):
     """What was measured with. sha256: of the prompts' token ids. source: a file, or "sample prompts"."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     count: Annotated[int, Field(ge=1)]
     sha256: str
     source: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Expected:
+@dataclass(frozen=True, slots=True)
+class Expected(_Strict):
     """What headstart's own engine measured of this target, drafter and draft length, on these prompts.
 
     tokens_per_forward is G / (G - A): generated tokens over forwards of the target, where each forward that emits
@@ -108,7 +109,6 @@ class Expected:
     chat: whether prompts went through the target's chat template.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     prompts: PromptsRecord
     max_tokens: Annotated[int, Field(ge=1)]
     temperature: Annotated[float, Field(ge=0)]
@@ -117,31 +117,29 @@ class Expected:
     by_position: tuple[PositionRecord, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class DepthAt:
+@dataclass(frozen=True, slots=True)
+class DepthAt(_Strict):
     """The draft length that should be fastest where so many requests are decoded at once; 0: do not speculate."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     batch: Annotated[int, Field(ge=1)]
     depth: _Count
     speedup: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CostsRecord:
+@dataclass(frozen=True, slots=True)
+class CostsRecord(_Strict):
     """Where the costs come from that the draft length was chosen by: "file: ..." or "assumption: ...".
 
     c: a drafted token, in plain steps. v: {rows: cost of a step of so many rows, in plain steps}.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     source: str
     c: float
     v: Mapping[str, float]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Manifest:
+@dataclass(frozen=True, slots=True)
+class Manifest(_Strict):
     """What an export holds, and what was measured of it.
 
     expected: None where nothing was measured. off_from: the number of requests at once from which no draft pays; None
@@ -149,7 +147,6 @@ class Manifest:
     format was tested with. verified: the result of `headstart export --verify`, as its report records it.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
     engine: EngineName
     created: str
     command: str
@@ -179,25 +176,24 @@ class Manifest:
 _MANIFEST = TypeAdapter(Manifest)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an export.
+def read_manifest(folder: Path, *, hint: str = "write the folder again with `headstart export`") -> Manifest:
+    """The manifest of an export. folder: or the manifest's own path. hint: where it cannot be read.
 
     Raises:
         InvalidFile: there is none, it is damaged, of another kind, or of a version that this headstart does not know.
     """
-    path = folder / NAME
-    again = "write the folder again with `headstart export`"
+    path = folder if folder.is_file() else folder / NAME
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{folder} is no export: cannot read {path}", hint=again) from error
+        raise InvalidFile(f"{folder} is no export: cannot read {path}", hint=hint) from error
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise InvalidFile(f"{path} is not JSON: {error}", hint=again) from error
+        raise InvalidFile(f"{path} is not JSON: {error}", hint=hint) from error
     version = found.get("headstart_export") if isinstance(found, dict) else None
     if version is None:
-        raise InvalidFile(f"{path} is no manifest of `headstart export`", hint=again)
+        raise InvalidFile(f"{path} is no manifest of `headstart export`", hint=hint)
     if version != VERSION:
         raise InvalidFile(
             f"{path} has version {version!r}, and this headstart reads version {VERSION}",
@@ -208,4 +204,4 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the manifest"
-        raise InvalidFile(f"{path}: {where}: {first['msg']}", hint=again) from error
+        raise InvalidFile(f"{path}: {where}: {first['msg']}", hint=hint) from error

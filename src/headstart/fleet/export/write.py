@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,6 @@ UNMEASURED = 3
 """K where nothing is measured and none is given."""
 LONGEST, LONGEST_COPY = 8, 16
 """K up to which acceptance is measured, of drafters with weights and of those that copy text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the engine finds things. drafter: None where nothing is loaded."""
-
-    target: str
-    drafter: str | None
 
 
 def export(
@@ -80,18 +72,15 @@ class _Export:
         self._folder = fresh / drafter_folder.NAME
         self._copied = subject.drafter.local is not None or subject.drafter.kind in ("eagle3", "medusa")
         target = subject.target
-        self._places = Places(
-            options.target_at or (target.source if target.local is None else str(target.local)),
-            str(out / drafter_folder.NAME) if self._copied else subject.drafter.source or None,
-        )
+        # Where the engine finds them; no drafter where nothing is loaded
+        self._target_at = options.target_at or (target.source if target.local is None else str(target.local))
+        self._drafter_at = str(out / drafter_folder.NAME) if self._copied else subject.drafter.source or None
         self._dtype = target.stored_dtype if options.dtype == "auto" else options.dtype
         self._parallel = False  # known once the drafter's config has been read
 
     def write(self, processors: tuple[str, ...] | None) -> Manifest:
         subject, options = self._subject, self._options
-        case = case_of(
-            subject, options, target_at=self._places.target, drafter_at=self._places.drafter, processors=processors
-        )
+        case = case_of(subject, options, target_at=self._target_at, drafter_at=self._drafter_at, processors=processors)
         warnings = preflight.check(case)
         layer_ids = None
         if self._copied:
@@ -197,7 +186,7 @@ class _Export:
         target = self._subject.target
         self._progress("reading the target's files for their hashes", 0.0)
         return TargetRecord(
-            name=self._places.target,
+            name=self._target_at,
             path=None if target.local is None else str(target.local),
             revision=target.revision,
             sha256={} if target.local is None else hashes(target.local),
@@ -220,7 +209,7 @@ class _Export:
         options, drafter = self._options, self._subject.drafter
         speculation = engines.speculative_config(
             drafter.kind,
-            self._places.drafter,
+            self._drafter_at,
             manifest.depth,
             drawn=options.temperature > 0,
             revision=None if self._copied else drafter.revision,
@@ -229,9 +218,7 @@ class _Export:
         if options.dynamic:
             speculation["num_speculative_tokens_per_batch_size"] = engines.schedule(manifest.depth_by_batch)
         name = served_name(self._subject, options)
-        values = engines.vllm_values(
-            self._places.target, name, self._dtype, speculation, options, manifest.target.revision
-        )
+        values = engines.vllm_values(self._target_at, name, self._dtype, speculation, options, manifest.target.revision)
         one = Deployment(manifest, name, str(self._out), values, options.mount, options.cpu, options.tpot_p99)
         for place, text in all_files(one).items():
             path = self._fresh / place

@@ -19,114 +19,91 @@ from headstart.fleet.watch.counts import Histogram
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The names of one kind of server. Where a field has several names, the first that occurs is taken."""
+    """The names of one kind of server."""
 
     kind: str
     prefix: str
     """What every name begins with, and no name of another kind."""
-    totals: Mapping[str, tuple[str, ...]]
-    """By field of `Counters`: names of counters, without the prefix."""
-    gauges: Mapping[str, tuple[str, ...]]
-    """The same for values of the moment."""
-    positions: Mapping[str, tuple[str, ...]]
-    """The same for counters with a label `position`, which counts from 0."""
-    histograms: Mapping[str, tuple[str, ...]]
-    """By field: names of histograms."""
+    names: Mapping[str, tuple[str, ...]]
+    """By field of `Counters`, without the prefix: the first of these names that occurs on the page is taken."""
     engine_label: str | None = None
     """The label by which the engines of one server differ, if it has several."""
     only: Mapping[str, str] = field(default_factory=dict)
     """Labels whose other values repeat this one's; samples that have them are left out."""
 
 
-_SPECULATION = {
+_GAUGES = ("running", "waiting", "kv_usage")
+"""Fields that are values of the moment."""
+_POSITIONS = ("accepted_per_position", "tested_per_position", "drafted_per_position")
+"""Fields whose samples have a label `position`, which counts from 0."""
+_HISTOGRAMS = ("first_token", "per_token")
+"""Fields that are histograms; all others are counters."""
+
+_SHARED: Mapping[str, tuple[str, ...]] = {
     "drafts": ("spec_decode_num_drafts_total",),
     "drafted": ("spec_decode_num_draft_tokens_total",),
     "accepted": ("spec_decode_num_accepted_tokens_total",),
-}
-_ENDED = ("request_success_total",)
-_GAUGES = {
+    "generated": ("generation_tokens_total",),
+    "prompt_tokens": ("prompt_tokens_total",),
+    "ended": ("request_success_total",),
     "running": ("num_requests_running",),
     "waiting": ("num_requests_waiting",),
     "kv_usage": ("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    "accepted_per_position": ("spec_decode_num_accepted_tokens_per_pos_total",),
+    "first_token": ("time_to_first_token_seconds",),
 }
-
+"""Names of vLLM, which headstart has, too."""
 HEADSTART = Dialect(
-    kind="headstart",
-    prefix="headstart:",
-    totals={
-        **_SPECULATION,
-        "generated": ("generation_tokens_total",),
-        "prompt_tokens": ("prompt_tokens_total",),
+    "headstart",
+    "headstart:",
+    {
+        **_SHARED,
         "counted_forwards": ("target_forwards_total",),
-        "ended": _ENDED,
-    },
-    gauges=_GAUGES,
-    positions={
-        "accepted_per_position": ("spec_decode_num_accepted_tokens_per_pos_total",),
         "tested_per_position": ("spec_decode_num_tested_tokens_per_pos_total",),
+        "per_token": ("time_per_output_token_seconds",),
     },
-    histograms={"first_token": ("time_to_first_token_seconds",), "per_token": ("time_per_output_token_seconds",)},
 )
 VLLM = Dialect(
-    kind="vllm",
-    prefix="vllm:",
-    totals={
-        **_SPECULATION,
-        "generated": ("generation_tokens_total",),
-        "prompt_tokens": ("prompt_tokens_total",),
+    "vllm",
+    "vllm:",
+    {
+        **_SHARED,
         "preemptions": ("num_preemptions_total",),
-        "ended": _ENDED,
-    },
-    gauges=_GAUGES,
-    positions={
-        "accepted_per_position": ("spec_decode_num_accepted_tokens_per_pos_total",),
         "drafted_per_position": ("spec_decode_num_draft_tokens_per_pos_total",),
-    },
-    # inter_token_latency_seconds is left out: it is the gap between two steps, and a step gives several tokens
-    histograms={
-        "first_token": ("time_to_first_token_seconds",),
+        # inter_token_latency_seconds is left out: it is the gap between two steps, and a step gives several tokens
         "per_token": ("request_time_per_output_token_seconds",),
     },
     engine_label="engine",
 )
 SGLANG = Dialect(
-    kind="sglang",
-    prefix="sglang:",
-    totals={
+    "sglang",
+    "sglang:",
+    {
         "generated": ("generation_tokens_total",),
         "prompt_tokens": ("prompt_tokens_total",),
         "counted_forwards": ("spec_verify_calls_total",),
         "preemptions": ("num_retracted_requests_total", "num_retractions_total"),
         "ended": ("num_requests_total",),
-    },
-    gauges={
         "running": ("num_running_reqs",),
         "waiting": ("num_queue_reqs",),
         "kv_usage": ("token_usage",),
-    },
-    positions={},
-    histograms={
         "first_token": ("time_to_first_token_seconds",),
         "per_token": ("time_per_output_token_seconds", "inter_token_latency_seconds"),
     },
     only={"tp_rank": "0", "pp_rank": "0"},
 )
 LLAMA_CPP = Dialect(
-    kind="llama.cpp",
-    prefix="llamacpp:",
-    totals={
+    "llama.cpp",
+    "llamacpp:",
+    {
         "drafts": ("spec_decode_num_drafts_total", "spec_decode_num_drafts"),
         "drafted": ("spec_decode_num_draft_tokens_total", "spec_decode_num_draft_tokens"),
         "accepted": ("spec_decode_num_accepted_tokens_total", "spec_decode_num_accepted_tokens"),
         "generated": ("tokens_predicted_total", "tokens_predicted"),
         "prompt_tokens": ("prompt_tokens_total",),
-    },
-    gauges={
         "running": ("requests_processing",),
         "waiting": ("requests_deferred",),
         "kv_usage": ("kv_cache_usage_ratio",),
-    },
-    positions={
         "accepted_per_position": (
             "spec_decode_num_accepted_tokens_per_pos_total",
             "spec_decode_num_accepted_tokens_per_pos",
@@ -134,10 +111,8 @@ LLAMA_CPP = Dialect(
             "spec_decode_accepted_tokens_per_pos",
         ),
     },
-    histograms={},
 )
 DIALECTS = (HEADSTART, VLLM, SGLANG, LLAMA_CPP)
-
 
 _STARTED = "process_start_time_seconds"
 _Row = list[tuple[Mapping[str, str], float]]
@@ -198,25 +173,21 @@ def _read_dialect(dialect: Dialect, samples: Iterable[_Sample]) -> Iterator[dict
 def _values(dialect: Dialect, rows: Mapping[str, _Row]) -> dict[str, Any]:
     """The fields that this engine's rows have a value for."""
     values: dict[str, Any] = {}
-    for field_name, names in dialect.totals.items():
-        if row := _first(rows, names):
-            values[field_name] = round(sum(value for _, value in row))
-    for field_name, names in dialect.gauges.items():
-        if row := _first(rows, names):
-            values[field_name] = float((max if field_name == "kv_usage" else sum)(value for _, value in row))
-    for field_name, names in dialect.positions.items():
-        if row := _first(rows, names):
+    for field_name, names in dialect.names.items():
+        bucket = "_bucket" if field_name in _HISTOGRAMS else ""
+        name = next((name for name in names if rows.get(name + bucket)), None)
+        if name is None:
+            continue
+        row = rows[name + bucket]
+        if field_name in _HISTOGRAMS:
+            values[field_name] = _histogram(row, sum(value for _, value in rows.get(f"{name}_sum", ())))
+        elif field_name in _POSITIONS:
             values[field_name] = _by_position(row)
-    for field_name, names in dialect.histograms.items():
-        for name in names:
-            if buckets := rows.get(f"{name}_bucket"):
-                values[field_name] = _histogram(buckets, sum(value for _, value in rows.get(f"{name}_sum", ())))
-                break
+        elif field_name in _GAUGES:
+            values[field_name] = float((max if field_name == "kv_usage" else sum)(value for _, value in row))
+        else:
+            values[field_name] = round(sum(value for _, value in row))
     return values
-
-
-def _first(rows: Mapping[str, _Row], names: Iterable[str]) -> _Row:
-    return next((rows[name] for name in names if name in rows), [])
 
 
 def _by_position(row: _Row) -> tuple[int, ...]:

@@ -5,15 +5,14 @@ Advice is given as commands as a person types them.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headstart.base.errors import InvalidFile
+from headstart.fleet.export.manifest import read_manifest
 from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.drift import Baseline
 
@@ -92,8 +91,7 @@ class Expectation:
     @property
     def baseline(self) -> Baseline:
         """For the detector: drafts of the export's fixed length."""
-        known = [each for each in self.positions if None not in (each.get("low"), each.get("high"))]
-        return Baseline.of(known, depth=self.depth)
+        return Baseline.of(self.positions, depth=self.depth)
 
 
 def read_expectation(path: Path) -> Expectation:
@@ -102,29 +100,20 @@ def read_expectation(path: Path) -> Expectation:
     Raises:
         InvalidFile: there is none, or it is no manifest of this version.
     """
-    file = path / "manifest.json" if path.is_dir() else path
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidFile(f"{file} cannot be read as a manifest: {error}", hint=_HINT) from error
-    if not isinstance(manifest, dict) or manifest.get("headstart_export") != 1:
-        raise InvalidFile(f"{file} is no manifest of an export of version 1", hint=_HINT)
-    expected = manifest.get("expected") or {}
-    figure = expected.get("tokens_per_forward") or {}
-    try:
-        return Expectation(
-            folder=file.parent,
-            tokens_per_forward=figure.get("value"),
-            low=figure.get("low"),
-            high=figure.get("high"),
-            positions=tuple(expected.get("by_position") or ()),
-            depth=manifest.get("depth"),
-            draft_cost=(manifest.get("costs") or {}).get("c"),
-            target=str(manifest["target"]["name"]),
-            drafter=dict(manifest["drafter"]),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidFile(f"{file} lacks a part of a manifest: {error}", hint=_HINT) from error
+    manifest = read_manifest(path, hint=_HINT)
+    expected = manifest.expected
+    figure = None if expected is None else expected.tokens_per_forward
+    return Expectation(
+        folder=path if path.is_dir() else path.parent,
+        tokens_per_forward=None if figure is None else figure.value,
+        low=None if figure is None else figure.low,
+        high=None if figure is None else figure.high,
+        positions=() if expected is None else tuple(asdict(each) for each in expected.by_position),
+        depth=manifest.depth,
+        draft_cost=manifest.costs.c,
+        target=manifest.target.name,
+        drafter=manifest.record()["drafter"],
+    )
 
 
 _ADAPTED = ("eagle3", "draft_model")

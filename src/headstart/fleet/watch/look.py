@@ -43,6 +43,12 @@ LEVELS = ("fine", "suspected", "unlike", "proved", "broken", "unreachable")
 """From the least to the most urgent: drift suspected, a replica unlike the others, drift proved, counters that
 contradict each other, no answer."""
 QUANTILES = (0.5, 0.99)
+_RATIOS = (
+    "generated", "prompt_tokens", "forwards", "tokens_per_forward", "tokens_per_forward_low", "tokens_per_draft",
+    "drafted_share", "drafts", "drafted", "accepted", "acceptance",
+)  # fmt: skip
+_STATE = ("ended", "preemptions", "running", "waiting", "kv_usage")
+"""Figures of `Counters` that a record holds, before and behind the acceptance by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,10 @@ class Finding:
     words: str
     advice: str = ""
     """What to do, one thing on each line."""
+
+    def record(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {"level": self.level, "words": self.words, "advice": self.advice or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +93,6 @@ class Row:
         return worst(finding.level for finding in self.findings)
 
     @property
-    def reachable(self) -> bool:
-        return self.level != "unreachable"
-
-    @property
     def tokens_per_second(self) -> float | None:
         """Generated tokens per second of the time that is shown."""
         window = self.window
@@ -108,6 +114,10 @@ class Look:
         return worst(row.level for row in self.rows)
 
     @property
+    def iso_time(self) -> str:
+        return datetime.fromtimestamp(self.time, UTC).isoformat(timespec="seconds")
+
+    @property
     def exit_code(self) -> int:
         """0 where all is fine, 1 where something was found, 2 where nothing was but a server does not answer."""
         levels = {row.level for row in self.rows}
@@ -119,7 +129,7 @@ class Look:
         """As one line of JSON, described in the guide "Watch a fleet"."""
         return {
             "headstart_watch": 1,
-            "time": datetime.fromtimestamp(self.time, UTC).isoformat(timespec="seconds"),
+            "time": self.iso_time,
             "level": self.level,
             "servers": [_row(row) for row in self.rows],
             "notes": list(self.notes),
@@ -136,9 +146,7 @@ def _row(row: Row) -> dict[str, Any]:
     found: dict[str, Any] = {
         "server": row.server,
         "level": row.level,
-        "findings": [
-            {"level": each.level, "words": each.words, "advice": each.advice or None} for each in row.findings
-        ],
+        "findings": [each.record() for each in row.findings],
         "restarts": row.restarts,
         "seconds": row.seconds,
         "tokens_per_second": row.tokens_per_second,
@@ -152,33 +160,20 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _figures(window: Counters) -> dict[str, Any]:
     """The figures of a window, as JSON takes them; null where they are not known."""
+    positions = [
+        {
+            "position": place + 1,
+            "tested": window.tested(place),
+            "accepted": accepted,
+            "value": window.acceptance_at(place),
+            "of_drafts": window.share_of_drafts_at(place),
+        }
+        for place, accepted in enumerate(window.accepted_per_position)
+    ]
     return {
-        "generated": window.generated,
-        "prompt_tokens": window.prompt_tokens,
-        "forwards": window.forwards,
-        "tokens_per_forward": window.tokens_per_forward,
-        "tokens_per_forward_low": window.tokens_per_forward_low,
-        "tokens_per_draft": window.tokens_per_draft,
-        "drafted_share": window.drafted_share,
-        "drafts": window.drafts,
-        "drafted": window.drafted,
-        "accepted": window.accepted,
-        "acceptance": window.acceptance,
-        "positions": [
-            {
-                "position": place + 1,
-                "tested": window.tested(place),
-                "accepted": accepted,
-                "value": window.acceptance_at(place),
-                "of_drafts": window.share_of_drafts_at(place),
-            }
-            for place, accepted in enumerate(window.accepted_per_position)
-        ],
-        "ended": window.ended,
-        "preemptions": window.preemptions,
-        "running": window.running,
-        "waiting": window.waiting,
-        "kv_usage": window.kv_usage,
+        **{name: getattr(window, name) for name in _RATIOS},
+        "positions": positions,
+        **{name: getattr(window, name) for name in _STATE},
         "first_token_seconds": _quantiles(window.first_token),
         "seconds_per_token": _quantiles(window.per_token),
     }

@@ -9,21 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
 from headstart.fleet.http import HTTPError, ask, server_url
-from headstart.fleet.watch.look import LEVELS, Look, Row
+from headstart.fleet.watch.look import LEVELS, Look
 
 PREFIX = "headstart_watch_"
+_NAMES = {"acceptance": "acceptance_ratio"}  # "acceptance" is the family by position
 _GAUGES = {
     "tokens_per_forward": "Generated tokens per forward of a request in the window, G/(G-A).",
     "tokens_per_forward_low": "The least that tokens per forward can be, see the guide.",
     "drafted_share": "Share of forwards that verified a draft.",
-    "acceptance_ratio": "Accepted of all drafted tokens.",
+    "acceptance": "Accepted of all drafted tokens.",
     "tokens_per_second": "Generated tokens per second of the window.",
 }
 
@@ -95,10 +95,11 @@ class Exporter:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         rows = () if self._look is None else self._look.rows
-        level = GaugeMetricFamily(PREFIX + "level", f"What was found: {_levels()}.", labels=["server"])
+        levels = ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
+        level = GaugeMetricFamily(PREFIX + "level", f"What was found: {levels}.", labels=["server"])
         restarts = CounterMetricFamily(PREFIX + "restarts", "Restarts since the watch began.", labels=["server"])
         figures = {
-            name: GaugeMetricFamily(PREFIX + name, help, labels=["server", "kind", "model"])
+            name: GaugeMetricFamily(PREFIX + _NAMES.get(name, name), help, labels=["server", "kind", "model"])
             for name, help in _GAUGES.items()
         }
         accepted = GaugeMetricFamily(
@@ -112,41 +113,17 @@ class Exporter:
         for row in rows:
             level.add_metric([row.server], LEVELS.index(row.level))
             restarts.add_metric([row.server], row.restarts)
-            for name, value in _values(row).items():
-                window = row.window
-                if window is not None and value is not None:
-                    figures[name].add_metric([row.server, window.kind, window.model], value)
-            for place, value in _positions(row):
-                accepted.add_metric([row.server, str(place)], value)
+            if (window := row.window) is not None:
+                for name, family in figures.items():
+                    value = row.tokens_per_second if name == "tokens_per_second" else getattr(window, name)
+                    if value is not None:
+                        family.add_metric([row.server, window.kind, window.model], value)
+                for place in range(len(window.accepted_per_position)):
+                    if (share := window.acceptance_at(place)) is not None:
+                        accepted.add_metric([row.server, str(place + 1)], share)
             for name, value in (row.drift or {}).get("evidence", {}).items():
                 evidence.add_metric([row.server, name], value)
         yield from (level, restarts, *figures.values(), accepted, evidence)
-
-
-def _values(row: Row) -> dict[str, float | None]:
-    window = row.window
-    if window is None:
-        return {}
-    return {
-        "tokens_per_forward": window.tokens_per_forward,
-        "tokens_per_forward_low": window.tokens_per_forward_low,
-        "drafted_share": window.drafted_share,
-        "acceptance_ratio": window.acceptance,
-        "tokens_per_second": row.tokens_per_second,
-    }
-
-
-def _positions(row: Row) -> Iterator[tuple[int, float]]:
-    window = row.window
-    if window is not None:
-        for place in range(len(window.accepted_per_position)):
-            value = window.acceptance_at(place)
-            if value is not None:
-                yield place + 1, value
-
-
-def _levels() -> str:
-    return ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
 
 
 TRIES = 3
@@ -207,15 +184,7 @@ def message(look: Look, changes: Mapping[str, tuple[str, str]]) -> dict[str, Any
     """What is posted: the changes with their findings, and a text that chat programs show as it is."""
     rows = {row.server: row for row in look.rows}
     changed = [
-        {
-            "server": name,
-            "before": before,
-            "now": now,
-            "findings": [
-                {"level": each.level, "words": each.words, "advice": each.advice or None}
-                for each in rows[name].findings
-            ],
-        }
+        {"server": name, "before": before, "now": now, "findings": [each.record() for each in rows[name].findings]}
         for name, (before, now) in changes.items()
     ]
     lines = [
@@ -224,7 +193,7 @@ def message(look: Look, changes: Mapping[str, tuple[str, str]]) -> dict[str, Any
     ]
     return {
         "headstart_watch": 1,
-        "time": datetime.fromtimestamp(look.time, UTC).isoformat(timespec="seconds"),
+        "time": look.iso_time,
         "level": look.level,
         "text": "\n".join(lines),
         "changes": changed,

@@ -13,7 +13,8 @@ import shlex
 from typing import Any
 
 from headstart.fleet.export.architectures import VERSIONS
-from headstart.fleet.export.files.deployment import ENGINES, PORT, ROUTER, Deployment, as_flags, as_yaml
+from headstart.fleet.export.files.deployment import ENGINES, PORT, ROUTER, Deployment, as_yaml
+from headstart.fleet.vllm import as_flags
 
 PROMETHEUS = "prom/prometheus:v3.5.0"
 _HEALTH = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)"

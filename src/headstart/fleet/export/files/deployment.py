@@ -79,23 +79,6 @@ class Deployment:
         return found if found and found[0].isalpha() else f"model-{found}".rstrip("-")
 
 
-def as_flags(values: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> list[str]:
-    """The words of a command line, each its own: mappings as JSON, True as the bare flag, False as its negation."""
-    words: list[str] = []
-    for name, value in values.items():
-        if name in without:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        elif isinstance(value, Mapping):
-            words += [f"--{name}", json.dumps(value)]
-        elif isinstance(value, list):
-            words += [f"--{name}", *map(str, value)]
-        else:
-            words += [f"--{name}", str(value)]
-    return words
-
-
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # the library has no types
     """Block style with indented lists, which people expect."""
 

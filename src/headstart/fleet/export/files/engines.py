@@ -11,9 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headstart.fleet.export.files.deployment import Deployment, as_flags
+from headstart.fleet.export.files.deployment import Deployment
 from headstart.fleet.export.manifest import DepthAt, DrafterKind
 from headstart.fleet.export.options import ExportOptions
+from headstart.fleet.vllm import as_flags
 
 LOOKUP = (3, 5)
 """The least and the greatest length of a match of n-grams. An engine that drafts K tokens after every match cannot tell
