@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages, note, output, progress_bar, table_of
+from headstart.commands.terminal import harmless, messages, note, output, progress_bar, stages, table_of
 from headstart.fleet.adapt.options import GateOptions, Learning
 from headstart.loading.options import TargetOptions
 
@@ -103,6 +102,7 @@ def adapt(
     with note(messages(), f"reading {traffic} …"):
         from transformers.utils import logging
 
+        from headstart.fleet.adapt.handover import hand_over
         from headstart.fleet.adapt.run import Adapted, material, write_report
         from headstart.loading.load import Target
         from headstart.measure.provenance import Provenance
@@ -126,8 +126,8 @@ def adapt(
     if fleet is None or out is None:
         console.print(f"next      headstart export {target} {new} -o DIR", soft_wrap=True, markup=False)
         return
-    folder = _free(out / "export")
-    _hand_over(fleet, target, new, folder)
+    with stages(messages(), "export") as progress:
+        folder = hand_over(fleet, target, new, out / "export", progress)
     console.print(
         f"handed    {folder} to the fleet of {fleet}; 'headstart launch' says how it goes",
         soft_wrap=True,
@@ -158,31 +158,6 @@ def _compare(target: Target, old: str, new: str, found: Material, gate: GateOpti
     with progress_bar(messages(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
         task = bar.add_task("gate: held-out prompts", total=len(found.split.held_out))
         return compare(target, old, new, found.split.held_out, gate, lambda done: bar.update(task, completed=done))
-
-
-def _hand_over(fleet: Path, target: str, new: str, folder: Path) -> None:
-    """Export the new drafter as the old one was, and ask for it."""
-    from headstart.fleet.adapt.handover import request
-    from headstart.fleet.export.options import same_options
-    from headstart.fleet.export.write import export
-
-    same = same_options(fleet)
-    with progress_bar(messages(), TimeElapsedColumn()) as bar:
-        task = bar.add_task("export", total=1.0)
-        export(
-            target,
-            new,
-            folder,
-            same,
-            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
-        )
-    request(fleet, folder)
-
-
-def _free(folder: Path) -> Path:
-    """This folder, or with a number behind its name: a fleet may still run the export that was written there before."""
-    names = (folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
-    return next(name for name in names if not name.exists())
 
 
 def _forget(traffic: Path, user: str) -> None:

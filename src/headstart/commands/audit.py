@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -71,12 +70,11 @@ class Servers:
         check_fields(self)
         if self.against is not None and self.endpoint is None:
             raise InvalidOption("--against needs --endpoint", hint="name the server with speculation with --endpoint")
-        if self.api_key_env is not None and not os.environ.get(self.api_key_env):
-            raise InvalidOption(f"the environment has no {self.api_key_env}", hint=f"export {self.api_key_env}=...")
+        cli.api_key(self.api_key_env)
 
     def settings(self, seed: int) -> dict[str, Any]:
         """What each server is asked with; no key where none was named."""
-        key = None if self.api_key_env is None else os.environ[self.api_key_env]
+        key = cli.api_key(self.api_key_env)
         return {"api_key": key, "timeout": self.timeout, "concurrency": self.concurrency, "seed": seed}
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import TimeElapsedColumn
 from rich.text import Text
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages, output, progress_bar, table_of
+from headstart.commands.terminal import harmless, messages, output, stages, table_of
 from headstart.fleet.export.options import ExportOptions
 
 if TYPE_CHECKING:
@@ -75,15 +74,18 @@ def export(
     if (check or verify) and options.engine != "vllm":
         raise InvalidOption(f"--{'check' if check else 'verify'} is for vLLM", hint="leave it out")
     installation = _installation(vllm) if check or verify or vllm is not None else None
-    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
-        task = bar.add_task("importing", total=1.0)
-        manifest = _write(
-            target, drafter, out, options, installation, force=force, check=check,
-            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
-        )  # fmt: skip
+    with stages(messages(), "importing") as progress:
+        manifest = _write(target, drafter, out, options, installation, force=force, check=check, progress=progress)
     _show(manifest, out, output(), messages())
-    if verify and installation is not None and not _verify(out, manifest, installation):
-        raise typer.Exit(_NOT_VERIFIED)
+    if verify and installation is not None:
+        from headstart.fleet.export.check import verified
+        from headstart.fleet.parity.report import render
+
+        with stages(messages(), "starting vLLM") as progress:
+            report = verified(out, manifest, installation, progress)
+        output().print(render(report))
+        if not report.passed:
+            raise typer.Exit(_NOT_VERIFIED)
 
 
 def _installation(vllm: Path | None) -> Installation:
@@ -98,43 +100,10 @@ def _write(
 ) -> Manifest:  # fmt: skip
     from transformers.utils import logging
 
-    from headstart.fleet.export.check import accepted, processors_of
     from headstart.fleet.export.write import export as write
 
     logging.disable_progress_bar()
-    processors = None if installation is None else processors_of(installation)
-
-    def ask(folder: Path) -> None:
-        if check and installation is not None:
-            progress("asking vLLM", 0.0)
-            accepted(installation, folder)
-
-    return write(target, drafter, out, options, force=force, processors=processors, ask=ask, progress=progress)
-
-
-def _verify(out: Path, manifest: Manifest, installation: Installation) -> bool:
-    """Whether the engine runs it as headstart does; the result goes into the manifest."""
-    from headstart.base.prompt_sets import read_prompt_set
-    from headstart.fleet.export.write import record_verification
-    from headstart.fleet.parity.plan import PROMPTS
-    from headstart.fleet.parity.report import render
-    from headstart.fleet.parity.verify import verify_export
-
-    own = out / "prompts.jsonl"
-    prompts = [item.prompt for item in read_prompt_set(own)[:VERIFIED]] if own.is_file() else PROMPTS
-    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
-        task = bar.add_task("starting vLLM", total=1.0)
-        report = verify_export(
-            out, installation, prompts=prompts, dtype="float32",
-            progress=lambda what, share: bar.update(task, description=harmless(what), completed=share),
-        )  # fmt: skip
-    record_verification(out, manifest, {"vllm": installation.version, **report.as_json()})
-    output().print(render(report))
-    return report.passed
-
-
-VERIFIED = 12
-"""Prompts of the export's own that an engine is verified with."""
+    return write(target, drafter, out, options, force=force, installation=installation, check=check, progress=progress)
 
 
 def _show(manifest: Manifest, out: Path, console: Console, notes: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,3 +110,14 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
         from headstart.base.web.report.extra import require_report
 
         require_report()
+
+
+def api_key(name: str | None) -> str | None:
+    """A server's key, from the environment variable of this name; None where none is named.
+
+    Raises:
+        InvalidOption: there is no such variable, or it is empty.
+    """
+    if name is not None and not os.environ.get(name):
+        raise InvalidOption(f"the environment has no {name}", hint=f"export {name}=...")
+    return None if name is None else os.environ[name]

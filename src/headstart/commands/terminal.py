@@ -6,14 +6,14 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.control import Control
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
@@ -67,6 +67,14 @@ def progress_bar(console: Console, *columns: ProgressColumn, **options: Any) -> 
         redirect_stdout=False,  # else standard output would be wrapped, and written to standard error
         **{"disable": not console.is_terminal, **options},
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def stages(console: Console, first: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar for work in stages: it is called with what is being done, and with the share of it that is done."""
+    with progress_bar(console, TimeElapsedColumn(), refresh_per_second=2) as bar:
+        task = bar.add_task(first, total=1.0)
+        yield lambda what, share: bar.update(task, description=harmless(what), completed=share)
 
 
 def table_of(*columns: str, left: Collection[str] = ("",), whole: Collection[str] = ()) -> Table:

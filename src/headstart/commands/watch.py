@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import os
 import re
-import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.live import Live
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number, option
-from headstart.commands.loading import check_outputs
+from headstart.commands.loading import api_key, check_outputs
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, output
 from headstart.commands.watch_view import view
 from headstart.fleet.watch.look import Look, WatchOptions
 
-if TYPE_CHECKING:
-    from headstart.fleet.watch.fleet import Watch
-
 _WHEN, _FROM, _OUT = "When", "Where from", "Output"
-_PAGE_SECONDS = 60.0
-"""How often the page is written while the watch goes on."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -90,10 +80,11 @@ def watch(
         raise InvalidOption("--once and --for exclude each other", hint="--for looks again and again for that time")
     from headstart.fleet.watch.findings import read_expectation
     from headstart.fleet.watch.fleet import Watch
+    from headstart.fleet.watch.outlets import Outlets
     from headstart.fleet.watch.store import Store
 
     expectation = None if baseline is None else read_expectation(baseline)
-    key = _api_key(api_key_env)
+    key, code = api_key(api_key_env), 0
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(Store(state))
         watched = stack.enter_context(
@@ -102,13 +93,18 @@ def watch(
                 ledgers=ledger or (), expectation=expectation, api_key=key, relearn=relearn,
             )
         )  # fmt: skip
-        outputs = stack.enter_context(
-            _Outputs(watched, as_json=as_json, html=html, prometheus=prometheus, webhook=webhook)
-        )
+        check_outputs(None, html)
+        told = messages()
+        outlets = stack.enter_context(
+            Outlets(watched, page=html, prometheus=prometheus, webhook=webhook,
+                    complain=lambda words: told.print(words, soft_wrap=True, markup=False))
+        )  # fmt: skip
+        screen = stack.enter_context(_Screen(as_json=as_json))
         with contextlib.suppress(KeyboardInterrupt):  # how a watch without an end is ended
-            for look in _looks(watched, every, 0.0 if once else seconds):
-                outputs.take(look)
-    raise typer.Exit(outputs.code)
+            for look in watched.looks(every, 0.0 if once else seconds):
+                screen.show(outlets.take(look))
+                code = look.exit_code
+    raise typer.Exit(code)
 
 
 def seconds_of(text: str) -> float:
@@ -123,57 +119,15 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _api_key(name: str | None) -> str | None:
-    if name is None:
-        return None
-    if not os.environ.get(name):
-        raise InvalidOption(f"the environment has no {name}", hint=f"export {name}=...")
-    return os.environ[name]
+class _Screen:
+    """Shows looks on standard output: as lines of JSON, as a table that changes in its place, or one after another."""
 
-
-def _looks(watched: Watch, every: float, seconds: float | None) -> Iterator[Look]:
-    """A look every so many seconds, for so many seconds (None: without end); one at least."""
-    began = time.monotonic()
-    for number in itertools.count(1):
-        yield watched.look()
-        now = time.monotonic()
-        following = max(now, began + number * every)
-        if seconds is not None and following > began + seconds:
-            return
-        time.sleep(following - now)
-
-
-class _Outputs:
-    """Everything that a look is shown to."""
-
-    def __init__(
-        self, watched: Watch, *, as_json: bool, html: Path | None, prometheus: str | None, webhook: str | None
-    ) -> None:
-        check_outputs(None, html)
-        if html is not None:
-            from headstart.base.web.report.extra import require_report
-
-            require_report()
-        self.code = 0
-        """Of the last look, for the shell."""
-        self._watched, self._json, self._html = watched, as_json, html
-        self._written = 0.0
-        self._last: Look | None = None
-        self._hook = None
-        self._exporter = None
-        if webhook is not None:
-            from headstart.fleet.watch.outlets import Webhook
-
-            self._hook = Webhook(webhook)
-        if prometheus is not None:
-            from headstart.fleet.watch.outlets import Exporter
-
-            self._exporter = Exporter(prometheus)
-        self._console = output()
+    def __init__(self, *, as_json: bool) -> None:
+        self._json, self._console = as_json, output()
         terminal = self._console.is_terminal and not as_json
         self._live = Live(console=self._console, auto_refresh=False) if terminal else None
 
-    def __enter__(self) -> _Outputs:
+    def __enter__(self) -> _Screen:
         if self._live is not None:
             self._live.start()
         return self
@@ -181,35 +135,11 @@ class _Outputs:
     def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
-        if self._html is not None and self._last is not None:
-            self._write_page(self._html, self._last)
-        if self._exporter is not None:
-            self._exporter.close()
-        if self._hook is not None:
-            self._hook.close()
-            for failure in self._hook.failures():
-                messages().print(failure, soft_wrap=True, markup=False)
 
-    def take(self, look: Look) -> None:
-        """Show a look everywhere."""
-        changes = self._watched.changes(look)
-        if self._hook is not None:
-            self._hook.send(look, changes)
-            look = replace(look, notes=self._hook.failures())
-        if self._exporter is not None:
-            self._exporter.show(look)
+    def show(self, look: Look) -> None:
         if self._json:
             print(json.dumps(look.record(), allow_nan=False), flush=True)
         elif self._live is not None:
             self._live.update(view(look, width=self._console.width), refresh=True)
         else:
             self._console.print(view(look, width=self._console.width))
-        if self._html is not None and look.time - self._written >= _PAGE_SECONDS:
-            self._write_page(self._html, look)
-        self.code, self._last = look.exit_code, look
-
-    def _write_page(self, path: Path, look: Look) -> None:
-        from headstart.fleet.watch.page import watch_page
-
-        watch_page(look, self._watched.history()).write(path)
-        self._written = look.time

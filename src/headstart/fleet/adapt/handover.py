@@ -6,6 +6,7 @@ export out, and writes `DIR/rolled-out.json` at the end.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,27 @@ def request(launched: Path, new: Path) -> Path:
     except OSError as error:
         raise InvalidOption(f"cannot write {path}: {error.strerror or error}", hint="may you write there?") from error
     return path
+
+
+def hand_over(fleet: Path, target: str, new: str, folder: Path, progress: Callable[[str, float], None]) -> Path:
+    """Export a drafter as that of a fleet was, and ask the fleet for it.
+
+    Args:
+        fleet: the export that it was launched from.
+        folder: of the new export; where there is one already, which the fleet may run, a number stands behind its name.
+        progress: called with what is being done, and with the share of it that is done.
+
+    Returns:
+        The folder that was written.
+    """
+    from headstart.fleet.export.options import same_options
+    from headstart.fleet.export.write import export
+
+    names = (folder if n == 1 else folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
+    free = next(name for name in names if not name.exists())
+    export(target, new, free, same_options(fleet), progress=progress)
+    request(fleet, free)
+    return free
 
 
 class Handover:

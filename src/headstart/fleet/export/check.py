@@ -1,23 +1,33 @@
-"""Asking a vLLM that is installed whether it takes `vllm.yaml`, without loading weights; and what it would drop.
+"""Asking a vLLM that is installed: whether it takes `vllm.yaml`, what it would drop, and whether it runs it right.
 
 vLLM builds its whole configuration from the options alone, so what it refuses at a start it refuses here, in the time
-that importing it takes.
+that importing it takes. Only a verification starts it, with weights.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from headstart.base.errors import ExportRefused, ServerFailed
+from headstart.base.files import replacing
+from headstart.base.prompt_sets import read_prompt_set
 from headstart.fleet.export.case import PROCESSORS
+from headstart.fleet.export.manifest import NAME, Manifest
 from headstart.fleet.vllm import Installation, environment
 
+if TYPE_CHECKING:
+    from headstart.fleet.parity.report import ParityReport
+    from headstart.fleet.parity.verify import Progress
+
 SECONDS = 600.0
+VERIFIED = 12
+"""Prompts of the export's own that an engine is verified with."""
 _MARK = "headstart-answer:"
 
 _ASK = f"""
@@ -73,6 +83,30 @@ def accepted(installation: Installation, folder: Path) -> dict[str, Any]:
 def processors_of(installation: Installation) -> tuple[str, ...]:
     """Names of the logits processors that packages of its environment offer."""
     return tuple(_ask(installation, _POINTS, ""))
+
+
+def verified(folder: Path, manifest: Manifest, installation: Installation, progress: Progress) -> ParityReport:
+    """Whether this vLLM runs the export as headstart does, in float32; the result goes into its manifest.
+
+    Raises: as `headstart.fleet.parity.verify_export`.
+    """
+    from headstart.fleet.parity.plan import PROMPTS
+    from headstart.fleet.parity.verify import verify_export
+
+    own = folder / "prompts.jsonl"
+    prompts = [item.prompt for item in read_prompt_set(own)[:VERIFIED]] if own.is_file() else PROMPTS
+    report = verify_export(folder, installation, prompts=prompts, dtype="float32", progress=progress)
+    record_verification(folder, manifest, {"vllm": installation.version, **report.as_json()})
+    return report
+
+
+def record_verification(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:
+    """Write the result of a verification into the manifest of a folder."""
+    found = replace(manifest, verified=report)
+    with replacing(folder / NAME) as part:
+        part.write_text(found.text(), encoding="utf-8")
+        part.chmod(0o644)
+    return found
 
 
 def _ask(installation: Installation, program: str, given: str) -> Any:

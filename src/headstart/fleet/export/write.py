@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from headstart.fleet.export.manifest import NAME, DrafterRecord, Expected, Manif
 from headstart.fleet.export.options import ExportOptions
 from headstart.fleet.export.preflight import Case
 from headstart.fleet.export.subject import Subject, find
+from headstart.fleet.vllm import Installation
 from headstart.measure.provenance import Provenance
 from headstart.measure.samples import sample_prompts
 from headstart.model.loading import BUNDLED
@@ -40,25 +40,30 @@ def export(
     options: ExportOptions,
     *,
     force: bool = False,
-    processors: tuple[str, ...] | None = None,
-    ask: Callable[[Path], None] = lambda _: None,
+    installation: Installation | None = None,
+    check: bool = False,
     progress: Progress = lambda _what, _share: None,
 ) -> Manifest:
     """Write the folder, and return its manifest.
 
-    processors: names of the custom logits processors in the engine's environment, where that is known. ask: called with
-    the folder when it is complete, before it gets its name; what it raises leaves nothing behind.
+    installation: the vLLM that will run it, where that is known: its custom logits processors are looked at, and with
+    `check` it is asked whether it takes the configuration; if not, nothing is left behind.
 
     Raises:
         ExportRefused: an engine would load it and run it wrong.
         InvalidOption: the folder is not empty, or an option does not fit.
         HeadstartError: what loading or measuring raises.
     """
+    from headstart.fleet.export.check import accepted, processors_of
+
     out = out.expanduser().absolute()
+    processors = None if installation is None else processors_of(installation)
     with whole_folder(out, force=force) as fresh:
         progress("reading configs", 0.0)
         manifest = _Export(find(target, drafter), fresh, out, options, progress).write(processors)
-        ask(fresh)
+        if check and installation is not None:
+            progress("asking vLLM", 0.0)
+            accepted(installation, fresh)
         return manifest
 
 
@@ -227,17 +232,6 @@ class _Export:
             if path.suffix == ".sh":
                 path.chmod(path.stat().st_mode | 0o111)
         (self._fresh / NAME).write_text(manifest.text(), encoding="utf-8")
-
-
-def record_verification(folder: Path, manifest: Manifest, report: dict[str, Any]) -> Manifest:
-    """Write the result of a verification into the manifest of a folder."""
-    from headstart.base.files import replacing
-
-    found = replace(manifest, verified=report)
-    with replacing(folder / NAME) as part:
-        part.write_text(found.text(), encoding="utf-8")
-        part.chmod(0o644)
-    return found
 
 
 def served_name(subject: Subject, options: ExportOptions) -> str:

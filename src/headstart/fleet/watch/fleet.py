@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,17 @@ class Watch:
         rows += [self._ledger_row(name, now) for name in self._ledgers]
         self._keep(pieces)
         return Look(now, tuple(rows))
+
+    def looks(self, every: float, seconds: float | None) -> Iterator[Look]:
+        """A look every so many seconds, for so many seconds (None: without end); one at least."""
+        began = time.monotonic()
+        for number in itertools.count(1):
+            yield self.look()
+            now = time.monotonic()
+            following = max(now, began + number * every)
+            if seconds is not None and following > began + seconds:
+                return
+            time.sleep(following - now)
 
     # -- a row ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Where a watch is shown outside: figures for Prometheus, and changes posted to a URL.
+"""Where a watch is shown outside: figures for Prometheus, changes posted to a URL, and a page.
 
 Prometheus scrapes a port, or its node exporter reads a file. A change is a POST of JSON, tried again, from a thread of
 its own; a failure is a message, no more.
@@ -7,15 +7,19 @@ its own; a failure is a message, no more.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
 from headstart.fleet.http import HTTPError, ask, server_url
 from headstart.fleet.watch.look import LEVELS, Look
+
+if TYPE_CHECKING:
+    from headstart.fleet.watch.fleet import Watch
 
 PREFIX = "headstart_watch_"
 _NAMES = {"acceptance": "acceptance_ratio"}  # "acceptance" is the family by position
@@ -127,6 +131,8 @@ class Exporter:
 
 
 TRIES = 3
+_PAGE_SECONDS = 60.0
+"""How often the page is written while the watch goes on."""
 _WORDS = 300
 """Characters of a failure's reason that are shown."""
 
@@ -198,3 +204,65 @@ def message(look: Look, changes: Mapping[str, tuple[str, str]]) -> dict[str, Any
         "text": "\n".join(lines),
         "changes": changed,
     }
+
+
+class Outlets:
+    """Everything outside the terminal that the looks of a watch are shown to.
+
+    Args:
+        page: a file that is written about once a minute, and at the end; see `watch_page`.
+        prometheus: see `Exporter`.
+        webhook: see `Webhook`; what it cannot send is a note of the next look.
+        complain: called with what could not be sent at the end.
+
+    Raises:
+        InvalidOption: one of them cannot be used.
+    """
+
+    def __init__(
+        self,
+        watched: Watch,
+        *,
+        page: Path | None = None,
+        prometheus: str | None = None,
+        webhook: str | None = None,
+        complain: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._watched, self._page, self._complain = watched, page, complain
+        self._written = 0.0
+        self._last: Look | None = None
+        self._hook = None if webhook is None else Webhook(webhook)
+        self._exporter = None if prometheus is None else Exporter(prometheus)
+
+    def __enter__(self) -> Outlets:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._last is not None:
+            self._write_page(self._last)
+        if self._exporter is not None:
+            self._exporter.close()
+        if self._hook is not None:
+            self._hook.close()
+            for failure in self._hook.failures():
+                self._complain(failure)
+
+    def take(self, look: Look) -> Look:
+        """Show a look everywhere; returns it with notes of what could not be sent."""
+        changes = self._watched.changes(look)
+        if self._hook is not None:
+            self._hook.send(look, changes)
+            look = replace(look, notes=self._hook.failures())
+        if self._exporter is not None:
+            self._exporter.show(look)
+        if look.time - self._written >= _PAGE_SECONDS:
+            self._write_page(look)
+        self._last = look
+        return look
+
+    def _write_page(self, look: Look) -> None:
+        if self._page is not None:
+            from headstart.fleet.watch.page import watch_page
+
+            watch_page(look, self._watched.history()).write(self._page)
+            self._written = look.time
