@@ -93,12 +93,19 @@ class _Logprobs:
     def entries(self) -> list[tuple[Name, float, dict[Name, float]]]:
         """(token, log-probability, alternatives) of each token; an id where there is one, else the string."""
         if self.content is not None:
-            return [(each.name, each.logprob, _by_name(each.top_logprobs or ())) for each in self.content]
+            return [
+                (each.name, each.logprob, {other.name: other.logprob for other in each.top_logprobs or ()})
+                for each in self.content
+            ]
         names = self.tokens or []
         logprobs = self.token_logprobs or [None] * len(names)
         tops = self.top_logprobs or [None] * len(names)
         return [
-            (_numbered(name), math.nan if logprob is None else logprob, _by_string(top or {}))
+            (
+                _numbered(name),
+                math.nan if logprob is None else logprob,
+                {_numbered(other): value for other, value in (top or {}).items() if value is not None},
+            )
             for name, logprob, top in zip(names, logprobs, tops, strict=True)
         ]
 
@@ -170,14 +177,6 @@ def _numbered(name: str) -> Name:
     """vLLM's "token_id:123" as the number."""
     number = name.removeprefix(_ID)
     return int(number) if number != name and number.isdigit() else name
-
-
-def _by_name(alternatives: Sequence[_Alternative]) -> dict[Name, float]:
-    return {each.name: each.logprob for each in alternatives}
-
-
-def _by_string(alternatives: dict[str, float | None]) -> dict[Name, float]:
-    return {_numbered(name): logprob for name, logprob in alternatives.items() if logprob is not None}
 
 
 def _alternatives(top: dict[Name, float], spelling: Spelling | None) -> dict[int, float]:

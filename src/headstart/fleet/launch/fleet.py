@@ -31,14 +31,6 @@ _STEADY = 600.0
 _ROUTER_SECONDS = 60.0
 
 
-def _silent(_name: str, _seconds: float, _line: str | None) -> None:
-    """No progress is shown."""
-
-
-def _any(_engine: Engine) -> None:
-    """Every engine that is ready is taken."""
-
-
 class Fleet:
     """Engines from an export, and a router before them.
 
@@ -74,8 +66,8 @@ class Fleet:
         export: Path,
         installation: Installation,
         *,
-        progress: Progress = _silent,
-        admit: Admit = _any,
+        progress: Progress = lambda _name, _seconds, _line: None,
+        admit: Admit = lambda _: None,
         **options: Any,
     ) -> Fleet:
         """Start engines and router, and wait until they take requests.

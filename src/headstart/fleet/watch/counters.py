@@ -6,10 +6,11 @@ several engines or replicas. Every ratio is a property of a window, so that none
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
 from headstart.fleet.watch.counts import Histogram, fell, since, together
@@ -232,14 +233,13 @@ def _common(one: str, other: str) -> str:
     return one if one == other else ""
 
 
-_KEPT_HINT = "give another file, or remove this one: watch then begins anew"
+_KEPT = TypeAdapter(Counters)
 
 
 def record_of(counters: Counters) -> dict[str, Any]:
-    """All fields that are not None. Of a histogram's bounds the last, infinite one is left out."""
-    return {
-        field.name: _plain(value) for field in fields(counters) if (value := getattr(counters, field.name)) is not None
-    }
+    """As JSON takes it: all fields that are not None."""
+    found: dict[str, Any] = _KEPT.dump_python(counters, mode="json", exclude_none=True)
+    return found
 
 
 def counters_of(record: Mapping[str, Any]) -> Counters:
@@ -249,18 +249,7 @@ def counters_of(record: Mapping[str, Any]) -> Counters:
         InvalidFile: it has not.
     """
     try:
-        return Counters(**{name: _typed(value) for name, value in record.items()})
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidFile(f"kept counters cannot be read: {error}", hint=_KEPT_HINT) from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Histogram):
-        return {"bounds": list(value.bounds[:-1]), "counts": list(value.counts), "sum": value.sum}
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _typed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return Histogram((*value["bounds"], math.inf), tuple(value["counts"]), value["sum"])
-    return tuple(value) if isinstance(value, list) else value
+        return _KEPT.validate_python(record)
+    except ValidationError as error:
+        hint = "give another file, or remove this one: watch then begins anew"
+        raise InvalidFile(f"kept counters cannot be read: {error}", hint=hint) from error

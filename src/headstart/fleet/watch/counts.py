@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,10 @@ class Quantile:
 class Histogram:
     """Counts by bucket, not cumulated."""
 
-    bounds: tuple[float, ...]
-    """Each bucket's greatest value, ascending; the last one is infinite."""
+    bounds: Annotated[
+        tuple[float, ...], PlainSerializer(lambda bounds: bounds[:-1]), BeforeValidator(lambda kept: (*kept, math.inf))
+    ]
+    """Each bucket's greatest value, ascending; the last one is infinite, and left out of a record of JSON."""
     counts: tuple[int, ...]
     """One for each bound."""
     sum: float

@@ -158,7 +158,6 @@ UNLIKE = (
     "the same export; if its router sends it other requests on purpose, watch it by itself"
 )
 SEVERAL = "a load balancer? Watch each engine by its own address"
-UNREACHABLE = "is it running? Look at the end of its log"
 EXPECTED = (
     "other text than the export's prompts, or the engine reads the head wrongly: 'headstart export --verify' tells "
     "which of the two"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page, VerdictKind
 from headstart.base.web.report.tables import Cell
+from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.counts import Histogram
 from headstart.fleet.watch.look import Look, Row
 from headstart.fleet.watch.store import Window
@@ -125,38 +126,32 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
         return
     page.heading("Over time")
     end = max(windows[-1].ended for windows in history.values())
-    for y, caption, value in (
-        ("tokens per forward", "Tokens per forward, every forward of a request counted once.", _tokens_per_forward),
+    figures: tuple[tuple[str, str, Callable[[Window], float | None]], ...] = (
+        (
+            "tokens per forward",
+            "Tokens per forward, every forward of a request counted once.",
+            lambda window: window.counters.tokens_per_forward,
+        ),
         (
             "accepted at position 1",
             "Acceptance of the first guess: it moves with drafter and text only, not with load or draft lengths.",
-            _first_acceptance,
+            lambda window: _first_acceptance(window.counters),
         ),
-        ("tokens/s", "Generated tokens per second.", _tokens_per_second),
-    ):
+        ("tokens/s", "Generated tokens per second.", lambda window: window.counters.generated / window.seconds),
+    )
+    for y, caption, value in figures:
         series = {}
         for name, windows in list(history.items())[:_SOME]:
             points = [((window.ended - end) / 60, value(window)) for window in windows if window.seconds > 0]
-            if any(not math.isnan(each) for _, each in points):
-                series[name] = ([x for x, _ in points], [each for _, each in points])
+            if any(each is not None for _, each in points):
+                series[name] = ([x for x, _ in points], [math.nan if each is None else each for _, each in points])
         if series:
             figure = charts.lines(series, x="minutes before the last look", y=y)
             page.figure(figure, caption=caption, alt=f"{y}, a line per server")
 
 
-def _tokens_per_forward(window: Window) -> float:
-    value = window.counters.tokens_per_forward
-    return math.nan if value is None else value
-
-
-def _first_acceptance(window: Window) -> float:
-    counters = window.counters
-    value = counters.acceptance_at(0) if counters.accepted_per_position else None
-    return math.nan if value is None else value
-
-
-def _tokens_per_second(window: Window) -> float:
-    return window.counters.generated / window.seconds
+def _first_acceptance(counters: Counters) -> float | None:
+    return counters.acceptance_at(0) if counters.accepted_per_position else None
 
 
 def _drift(page: Page, rows: Sequence[Row]) -> None:

@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from headstart.fleet.watch.counters import Counters
 from headstart.theory.statistics import student
@@ -44,8 +45,7 @@ def tests_of(window: Counters) -> list[tuple[int, int]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Unlike:
+class Unlike(NamedTuple):
     """A replica that accepts otherwise than the others together, at a position."""
 
     replica: str
@@ -102,26 +102,14 @@ class Comparison:
             self.merged *= 2
             self.pending = self.merged
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Any:
         """As JSON takes it."""
-        found = [[each.replica, each.position, each.value, each.rest, each.low, each.high] for each in self.found]
-        return {
-            "batches": self.batches,
-            "merged": self.merged,
-            "pending": self.pending,
-            "tests": self.tests,
-            "found": found,
-        }
+        return TypeAdapter(Comparison).dump_python(self, mode="json")
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Comparison:
         """What `record` has written."""
-        batches = [
-            {name: [(int(tested), int(accepted)) for tested, accepted in counts] for name, counts in batch.items()}
-            for batch in record["batches"]
-        ]
-        found = tuple(Unlike(*each) for each in record["found"])
-        return cls(batches, record["merged"], record["pending"], record["tests"], found)
+        return TypeAdapter(Comparison).validate_python(record)
 
 
 @dataclass(slots=True)

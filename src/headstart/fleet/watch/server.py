@@ -58,7 +58,10 @@ class Server:
         self.last, self.seen = engines, now
         if began is None or self.several:
             return None
-        changes = {name: _change(counters, before.get(name)) for name, counters in engines.items()}
+        changes = {  # an engine that was not there before was started meanwhile
+            name: replace(now, restarts=1) if name not in before else now - before[name]
+            for name, now in engines.items()
+        }
         self.restarts += max(change.restarts for change in changes.values())
         piece = Piece(began, now, changes)
         self.pieces.append(piece)
@@ -75,8 +78,11 @@ class Server:
             for name, counters in piece.engines.items():
                 engines[name] = engines[name] + counters if name in engines else counters
         latest = self.pieces[-1]
-        moments = {name: _with_moment(engines[name], counters) for name, counters in latest.engines.items()}
-        return moments, latest.ended - self.pieces[0].began
+        shown = {  # values of the moment are not added up over time
+            name: replace(engines[name], running=now.running, waiting=now.waiting, kv_usage=now.kv_usage)
+            for name, now in latest.engines.items()
+        }
+        return shown, latest.ended - self.pieces[0].began
 
     def _notice_several(self, found: Sequence[Counters]) -> None:
         """A process cannot be started anew at an earlier time: then there are several behind the address."""
@@ -105,15 +111,3 @@ class Server:
         server = cls(url, last, record["seen"], record["restarts"])
         server._starts.extend(counters.started for counters in last.values() if counters.started is not None)
         return server
-
-
-def _change(now: Counters, before: Counters | None) -> Counters:
-    """The difference; an engine that was not there before was started meanwhile."""
-    if before is not None:
-        return now - before
-    return replace(now, restarts=1)
-
-
-def _with_moment(window: Counters, latest: Counters) -> Counters:
-    """Values of the moment are not added up over time."""
-    return replace(window, running=latest.running, waiting=latest.waiting, kv_usage=latest.kv_usage)

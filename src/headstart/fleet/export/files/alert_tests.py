@@ -6,6 +6,7 @@ sample every five minutes, for a little more than the day that an alarm looks ba
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headstart.fleet.export.files.alerts import Alert, alerts, bound, escaped
@@ -119,34 +120,18 @@ def _latency(one: Deployment, *, late: bool = False) -> dict[str, str]:
 
 
 def _less(one: Deployment) -> dict[str, str]:
-    low = bound(one)
-    return _speculation(one, 1 + ((low or 1.0) - 1) / 2)
+    return _speculation(one, 1 + ((bound(one) or 1.0) - 1) / 2)
 
 
 def _nothing(one: Deployment) -> dict[str, str]:
-    return {
-        key: _counter(0)
-        for key in _speculation(one, 1.5)
-        if "spec_decode" in key
-    }  # fmt: skip
+    return {key: _counter(0) for key in _speculation(one, 1.5) if "spec_decode" in key}
 
 
-def _contradiction(one: Deployment) -> dict[str, str]:
-    return {_key(one, "spec_decode_num_draft_tokens_total"): _counter(1)}
-
-
-def _preemption(one: Deployment) -> dict[str, str]:
-    return {_key(one, "num_preemptions_total"): _counter(3)}
-
-
-def _slow(one: Deployment) -> dict[str, str]:
-    return _latency(one, late=True)
-
-
-_BROKEN = {
+_BROKEN: Mapping[str, Callable[[Deployment], dict[str, str]]] = {
     "SpeculationAcceptsLess": _less,
     "SpeculationDraftsNothing": _nothing,
-    "SpeculationCountersContradict": _contradiction,
-    "EnginePreempts": _preemption,
-    "TokensComeSlowly": _slow,
+    "SpeculationCountersContradict": lambda one: {_key(one, "spec_decode_num_draft_tokens_total"): _counter(1)},
+    "EnginePreempts": lambda one: {_key(one, "num_preemptions_total"): _counter(3)},
+    "TokensComeSlowly": lambda one: _latency(one, late=True),
 }
+"""By alert, the series that raise it."""

@@ -11,6 +11,21 @@ from headstart.fleet.export.files.deployment import Deployment
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _MODEL = 'model_name=~"$model"'
 _WINDOW = "$__rate_interval"
+_VARIABLES: tuple[dict[str, Any], ...] = (
+    {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source", "hide": 0},
+    {
+        "name": "model",
+        "type": "query",
+        "label": "Model",
+        "datasource": _SOURCE,
+        "query": "label_values(vllm:generation_tokens_total, model_name)",
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    },
+)
 
 
 def dashboard(one: Deployment) -> str:
@@ -26,7 +41,7 @@ def dashboard(one: Deployment) -> str:
         "editable": True,
         "refresh": "15s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_source_variable(), _model_variable()]},
+        "templating": {"list": [*_VARIABLES]},
         "panels": _placed(panels),
     }
     return json.dumps(found, indent=1) + "\n"
@@ -168,22 +183,3 @@ def _placed(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             x += 8
     return panels
-
-
-def _source_variable() -> dict[str, Any]:
-    return {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source", "hide": 0}
-
-
-def _model_variable() -> dict[str, Any]:
-    return {
-        "name": "model",
-        "type": "query",
-        "label": "Model",
-        "datasource": _SOURCE,
-        "query": "label_values(vllm:generation_tokens_total, model_name)",
-        "refresh": 2,
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
-    }
