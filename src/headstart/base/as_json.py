@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headstart.base.errors import HeadstartError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def as_json(value: Any, unknown: Callable[[float], str | None] = lambda _: None) -> Any:
@@ -28,3 +31,9 @@ def as_json(value: Any, unknown: Callable[[float], str | None] = lambda _: None)
     if isinstance(value, list | tuple):
         return [as_json(each, unknown) for each in value]
     return unknown(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def first_problem(error: ValidationError, whole: str = "") -> str:
+    """Where a record is wrong, and what is wrong there: the first of the things found. whole: names the record."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
+from headstart.base.errors import InvalidFile
 from headstart.fleet.watch.replicas import BATCHES, Comparison
 
 CHANCES = (0.85, 0.8, 0.7)
@@ -73,3 +75,8 @@ def test_it_goes_on_from_its_record() -> None:
         parted.add({name: window(rng, CHANCES) for name in ("a", "b", "c")})
     assert parted == whole
     assert json.dumps(parted.batches) == json.dumps(whole.batches)
+
+
+def test_a_damaged_record_is_an_error_with_a_hint() -> None:
+    with pytest.raises(InvalidFile, match="merged"):
+        Comparison.of({**Comparison().record(), "merged": "many"})

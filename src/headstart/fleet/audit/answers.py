@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from headstart.base.as_json import first_problem
 from headstart.base.errors import EndpointFailed, IncompatibleTokenizer
 from headstart.fleet.audit.spelling import Name, Spelling
 from headstart.types import TokenLogprob
@@ -146,9 +147,7 @@ def read_answer(answer: dict[str, Any]) -> Answer:
         choice, usage = found.choices[0], found.usage or _Usage()
         entries = [] if choice.logprobs is None else choice.logprobs.entries()
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise _wrong_shape(f"{where}: {first['msg']}") from error
+        raise _wrong_shape(first_problem(error)) from error
     except ValueError as error:
         raise _wrong_shape(f"choices.0.logprobs: {error}") from error
     tokens: tuple[Name, ...] | None = choice.token_ids

@@ -18,16 +18,15 @@ import numpy as np
 import headstart
 from headstart.base.prompt_sets import PromptItem
 from headstart.engine.engine import Engine
-from headstart.engine.in_turn import Run, run_once
+from headstart.engine.in_turn import run_once
 from headstart.engine.prompts import templated
 from headstart.fleet.export.files.engines import LOOKUP
 from headstart.fleet.export.manifest import DrafterKind, Expected, Figure, PositionRecord, PromptsRecord
 from headstart.fleet.parity.drafters import drafter_of
 from headstart.fleet.parity.plan import Plan
 from headstart.pacing import FixedPacing
-from headstart.theory.rounds import PositionCounts
 from headstart.theory.statistics import Interval, bootstrap, proportion
-from headstart.types import Sampling
+from headstart.types import Sampling, Stats
 
 LEVEL = 0.95
 _SOME = 4
@@ -58,59 +57,39 @@ class Prompts:
 
 
 class Measurement:
-    """Completions of all prompts with drafts of one length."""
+    """What was counted in the completions of P prompts with drafts of one length."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._prompts = [_Prompt(run) for run in runs]
+    def __init__(self, prompts: Sequence[Stats]) -> None:
+        self._whole = np.array([(one.tokens, one.target_forwards) for one in prompts], dtype=float)
+        depth = max((len(one.drafted_per_position) for one in prompts), default=0)
+        self._positions = np.zeros((depth, len(prompts), 2))  # accepted and tested
+        for number, one in enumerate(prompts):
+            both = np.array([one.accepted_per_position, one.drafted_per_position], dtype=float).T
+            self._positions[: len(both), number] = both
 
     def acceptance(self) -> list[float]:
         """By position, conditional on all positions before it; only positions that were ever tested."""
-        counts = self._counts()
-        return [kept / tested for kept, tested in zip(counts.accepted, counts.tested, strict=True)]
+        return [_ratio(counts) for counts in self._positions]
 
     def tokens_per_forward(self) -> Interval:
         """G / (G - A); its interval is over prompts, since the rounds of one text are alike."""
-        units = np.array([(one.tokens, one.forwards) for one in self._prompts], dtype=float)
-        if len(units) < _SOME:
-            return Interval(_ratio(units))
-        return bootstrap(units, _ratio, level=LEVEL, scale="log")
+        if len(self._whole) < _SOME:
+            return Interval(_ratio(self._whole))
+        return bootstrap(self._whole, _ratio, level=LEVEL, scale="log")
 
     def by_position(self) -> list[PositionRecord]:
         """With intervals over rounds, or over prompts where those are wider."""
-        counts = self._counts()
         found = []
-        for place, (kept, tested) in enumerate(zip(counts.accepted, counts.tested, strict=True)):
-            units = np.array([one.at(place) for one in self._prompts], dtype=float)
+        for position, counts in enumerate(self._positions, start=1):
+            kept, tested = (int(count) for count in counts.sum(0))
             ends = proportion(kept, tested, LEVEL)
             low, high = ends.low, ends.high
-            if len(units) >= _SOME:
-                wide = bootstrap(units, _ratio, level=LEVEL)
+            if len(counts) >= _SOME:
+                wide = bootstrap(counts, _ratio, level=LEVEL)
                 if wide.known:
                     low, high = max(0.0, min(low, wide.low)), min(1.0, max(high, wide.high))
-            found.append(PositionRecord(place + 1, tested, kept, kept / tested, low, high))
+            found.append(PositionRecord(position, tested, kept, kept / tested, low, high))
         return found
-
-    def _counts(self) -> PositionCounts:
-        whole = PositionCounts()
-        for one in self._prompts:
-            for depth, accepted in one.drafts:
-                whole.add(depth, accepted)
-        return whole
-
-
-class _Prompt:
-    """One completion as counts."""
-
-    def __init__(self, run: Run) -> None:
-        steps = [step for _, step in run.arrivals if step.tokens]
-        self.tokens = sum(len(step.tokens) for step in steps)
-        self.forwards = len(steps)
-        self.drafts = [(max(step.draft.depths), len(step.path)) for step in steps if len(step.draft)]
-
-    def at(self, place: int) -> tuple[int, int]:
-        """Accepted and tested at a position, from 0."""
-        tested = [accepted > place for depth, accepted in self.drafts if depth > place and accepted >= place]
-        return sum(tested), len(tested)
 
 
 class Bench:
@@ -162,7 +141,7 @@ class Bench:
         Raises:
             HeadstartError: the drafter gave up.
         """
-        runs = []
+        stats = []
         with self._engine.paced(FixedPacing(depth)):
             for number, ids in enumerate(prompts.ids):
                 tick(number, len(prompts.ids))
@@ -170,9 +149,9 @@ class Bench:
                 state = run.output.stats.speculation
                 if not state.on and state.error is not None:
                     raise state.error
-                runs.append(run)
+                stats.append(run.output.stats)
         tick(len(prompts.ids), len(prompts.ids))
-        return Measurement(runs)
+        return Measurement(stats)
 
     def _seeded(self, number: int) -> Sampling:
         return replace(self._sampling, seed=number)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from headstart.base.as_json import first_problem
 from headstart.base.errors import InvalidFile
 
 NAME = "manifest.json"
@@ -202,6 +203,4 @@ def read_manifest(folder: Path, *, hint: str = "write the folder again with `hea
     try:
         return _MANIFEST.validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the manifest"
-        raise InvalidFile(f"{path}: {where}: {first['msg']}", hint=hint) from error
+        raise InvalidFile(f"{path}: {first_problem(error, 'the manifest')}", hint=hint) from error

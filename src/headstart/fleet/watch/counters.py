@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from headstart.base.as_json import first_problem
 from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
 from headstart.fleet.watch.counts import Histogram, fell, since, together
 from headstart.fleet.watch.exposition import engines
@@ -234,6 +235,8 @@ def _common(one: str, other: str) -> str:
 
 
 _KEPT = TypeAdapter(Counters)
+KEPT_HINT = "give another file, or remove this one: watch then begins anew"
+"""What to do about a file of a watch that is damaged."""
 
 
 def record_of(counters: Counters) -> dict[str, Any]:
@@ -251,5 +254,4 @@ def counters_of(record: Mapping[str, Any]) -> Counters:
     try:
         return _KEPT.validate_python(record)
     except ValidationError as error:
-        hint = "give another file, or remove this one: watch then begins anew"
-        raise InvalidFile(f"kept counters cannot be read: {error}", hint=hint) from error
+        raise InvalidFile(f"kept counters cannot be read: {first_problem(error)}", hint=KEPT_HINT) from error

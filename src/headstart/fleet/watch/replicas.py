@@ -20,9 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from headstart.fleet.watch.counters import Counters
+from headstart.base.as_json import first_problem
+from headstart.base.errors import InvalidFile
+from headstart.fleet.watch.counters import KEPT_HINT, Counters
 from headstart.theory.statistics import student
 
 BATCHES = 32
@@ -108,8 +110,15 @@ class Comparison:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Comparison:
-        """What `record` has written."""
-        return TypeAdapter(Comparison).validate_python(record)
+        """What `record` has written.
+
+        Raises:
+            InvalidFile: it has not.
+        """
+        try:
+            return TypeAdapter(Comparison).validate_python(record)
+        except ValidationError as error:
+            raise InvalidFile(f"a kept comparison cannot be read: {first_problem(error)}", hint=KEPT_HINT) from error
 
 
 @dataclass(slots=True)
