@@ -59,7 +59,7 @@ class Database:
     Args:
         path: it and missing folders are made; None keeps everything in memory.
         alone: no other process can open the file while this one has it. Else others read it meanwhile.
-        private: nobody but the user can read it (mode 600; SQLite's own is 644).
+        private: only the user can read it (mode 600; SQLite's own is 644).
         patience: seconds to wait for another process.
 
     Raises:

@@ -98,7 +98,7 @@ def ask(method: str, url: str, *, seconds: float, **more: Any) -> httpx2.Respons
     Certificates are loaded for https alone: reading them takes fifty times as long as a request without them.
 
     Raises:
-        HTTPError: nobody answers, or not within so many seconds.
+        HTTPError: no server answers, or not within so many seconds.
     """
     with httpx2.Client(timeout=seconds, verify=httpx2.URL(url).scheme == "https", mounts=_DIRECT) as client:
         return client.request(method, url, **more)

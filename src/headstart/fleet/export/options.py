@@ -46,6 +46,12 @@ _engine = partial(option, panel="Engine")
 _measure = partial(option, panel="Measurement")
 
 
+def settings_option(help: str, *, panel: str) -> Any:
+    """The field of options behind `--set KEY=VALUE`, a mapping; see `parse_settings`."""
+    details: dict[str, Any] = {"metavar": "KEY=VALUE", "kind": list[str], "parse": parse_settings, "panel": panel}
+    return field(default_factory=dict, metadata=described(help, "--set", **details))
+
+
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
@@ -56,13 +62,9 @@ class ExportOptions:
     cpu: bool = _engine(False, "The engines run on processors, not on GPUs.")
     max_model_len: int | None = _engine(None, "The longest context that the engine is to hold, in tokens.", low=2)
     name: str | None = _engine(None, "The model's name for clients. Default: the target's own.")
-    settings: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=described(
-            "Another option of the engine by its long name, for example tensor-parallel-size=2.",
-            "--set", metavar="KEY=VALUE", kind=list[str], parse=parse_settings, panel="Engine",
-        ),
-    )  # fmt: skip
+    settings: Mapping[str, Any] = settings_option(
+        "Another option of the engine by its long name, for example tensor-parallel-size=2.", panel="Engine"
+    )
     target_at: str | None = _engine(
         None, "Where the target will lie on the serving machine. Default: where it lies here.", metavar="DIR"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,9 @@ from typing import Any, Literal
 import yaml
 
 from headstart.base.errors import InvalidFile, InvalidOption
-from headstart.base.options import check_fields, described, option, strict
+from headstart.base.options import check_fields, option, strict
 from headstart.fleet.export.manifest import NAME, Manifest, read_manifest
-from headstart.fleet.export.options import parse_settings
+from headstart.fleet.export.options import settings_option
 from headstart.fleet.http import LOOPBACK
 from headstart.fleet.vllm import Flag
 
@@ -40,13 +40,10 @@ class LaunchOptions:
         None, "Copies of the weights inside each engine. Default: what the export says, else 1.",
         "--data-parallel-size", "--dp", low=1,
     )  # fmt: skip
-    settings: Mapping[str, Any] = field(
-        default_factory=dict,
-        metadata=described(
-            "Another option of vLLM by its long name, for example max-num-seqs=64; it wins over the export's.",
-            "--set", metavar="KEY=VALUE", kind=list[str], parse=parse_settings, panel="Engines",
-        ),
-    )  # fmt: skip
+    settings: Mapping[str, Any] = settings_option(
+        "Another option of vLLM by its long name, for example max-num-seqs=64; it wins over the export's.",
+        panel="Engines",
+    )
     timeout: float = _engine(
         900.0, "Seconds to wait until the engines are ready; large weights take minutes to load.", metavar="S", above=0
     )

@@ -34,7 +34,7 @@ def metrics_url(url: str) -> str:
 
 
 def scraper(*, timeout: float = 5.0, api_key: str | None = None) -> Client:
-    """What `scrape` sends its requests with; whoever looks often keeps one, since making one takes longer than a look.
+    """What `scrape` sends its requests with. A watch keeps one, since making one takes longer than a look.
 
     Args:
         timeout: in seconds, for the connection and for each part of the answer.
@@ -53,7 +53,7 @@ def scrape(
         client: sends the request; None makes a `scraper` with the timeout and the key for this one.
 
     Raises:
-        EndpointFailed: nobody answers, the answer is no page of counters, or none of a known kind.
+        EndpointFailed: no server answers, the answer is no page of counters, or none of a known kind.
         InvalidOption: no address, or prometheus-client is not installed.
     """
     address = metrics_url(url)
