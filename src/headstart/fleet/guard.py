@@ -1,6 +1,6 @@
 """The guard of one child: runs its command in a process group of its own, and ends that group when the parent is gone.
 
-Run as a script by `children`, in a fresh Python without site-packages: ``python -I -S guard.py GRACE COMMAND...``.
+Run as a script by `processes`, in a fresh Python without site-packages: ``python -I -S guard.py GRACE COMMAND...``.
 Standard input is a socket that the parent holds open. It is written to once (the id of the group) and never read for
 content: when the other end closes, because the parent asked for the end or because it died (even by SIGKILL, which no
 parent can act upon), the group gets SIGTERM, and killed after GRACE seconds. The same happens when the command ends

@@ -163,7 +163,7 @@ class Rollout:
         return []
 
     def _observe(self) -> None:
-        """Add a window, if both sides have forwards in it and nobody began anew."""
+        """Add a window, if both sides have forwards in it and no engine was started again."""
         urls = [engine.url for engine in self._fleet.engines]
         now = {url: counters for url in urls if (counters := total(self._look(url))) is not None}
         before, self._last = self._last, now

@@ -2,9 +2,9 @@
 
 Several tokens may be written alike: halves of one character, special tokens that are written as nothing, ids that only
 fill up a model's vocabulary. They cannot be told apart, so they are *merged*: a class of tokens counts as its lowest
-id, in what was drawn and in the distribution it is compared with (`merged`), and since nobody knows how the text went
-on, a completion ends where the first of them comes. That is exact: which completions end depends only on what was
-    drawn.
+id, in what was drawn and in the distribution it is compared with (`merged`), and since it is unknown how the text went
+on, a completion ends where the first of them comes. That is exact: which completions end depends on nothing but what
+was drawn.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Fleet:
 
         Args:
             export: the folder that `headstart export` wrote.
-            installation: the vLLM that runs it, see `scale.vllm.find`.
+            installation: the vLLM that runs it, see `headstart.fleet.vllm.find`.
             progress: called while servers are waited for.
             admit: checks each engine before it gets requests, those of `replace` and those that are started again after
                 they died, too.
@@ -113,7 +113,7 @@ class Fleet:
         self._children.stop()
 
     def replace(self, place: int, export: Path, *, drain_seconds: float = 300.0) -> Engine:
-        """Put an engine from another export, or the same anew, in the place of one, without failing a request.
+        """Put an engine from another export, or the same again, in the place of one, without failing a request.
 
         The new engine is started and waited for first, then joins; the old one gets no more requests, ends those that
         it has, and leaves. Both run for a while, so there must be memory for one engine more.

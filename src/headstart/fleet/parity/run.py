@@ -35,7 +35,7 @@ def parity(
     """Compare what a server accepts of its drafts with what headstart's engine accepts of the same drafter's.
 
     Args:
-        subject: the URL of a vLLM engine that serves nobody else meanwhile, or any other `Subject`.
+        subject: the URL of a vLLM engine that serves no one else meanwhile, or any other `Subject`.
         plan: what the server runs, or a `Reference` that has loaded it.
         prompts: texts or token ids, asked one at a time, greedily.
         max_tokens: new tokens for each, never fewer: an end of text is written over.

@@ -40,7 +40,7 @@ class Subject(Protocol):
 
 
 class Server:
-    """A vLLM server, which must serve nobody else meanwhile: its counters are those of all its requests.
+    """A vLLM server, which must serve no one else meanwhile: its counters are those of all its requests.
 
     Args:
         url: of one engine, not of a router; with or without `/v1`.
@@ -74,7 +74,7 @@ class Server:
 
     def complete(self, prompt: Sequence[int], max_tokens: int) -> Answered:
         """Raises:
-        EndpointFailed: nobody answers, or not with token ids; the server does not count drafts, restarted, or
+        EndpointFailed: no server answers, or not with token ids; the server does not count drafts, restarted, or
             served others at the same time.
         """
         before = self._look()

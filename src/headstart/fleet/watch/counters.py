@@ -68,7 +68,7 @@ class Counters:
     started: float | None = None
     """When the server's process was started, in seconds since 1970, where it is on the page."""
     restarts: int = 0
-    """In a window: how often counters began anew. What was counted between the last look and a restart is lost."""
+    """In a window: how often counters fell back. What was counted between the last look and a restart is lost."""
 
     # -- ratios of a window ---------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Counters:
     # -- windows and sums -----------------------------------------------------------------------------------------
 
     def restarted_since(self, before: Counters) -> bool:
-        """Whether the counters began anew: a counter fell, the process is another, or it serves something else."""
+        """Whether the counters began again: a counter fell, the process is another, or it serves something else."""
         if (self.kind, self.model, self.engine) != (before.kind, before.model, before.engine):
             return True
         if None not in (self.started, before.started) and self.started != before.started:

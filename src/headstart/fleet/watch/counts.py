@@ -53,7 +53,7 @@ class Histogram:
         return Quantile(low, high, None if math.isinf(high) else low + (high - low) * inside)
 
     def fell_since(self, before: Histogram) -> bool:
-        """Whether a bucket holds less than it did, or the buckets are others: the server was started anew."""
+        """Whether a bucket holds less than it did, or the buckets are others: the server was started again."""
         return self.bounds != before.bounds or any(
             now < then for now, then in zip(self.counts, before.counts, strict=True)
         )

@@ -36,7 +36,7 @@ class Exporter:
     """Shows the last look.
 
     Args:
-        where: a port on the loopback, or a file that is written anew at each look.
+        where: a port on the loopback, or a file that is written again at each look.
 
     Raises:
         InvalidOption: the port is taken, the file cannot be written, or prometheus-client is not installed.

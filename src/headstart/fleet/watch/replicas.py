@@ -70,7 +70,7 @@ class Unlike(NamedTuple):
 
 @dataclass(slots=True)
 class Comparison:
-    """The batches of the replicas of one model. All of them have the same replicas; others begin it anew."""
+    """The batches of the replicas of one model. All of them have the same replicas; others begin it again."""
 
     batches: list[dict[str, list[tuple[int, int]]]] = field(default_factory=list)
     """By replica, what was tested and accepted by position."""

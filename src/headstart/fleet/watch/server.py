@@ -85,7 +85,7 @@ class Server:
         return shown, latest.ended - self.pieces[0].began
 
     def _notice_several(self, found: Sequence[Counters]) -> None:
-        """A process cannot be started anew at an earlier time: then there are several behind the address."""
+        """A process cannot be started again at an earlier time: then there are several behind the address."""
         started = found[0].started
         if started is None:
             return

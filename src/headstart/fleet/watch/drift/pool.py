@@ -62,7 +62,7 @@ def array_of(values: Any, shape: tuple[int, ...], *, bounded: bool = True) -> Fl
 
 
 LEAST_TESTED = 100
-"""A cell with fewer tests in all windows that are learnt from is too rare to be watched, and begins anew."""
+"""A cell with fewer tests in all windows that are learnt from is too rare to be watched, and is learnt again."""
 _FOLLOWED = 2  # the alternative by which the beginning of a fall is dated
 _Z = 1.96
 _WHOLE = ("whole_spread", "whole_most", "whole_alike")
