@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.measure.bench.records import FAST, PLAIN, PromptRecord, RunRecord, SourceRecord, Trial
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult, PromptRecord, RunRecord, SourceRecord, Trial
 from headstart.measure.provenance import Provenance
 from headstart.theory import DraftCost, StepCosts
 

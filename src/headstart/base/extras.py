@@ -1,4 +1,4 @@
-"""How the optional packages are installed: the extras of pyproject.toml, of which errors speak in their hints.
+"""The optional packages: how they are installed, and importing one on first use, or an error with a remedy.
 
 headstart is not on a package index, so its bare name would find nothing there, or a stranger's package of that
 name. What works is the clone that the package runs from.
@@ -6,8 +6,11 @@ name. What works is the clone that the package runs from.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from headstart.base.errors import InvalidOption
 
 Extra = Literal["report", "serve"]
 
@@ -20,3 +23,28 @@ def how_to_install(extra: Extra) -> str:
     if (CLONE / "pyproject.toml").is_file():
         return f'pip install -e "{CLONE}[{extra}]"'
     return f'in a clone of headstart: pip install ".[{extra}]"'
+
+
+def extra(module: str) -> Any:
+    """The module of plotly or jinja2, imported on first use, since both are optional and slow to import.
+
+    Raises:
+        InvalidOption: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InvalidOption(
+            f"a report page needs plotly and jinja2, and {error.name or module} cannot be imported",
+            hint=how_to_install("report"),
+        ) from error
+
+
+def require_report() -> None:
+    """Fail now if a page could not be written later: call it before hours of measuring.
+
+    Raises:
+        InvalidOption: plotly or jinja2 is not installed.
+    """
+    extra("jinja2")
+    extra("plotly.graph_objects")

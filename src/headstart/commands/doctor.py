@@ -24,7 +24,7 @@ from headstart.measure.samples import sample_prompts
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.measure.doctor.question import Examination
+    from headstart.measure.doctor.examination import Examination
     from headstart.measure.doctor.verdict import Ranked
 
 _OUT, _WHAT = "Output", "Examination"
@@ -104,8 +104,7 @@ def doctor(
         from transformers.utils import logging
 
         from headstart.measure.doctor.examination import examine
-        from headstart.measure.doctor.question import Question
-        from headstart.measure.doctor.setup import Setup
+        from headstart.measure.doctor.question import Question, Setup
 
         logging.disable_progress_bar()
         setup = Setup(target, loading, options)

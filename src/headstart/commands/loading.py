@@ -107,7 +107,7 @@ def check_outputs(results: Path | None, page: Path | None) -> None:
         if new:
             path.unlink()
     if page is not None:
-        from headstart.base.web.report.extra import require_report
+        from headstart.base.extras import require_report
 
         require_report()
 

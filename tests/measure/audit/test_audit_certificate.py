@@ -11,7 +11,7 @@ import pytest
 
 from headstart.base.errors import InvalidOption
 from headstart.measure.audit.certificate import Certificate
-from headstart.measure.audit.checks import BehaviourResult, Check, Trial, check
+from headstart.measure.audit.findings import BehaviourResult, Check, Trial, check
 from headstart.measure.provenance import Provenance
 
 

@@ -14,12 +14,11 @@ from support.audit_toys import Distribution, ToyReference, ToySubject, Wrong, po
 
 from headstart.base.errors import HeadstartError, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.measure.audit.betting import Pool
-from headstart.measure.audit.biases import BIASES, TO_GUESSES, at_effect, distance, redraw
-from headstart.measure.audit.bound import LowerBound
 from headstart.measure.audit.findings import SampledResult
 from headstart.measure.audit.plan import AuditPlan
+from headstart.measure.audit.power import BIASES, TO_GUESSES, at_effect, distance, redraw
 from headstart.measure.audit.prefixes import KEPT, Block, Prefixes
-from headstart.measure.audit.sampled import audit_sampling
+from headstart.measure.audit.sampled import LowerBound, audit_sampling
 from headstart.measure.audit.subject import Ask, Completion
 from headstart.types import Sampling
 

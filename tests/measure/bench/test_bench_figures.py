@@ -10,7 +10,7 @@ from support import bench_runs as made
 
 from headstart import theory
 from headstart.measure.bench.machine import least
-from headstart.measure.bench.records import FAST, PLAIN, SourceRecord, Trial
+from headstart.measure.bench.result import FAST, PLAIN, SourceRecord, Trial
 from headstart.measure.bench.summary import summarise
 from headstart.measure.bench.sweep import here, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headstart as hs
 from headstart.engine.in_turn import Round, run_once
-from headstart.measure.doctor.acceptance import conditional, recut, shares, whole_goes_on
+from headstart.measure.doctor.prediction import conditional, recut, shares, whole_goes_on
 
 
 def chain(drafted: int, accepted: int, source: str = "d") -> Round:

@@ -14,14 +14,13 @@ from headstart.engine.in_turn import Round
 from headstart.loading.advice import Advice
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.doctor import ahead as subject
-from headstart.measure.doctor import ahead_trial
 from headstart.measure.doctor.ahead import Outlook, hopeless, outlook, put_ahead, ranked_ahead
 from headstart.measure.doctor.candidates import Candidate, absolute
-from headstart.measure.doctor.examination import examine
+from headstart.measure.doctor.costs import fit
+from headstart.measure.doctor.examination import Examination, examine
 from headstart.measure.doctor.facts import ahead_words, record
-from headstart.measure.doctor.prediction import BATCHES, Prediction, fit
-from headstart.measure.doctor.question import Examination, Question
-from headstart.measure.doctor.setup import Setup
+from headstart.measure.doctor.prediction import BATCHES, Prediction
+from headstart.measure.doctor.question import Question, Setup
 from headstart.measure.doctor.verdict import Ranked, decide
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.theory.statistics import Interval
@@ -135,7 +134,7 @@ def test_drafts_that_are_hidden_now_and_then_count_by_their_mean() -> None:
 def test_an_examination_says_whether(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A tiny model's own time is all overhead, so what is measured is not asked about; that it is told is."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(ahead_trial, "HOPELESS", 0.0)
+    monkeypatch.setattr(subject, "HOPELESS", 0.0)
     monkeypatch.setattr(subject, "PAYS", 0.0)
     monkeypatch.setattr(subject, "ENOUGH_ROUNDS", 1)
     draft = tiny("llama", noise=0.02)

@@ -17,9 +17,10 @@ from headstart.base.errors import IncompatibleTokenizer, InvalidOption
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import choose
 from headstart.loading.load import Target
-from headstart.measure.doctor import setup
+from headstart.measure.doctor import memory as needs
+from headstart.measure.doctor import question as asking
 from headstart.measure.doctor.candidates import Candidate, absolute, candidates, compare, scan
-from headstart.measure.doctor.setup import may_copy
+from headstart.measure.doctor.question import may_copy
 from headstart.model import int4
 
 OPTIONS = {"dtype": "float32", "device": "cpu", "max_length": 64}
@@ -68,7 +69,7 @@ def test_a_copy_on_four_bits_is_looked_at_where_it_has_less_to_read(
     tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not may_copy(Target(tiny("llama"), **OPTIONS)), "steps of so small a model are not spent on reading"
-    monkeypatch.setattr(setup, "LEAST_COPIED", 1)
+    monkeypatch.setattr(asking, "LEAST_COPIED", 1)
     for quantize, looked_at in ((None, True), ("int8-grouped", True), ("int4", False)):
         assert may_copy(Target(tiny("llama"), quantize=quantize, **OPTIONS)) is looked_at, quantize
     monkeypatch.setattr(int4, "can_run", lambda device: False)
@@ -121,7 +122,7 @@ def test_the_memory_of_a_head_counts_its_layers_caches(tmp_path: Path) -> None:
     for count in (1, 3):
         for form, folder in (("eagle3", write), ("dspark", dflash_heads.write)):
             head = folder(tmp_path / f"{form}-{count}", form, layers=count)  # type: ignore[operator]
-            need = setup._head(target, 2, choose(ours, head).drafters[0])
+            need = needs._head(target, 2, choose(ours, head).drafters[0])
             assert need.cache == count * layer
             assert need.weights == (head / "model.safetensors").stat().st_size
 

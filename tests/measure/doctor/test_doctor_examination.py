@@ -19,14 +19,15 @@ from headstart.drafters.ngram import NgramDrafter
 from headstart.loading import advice
 from headstart.loading import pacing as making
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.measure.doctor import measuring, setup
+from headstart.measure.doctor import measuring
+from headstart.measure.doctor import memory as needs
+from headstart.measure.doctor import question as asking
 from headstart.measure.doctor.candidates import Candidate
-from headstart.measure.doctor.clock import Clock
-from headstart.measure.doctor.examination import examine
+from headstart.measure.doctor.examination import Examination, examine
 from headstart.measure.doctor.facts import markdown, not_measured, record, target_facts, warning
 from headstart.measure.doctor.measuring import Sample, affordable, by_prompt, measure_candidate, spread
-from headstart.measure.doctor.question import Examination, Question
-from headstart.measure.doctor.setup import Setup, inspect
+from headstart.measure.doctor.memory import inspect
+from headstart.measure.doctor.question import Clock, Question, Setup
 from headstart.measure.doctor.trials import Trials
 from headstart.measure.doctor.verdict import Ranked, Recommendation, decide
 from headstart.model import int4
@@ -88,7 +89,7 @@ def test_the_targets_own_copy_is_examined_and_recommended_to_auto(
     tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it pays is of no matter: a tiny model's steps say nothing of a real one's, so the advice is made up."""
-    monkeypatch.setattr(setup, "LEAST_COPIED", 1)
+    monkeypatch.setattr(asking, "LEAST_COPIED", 1)
     found = examine(question(tiny("llama"), given=("self-int4",), seconds=6.0), quiet)
     sample, looked = by_name(found)["self-int4"], next(o for o in found.inspected if o.candidate.name == "self-int4")
     assert isinstance(sample, Sample)
@@ -173,18 +174,18 @@ def test_too_little_memory(tiny: Callable[..., str], monkeypatch: pytest.MonkeyP
     target = tiny("llama")
     _, memory = question(target).setup.open()
     need = memory.needs[0]
-    monkeypatch.setattr(setup, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
+    monkeypatch.setattr(asking, "free_bytes", lambda device: need.weights + need.cache * 3 // 4)
     opened, memory = question(target).setup.open()
     assert not memory.fits
     assert opened.checkpoint.length == 72, "three quarters of 96, and it goes on with that"
-    monkeypatch.setattr(setup, "free_bytes", lambda device: need.weights // 2)
+    monkeypatch.setattr(asking, "free_bytes", lambda device: need.weights // 2)
     with pytest.raises(NotEnoughMemory, match="does not fit"):
         question(target).setup.open()
 
 
 def test_a_draft_that_does_not_fit_is_reported(tiny: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     target, memory = question(tiny("llama")).setup.open()
-    monkeypatch.setattr(setup, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(needs, "free_bytes", lambda device: 1000)
     with pytest.raises(NotEnoughMemory, match="does not fit"):
         inspect(target, memory, Candidate((tiny("llama", noise=0.02),), "given"))
     assert inspect(target, memory, Candidate(("ngram",), "always"))[1] is None

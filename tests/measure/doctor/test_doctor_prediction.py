@@ -10,8 +10,8 @@ import pytest
 
 from headstart import theory
 from headstart.engine.in_turn import Round, Text
-from headstart.measure.doctor.acceptance import conditional, recut, shares
-from headstart.measure.doctor.prediction import Prediction, Timing, alike, fit
+from headstart.measure.doctor.costs import Timing, fit
+from headstart.measure.doctor.prediction import Prediction, alike, conditional, recut, shares
 from headstart.measure.doctor.prediction import predict as predict_texts
 from headstart.theory import DraftCost, StepCosts
 from headstart.types import Seconds

@@ -11,7 +11,7 @@ from headstart.loading.options import TargetOptions
 from headstart.measure.doctor.candidates import Candidate
 from headstart.measure.doctor.facts import flags, load_line
 from headstart.measure.doctor.prediction import BATCHES, Member, Prediction
-from headstart.measure.doctor.setup import Setup
+from headstart.measure.doctor.question import Setup
 from headstart.measure.doctor.verdict import (
     Measured,
     Ranked,

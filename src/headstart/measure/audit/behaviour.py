@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from headstart.measure.audit.checks import BehaviourResult, Check, NotTested, Trial, check
 from headstart.measure.audit.ends import Ends
+from headstart.measure.audit.findings import BehaviourResult, Check, NotTested, Trial, check
 from headstart.measure.audit.rounding import Rounding
 from headstart.measure.audit.subject import (
     CUT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.measure.audit.checks import NotTested, Trial
+from headstart.measure.audit.findings import NotTested, Trial
 from headstart.measure.audit.subject import Ask, Completion, Reference, Subject
 from headstart.types import Sampling
 

@@ -1,23 +1,145 @@
 """What an audit would have noticed: simulated audits beside it, with distributions that are wrong on purpose.
 
-A simulated audit visits the prefixes that the real one visits and draws a token there from a biased distribution; the
-very same bettors bet on it. The share of the simulated audits of one bias that accuse by now is the power against that
-bias.
+A bias is a family of distributions with a strength; the strength is set, block by block, so that the mean total
+variation between the biased distributions and p is the effect asked for. A simulated audit visits the prefixes that the
+real one visits and draws a token there from a biased distribution; the very same bettors bet on it. The share of the
+simulated audits of one bias that accuse by now is the power against that bias. Shapes: n positions, C classes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headstart.measure.audit.betting import Pool
-from headstart.measure.audit.biases import BIASES, REACHED, TO_GUESSES, at_effect, distance, redraw
 from headstart.measure.audit.plan import AuditPlan
-from headstart.measure.audit.prefixes import Block, Floats
+from headstart.measure.audit.prefixes import BUCKETS, DRAFT_SCORE, OUTPUT_SCORE, Block, Floats, Ints, each_log
+from headstart.rule.noise import Noise, Purpose
+from headstart.theory.statistics import bisect
+
+STRONGEST = 1e3
+REACHED = 0.9
+"""Share of the effect that a bias must reach to be counted: distributions that are nearly sure of a token cannot be
+sharper."""
+_HALVINGS = 30
+
+Biased = Callable[[Block, float], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """One way: what it does, and the distributions [n, C] of a block at a strength above 0."""
+
+    name: str
+    what: str
+    distributions: Biased
+
+
+def _tilted(p: Floats, by: NDArray[Any]) -> Floats:
+    """p exp(by), normalised; 0 where p is."""
+    logs = np.where(p > 0, np.log(np.where(p > 0, p, 1)) + by, -np.inf)
+    grown = np.exp(logs - logs.max(1, keepdims=True))
+    found: Floats = grown / grown.sum(1, keepdims=True)
+    return found
+
+
+def sharper(block: Block, strength: float) -> Floats:
+    """p to the power 1 + strength, as of a lower temperature."""
+    return _tilted(block.p, strength * each_log(block.p))
+
+
+def flatter(block: Block, strength: float) -> Floats:
+    """p to the power 1 / (1 + strength), as of a higher temperature."""
+    return _tilted(block.p, (1 / (1 + strength) - 1) * each_log(block.p))
+
+
+def to_runner_up(block: Block, strength: float) -> Floats:
+    """The likeliest token gives some of its mass to the second."""
+    p: Floats = block.p.copy()
+    given = np.where(p[:, 1] > 0, np.minimum(strength, p[:, 0]), 0)
+    p[:, 0] -= given
+    p[:, 1] += given
+    return p
+
+
+def reweighted(block: Block, strength: float) -> Floats:
+    """Each token has a weight of its own, the same everywhere."""
+    return _tilted(block.p, strength * _weights()[block.buckets])
+
+
+def repeating(block: Block, strength: float) -> Floats:
+    """Tokens of the output come again more often."""
+    return _tilted(block.p, strength * block.scores[:, OUTPUT_SCORE])
+
+
+def to_guesses(block: Block, strength: float) -> Floats:
+    """Some draws come from the draft's distribution q."""
+    share = np.minimum(block.scores[:, DRAFT_SCORE].astype(np.float64), 1 - 1e-6)
+    q = share * block.p / (1 - share)
+    total = q.sum(1, keepdims=True)
+    q = np.where(total > 0, q / np.where(total > 0, total, 1), block.p)
+    part = min(strength, 1.0)
+    found: Floats = (1 - part) * block.p + part * q
+    return found
+
+
+BIASES = (
+    Bias("sharper", "likely tokens are too likely", sharper),
+    Bias("flatter", "likely tokens are not likely enough", flatter),
+    Bias("runner-up", "the second likeliest token takes from the likeliest", to_runner_up),
+    Bias("reweighted", "each token has a weight of its own, the same everywhere", reweighted),
+    Bias("repeats", "tokens come again too often", repeating),
+)
+TO_GUESSES = Bias("guesses", "some tokens come from the draft's distribution", to_guesses)
+
+
+def distance(p: Floats, biased: Floats) -> float:
+    """Mean total variation over the positions."""
+    return float(np.abs(p - biased).sum(1).mean() / 2)
+
+
+def at_effect(block: Block, bias: Bias, effect: float) -> Floats:
+    """The distributions whose mean total variation from p is `effect`, or as near below it as this bias can come."""
+    strongest = bias.distributions(block, STRONGEST)
+    if distance(block.p, strongest) <= effect:
+        return strongest
+    _, logarithm = bisect(
+        lambda middle: distance(block.p, bias.distributions(block, math.exp(middle))),
+        effect, math.log(1e-6), math.log(STRONGEST), _HALVINGS,
+    )  # fmt: skip
+    return bias.distributions(block, math.exp(logarithm))
+
+
+def redraw(distributions: Floats, audits: int, generator: np.random.Generator) -> Ints:
+    """[R, n]: classes drawn from distributions [n, C]; one of probability 0 never is."""
+    sums = distributions.cumsum(1)
+    sums /= sums[:, -1:]
+    begins = np.arange(len(distributions))
+    uniforms = (
+        generator.random((audits, len(distributions))) + begins
+    )  # one search for all rows: row i lies in [i, i + 1]
+    classes = (
+        np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right") - begins * distributions.shape[1]
+    )
+    last = distributions.shape[1] - 1 - (distributions[:, ::-1] > 0).argmax(1)
+    found: Ints = np.minimum(classes, last)
+    return found
+
+
+@cache
+def _weights() -> Floats:
+    """A fixed normal weight for each bucket of token ids."""
+    noise = Noise(0)
+    pairs = np.array([[noise.uniform(i, Purpose.TOKEN, 0, k) for k in (0, 1)] for i in range(BUCKETS + 1)])
+    normal: Floats = np.sqrt(-2 * np.log(pairs[:, 0])) * np.cos(2 * np.pi * pairs[:, 1])
+    return normal
+
 
 _FURTHER = 40
 

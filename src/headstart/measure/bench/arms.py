@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.engine.in_turn import Round, first_difference
 from headstart.measure.bench.machine import Meter
 from headstart.measure.bench.options import BenchSettings
-from headstart.measure.bench.records import PLAIN, RunRecord, SourceRecord, Trial, added
+from headstart.measure.bench.result import PLAIN, RunRecord, SourceRecord, Trial, added
 from headstart.types import PARTS, Output, Sampling, Step
 
 if TYPE_CHECKING:

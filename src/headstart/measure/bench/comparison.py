@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.errors import InvalidFile
-from headstart.measure.bench.records import FAST, PLAIN
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult
 from headstart.measure.bench.summary import OVERALL, paired, unit_forwards, unit_times
 from headstart.theory.statistics import Interval, bootstrap
 

@@ -13,8 +13,7 @@ from headstart.base.prompt_sets import PromptItem, by_category
 from headstart.measure.bench.arms import Arm, Workload, in_turn, warm_up
 from headstart.measure.bench.machine import Meter, least, measure_costs, memory_of
 from headstart.measure.bench.options import BenchSettings
-from headstart.measure.bench.records import FAST, PLAIN, PromptRecord
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult, PromptRecord
 from headstart.measure.bench.sweep import arm_of
 from headstart.measure.conversations import every_turn
 from headstart.measure.provenance import Provenance

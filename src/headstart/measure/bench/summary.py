@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headstart.base.as_json import as_json
-from headstart.measure.bench.records import FAST, PLAIN, Record, SourceRecord, Trial, added
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult, Record, SourceRecord, Trial, added
 from headstart.theory.statistics import Interval, bootstrap, proportion, quantile
 
 OVERALL = "overall"

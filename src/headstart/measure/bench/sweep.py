@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart import theory
-from headstart.measure.bench.records import FAST, PLAIN, RunRecord, Trial, added
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult, RunRecord, Trial, added
 from headstart.measure.bench.summary import Figures, paired, ratio, unit_forwards, unit_times
 from headstart.theory import StepCosts
 from headstart.theory.statistics import Interval, bootstrap

@@ -1,19 +1,28 @@
 """Would drafting ahead, while the target verifies, be quicker than drafting in turn? Measured, and said why.
 
-The same drafter is run both ways on the same prompts, one right after the other; the drafts are the same, so the ratio
-is one of time alone. Where the time goes follows from the rounds: what there is to hide, how often the outcome of a
-round had been foreseen, and how much longer the target takes beside a drafter that works. Formulas: `theory.ssd`.
+The fastest candidate with a draft model is run both ways on the same prompts, one right after the other; the drafts
+are the same, so the ratio is one of time alone. Where the time goes follows from the rounds: what there is to hide, how
+often the outcome of a round had been foreseen, and how much longer the target takes beside a drafter that works.
+Formulas: `theory.ssd`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
+import torch
+
+from headstart.base.errors import HeadstartError
 from headstart.drafters.ahead import BRANCHES, PREFIX
 from headstart.measure.doctor.candidates import Candidate
-from headstart.measure.doctor.verdict import PAYS, Ranked
+from headstart.measure.doctor.measuring import both_ways, warm_up
+from headstart.measure.doctor.prediction import ratio
+from headstart.measure.doctor.trials import AHEAD, LEAST, Trials
+from headstart.measure.doctor.verdict import HOPELESS, PAYS, Ranked
+from headstart.pacing import FixedPacing
 from headstart.theory.ssd import SsdAccount, ssd_account
 from headstart.theory.statistics import Interval
 from headstart.types import Step
@@ -131,3 +140,38 @@ def ranked_ahead(base: Ranked, found: Outlook) -> Ranked:
 
 def _times(interval: Interval, factor: float) -> Interval:
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
+
+
+def try_ahead(trials: Trials) -> Outlook | None:
+    """What drafting ahead would bring for the fastest candidate with a draft model; where it pays, the candidate that
+    does so is ranked, too. None where there is no such candidate, or it failed."""
+    able = [one for one in trials.ranked if one.gain >= HOPELESS and one.candidate in trials.models]
+    if not able:
+        return None
+    base = max(able, key=lambda one: one.gain)
+    place, source = trials.models[base.candidate]
+    candidate, k = put_ahead(base.candidate, base.candidate.drafters[place]), max(1, base.best.k)
+    timing = trials.timings[base.candidate].of(source)
+    found = hopeless(candidate, k, timing.draft(source, base.best.depth) / timing.forward(1 + k))
+    if found is not None:
+        return found
+    trials.clock.report(f"trying {candidate.name}")
+    budget = k if len(candidate.drafters) > 1 else None
+    try:
+        engines = {
+            "turn": trials.engine(base.candidate, FixedPacing(k), budget=budget),
+            "ahead": trials.engine(candidate, FixedPacing(k), budget=budget, always_ahead=True),
+        }
+        for engine in engines.values():
+            warm_up(engine, trials.items[0], trials.sampling)
+        until = time.monotonic() + max(LEAST, AHEAD * trials.question.seconds)
+        rounds, steps = both_ways(engines, trials.items, trials.sampling, until)
+    except (HeadstartError, torch.OutOfMemoryError):
+        return None  # the candidate itself was measured
+    turn = [step for step in steps["turn"] if step.draft.source == source]
+    ahead = [step for step in steps["ahead"] if step.draft.prepared is not None]
+    found = outlook(candidate, k, ratio(rounds["turn"], rounds["ahead"]), turn, ahead)
+    if found.pays:
+        trials.timings[candidate] = trials.timings[base.candidate]
+        trials.ranked.append(ranked_ahead(base, found))
+    return found

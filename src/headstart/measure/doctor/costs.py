@@ -1,13 +1,17 @@
-"""What the target's forward costs by its number of rows: whether reading the weights is what takes the time."""
+"""What steps cost: the target's forward by its number of rows, and whole steps as measured rounds show them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import Any, Literal
 
 import torch
 
+from headstart.engine.in_turn import Round
 from headstart.model import int4
-from headstart.theory import StepCosts
+from headstart.theory import DraftCost, StepCosts
 
 Bound = Literal["weights", "between", "rows"]
 CHEAP, DEAR = 0.35, 0.7
@@ -78,3 +82,90 @@ def bytes_read(config: Any, weights: int, dtype: torch.dtype, quantize: str | No
     if quantize == "int8-grouped":
         return int(numbers * int4.BITS_OF_THE_HEAD) // 8
     return numbers if quantize == "int8" else numbers * size
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Costs of steps as they were found in rounds."""
+
+    plain: StepCosts
+    """Of steps without a draft; its only draft cost, under the source "", is that of asking a drafter in vain."""
+    sources: Mapping[str, StepCosts] = field(default_factory=dict)
+    """Of steps with a draft of that source."""
+
+    def of(self, source: str) -> StepCosts:
+        """Of steps with a draft of this source; one that never drafted here costs what it costs to ask it in vain."""
+        found = self.sources.get(source, self.plain)
+        return found if source in found.drafts else replace(found, drafts={source: found.drafts[""]})
+
+    def step(self, source: str, rows: float, depth: float) -> float:
+        """Seconds of a step with a draft of this source, or of "", nobody."""
+        return self.of(source).step(rows, drafts={source: (depth, 1)})
+
+
+def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> Timing:
+    """Timing from the costs and measured rounds: medians, since other work on a machine only ever adds time.
+
+    The shapes are those of `costs`. Their levels come from the rounds: plain ones at one row, drafted ones at their
+    usual number of rows, a straight line between.
+    """
+    if not plain:
+        raise ValueError("there is no plain round to compare with")
+    rest = median(map(_outside, plain))
+    level = median(one.parts.verify for one in plain) / costs.forward(1)
+    # With what deciding takes, which steps without a drafter have not
+    in_vain = [one.parts.draft + max(0.0, _outside(one) - rest) for one in drafted if not one.nodes]
+    asked = DraftCost(start=median(in_vain) if in_vain else 0.0)
+    of_plain = _levelled(costs, level, {"": asked}, rest)
+    sources = {}
+    for source in dict.fromkeys(one.source for one in drafted if one.nodes):
+        mine = [one for one in drafted if one.source == source]
+        expected = [level * costs.forward(1 + one.nodes) for one in mine]
+        found = median(one.parts.verify / seconds for one, seconds in zip(mine, expected, strict=True))
+        # More rows than one never take less than a plain step; where they seem to, the plain ones were held up
+        least = level * costs.forward(1) / median(expected)
+        width = 1 + round(median(one.nodes for one in mine))
+        further = max(0.0, median(map(_outside, mine)) - rest) / max(1, width - 1)
+        drafts = {source: _cost(costs.drafts.get(source, DraftCost()), mine)}
+        sources[source] = _levelled(
+            costs, level, drafts, rest, factor=max(least, found), width=width, row_overhead=further
+        )
+    return Timing(of_plain, sources)
+
+
+def _levelled(
+    costs: StepCosts,
+    level: float,
+    drafts: Mapping[str, DraftCost],
+    overhead: float,
+    *,
+    factor: float = 1.0,
+    width: int = 1,
+    row_overhead: float = 0.0,
+) -> StepCosts:
+    """The costs at the level of the rounds: forwards of one row times `level`, those of `width` and more times `factor`
+    besides, a straight line between."""
+    rows = []
+    for n in range(1, max(width, costs.rows[-1][0]) + 2):
+        reach = min(1.0, (n - 1) / max(1, width - 1))
+        rows.append((n, level * costs.forward(n) * (1 + (factor - 1) * reach)))
+    return StepCosts(tuple(rows), level * costs.request, drafts, max(0.0, overhead), row_overhead)
+
+
+def _outside(one: Round) -> float:
+    """Seconds outside draft and forward."""
+    return one.seconds - one.parts.draft - one.parts.verify
+
+
+def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
+    """The costs, scaled so that drafts take what they took in rounds; what rounds hid and slowed is in these times.
+
+    Drafts that are made ahead take nearly nothing or all of their time, so that their mean counts, and no median.
+    """
+    middle = fmean if found.hidden else median
+    found = replace(found, hidden=0.0, slowing=0.0)
+    seconds = middle(one.parts.draft for one in rounds)
+    expected = median(found.seconds(one.depth) for one in rounds)
+    if expected <= 0:
+        return DraftCost(start=seconds, growth=found.growth)
+    return found.scaled(seconds / expected)

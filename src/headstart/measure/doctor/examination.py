@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -21,26 +21,57 @@ from headstart.loading import advice
 from headstart.loading.choice import NOTE
 from headstart.loading.load import Target
 from headstart.measure.conversations import every_turn
-from headstart.measure.doctor.ahead_trial import try_ahead
+from headstart.measure.doctor.ahead import Outlook, try_ahead
 from headstart.measure.doctor.candidates import candidates, scan
-from headstart.measure.doctor.clock import Clock
-from headstart.measure.doctor.costs import bytes_read
-from headstart.measure.doctor.measuring import affordable, seconds_of_token, spread
-from headstart.measure.doctor.prediction import Timing
-from headstart.measure.doctor.question import Examination, Progress, Question
-from headstart.measure.doctor.setup import described, may_copy
+from headstart.measure.doctor.costs import Timing, bytes_read
+from headstart.measure.doctor.measuring import Inspected, Sample, affordable, seconds_of_token, spread
+from headstart.measure.doctor.memory import Memory
+from headstart.measure.doctor.question import Clock, Progress, Question, described, may_copy
 from headstart.measure.doctor.trials import LISTS, Trials
 from headstart.measure.doctor.verdict import Ranked, Recommendation, decide, finalists, preferred
 from headstart.measure.provenance import Provenance
 from headstart.model.loading import BUNDLED
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.theory import StepCosts
+from headstart.theory.statistics import quantile
 from headstart.types import Sampling
 
 _COSTS = 1.5
 """Most seconds in which the target's own costs are measured."""
 _TURNS = 0.1
 """The share of the time in which first turns are answered, so that later ones can be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The answer. tokens: new ones per prompt that were generated. advice: the file that `load` reads, or None."""
+
+    question: Question
+    provenance: Provenance
+    described: dict[str, object]
+    memory: Memory
+    costs: StepCosts
+    """Of the target: forwards as measured alone, and the rest of a step as its rounds showed it."""
+    read: int | None
+    """Bytes of weights that a forward reads; None where that depends on the text (mixtures of experts)."""
+    tokens: int
+    inspected: tuple[Inspected, ...]
+    ranked: tuple[Ranked, ...]
+    verdict: Recommendation
+    seconds: float
+    passed_over: dict[str, str] = field(default_factory=dict)
+    ahead: Outlook | None = None
+    """What drafting ahead would bring for the fastest drafter that could; None where there is none, or no time."""
+    advice: Path | None = None
+    forms: str = ""
+    """How the prompts were sent, in words."""
+
+    @property
+    def unsteady(self) -> float | None:
+        """How many times as long the slow plain steps took as the quick ones (90th and 10th percentile)."""
+        samples = [one.result for one in self.inspected if isinstance(one.result, Sample)]
+        seconds = [one.seconds for sample in samples for text in sample.plain.values() for one in text.rounds]
+        return quantile(seconds, 0.9) / quantile(seconds, 0.1) if seconds else None
 
 
 def examine(question: Question, progress: Progress) -> Examination:

@@ -11,10 +11,10 @@ from headstart.base.options import values_of
 from headstart.measure.doctor.ahead import Outlook
 from headstart.measure.doctor.candidates import absolute
 from headstart.measure.doctor.costs import bandwidth, bound_in_words, costs_record, free_rows
+from headstart.measure.doctor.examination import Examination
 from headstart.measure.doctor.measuring import Inspected
 from headstart.measure.doctor.memory import in_gib
-from headstart.measure.doctor.question import Examination
-from headstart.measure.doctor.setup import Setup
+from headstart.measure.doctor.question import Setup
 from headstart.measure.doctor.verdict import Measured, Ranked
 
 _OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.base.as_json import as_json
 from headstart.base.errors import NotEnoughMemory
-from headstart.model.memory import MemoryNeed
+from headstart.loading.choice import HEADS, SELF_INT4, DrafterSpec, choose
+from headstart.loading.load import Target
+from headstart.measure.doctor.candidates import Candidate, Compatibility, compare
+from headstart.model import loading
+from headstart.model.memory import MemoryNeed, free_bytes
 
 GIB = 2**30
+_COPIES = Compatibility("none", "it copies the target's own tokens")
+_ATTENDING = ("eagle", "dflash")
+"""Kinds of heads that keep keys and values."""
+_HEAD = Compatibility("own", "a head drafts the target's tokens")
 LEAST = 64
 """Tokens of context without which nothing can be measured."""
 
@@ -102,3 +111,42 @@ def check(memory: Memory) -> None:
 
 def in_gib(size: int) -> str:
     return f"{size / GIB:.2f} GiB"
+
+
+def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compatibility, Memory | None]:
+    """Tokens and memory of a candidate, its weights still on disk; no memory for one without weights.
+
+    memory: the target's.
+
+    Raises:
+        HeadstartError: it cannot draft for this target, or does not fit.
+    """
+    compatibility, needs = _COPIES, []
+    for wanted in choose(target.source, list(candidate.drafters)).drafters:
+        if wanted.kind == "draft":
+            draft = target.draft(wanted.name)
+            compatibility = compare(target.checkpoint, draft)
+            own = wanted.name == SELF_INT4
+            need = draft.need(memory.slots, "int4" if own else "auto")
+            needs.append(replace(need, name=f"{SELF_INT4} while it is made") if own else need)
+        elif wanted.kind in HEADS:
+            compatibility = _HEAD
+            needs.append(_head(target, memory.slots, wanted))
+    if not needs:
+        return compatibility, None
+    length = target.checkpoint.length if memory.fits else LEAST
+    found = Memory(free_bytes(target.device), tuple(needs), memory.slots, length)
+    check(found)
+    return compatibility, found
+
+
+def _head(target: Target, slots: int, wanted: DrafterSpec) -> MemoryNeed:
+    """Its files; a head with attention also has a cache, about that of as many layers of the target's."""
+    folder = loading.fetch(str(wanted.source))
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    cache = 0
+    if wanted.kind in _ATTENDING:
+        raw = json.loads((folder / "config.json").read_text())
+        layers = int({**raw, **(raw.get("transformer_layer_config") or {})}.get("num_hidden_layers") or 1)
+        cache = layers * target.checkpoint.need(slots, None).cache // max(1, target.runner.layers)
+    return MemoryNeed(wanted.name, size, cache)

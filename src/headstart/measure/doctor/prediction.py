@@ -5,14 +5,18 @@ The speedup is that of whole answers, with the reading of the prompt and the rou
     (reading + tokens * seconds of a step without a draft) / (reading with the drafter + sum of the rounds' seconds)
 
 Without the reading, and for a drafter that always drafts k tokens, it is `theory.speedup_by_position`.
+
+A round is one target forward that emits tokens. What a shorter draft would have given need not be run again, see
+`theory.recut`. For a greedy request that is exact, up to the end of a draft that was accepted whole; sampled ones have
+the same distribution.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean, median
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,101 +24,16 @@ from numpy.typing import NDArray
 
 from headstart import theory
 from headstart.engine.in_turn import Round, Text
-from headstart.measure.doctor.acceptance import conditional, recut, shares, whole_goes_on
-from headstart.theory import DraftCost, StepCosts
+from headstart.measure.doctor.costs import Timing
+from headstart.theory.recut import Stretch
+from headstart.theory.recut import recut as theory_recut
+from headstart.theory.rounds import PositionCounts
 from headstart.theory.statistics import Interval, bisect, bootstrap
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _RESAMPLES = 400
 ENOUGH = 4
 """Prompts from which on an interval is given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Costs of steps as they were found in rounds."""
-
-    plain: StepCosts
-    """Of steps without a draft; its only draft cost, under the source "", is that of asking a drafter in vain."""
-    sources: Mapping[str, StepCosts] = field(default_factory=dict)
-    """Of steps with a draft of that source."""
-
-    def of(self, source: str) -> StepCosts:
-        """Of steps with a draft of this source; one that never drafted here costs what it costs to ask it in vain."""
-        found = self.sources.get(source, self.plain)
-        return found if source in found.drafts else replace(found, drafts={source: found.drafts[""]})
-
-    def step(self, source: str, rows: float, depth: float) -> float:
-        """Seconds of a step with a draft of this source, or of "", nobody."""
-        return self.of(source).step(rows, drafts={source: (depth, 1)})
-
-
-def fit(costs: StepCosts, plain: Sequence[Round], drafted: Sequence[Round]) -> Timing:
-    """Timing from the costs and measured rounds: medians, since other work on a machine only ever adds time.
-
-    The shapes are those of `costs`. Their levels come from the rounds: plain ones at one row, drafted ones at their
-    usual number of rows, a straight line between.
-    """
-    if not plain:
-        raise ValueError("there is no plain round to compare with")
-    rest = median(map(_outside, plain))
-    level = median(one.parts.verify for one in plain) / costs.forward(1)
-    # With what deciding takes, which steps without a drafter have not
-    in_vain = [one.parts.draft + max(0.0, _outside(one) - rest) for one in drafted if not one.nodes]
-    asked = DraftCost(start=median(in_vain) if in_vain else 0.0)
-    of_plain = _levelled(costs, level, {"": asked}, rest)
-    sources = {}
-    for source in dict.fromkeys(one.source for one in drafted if one.nodes):
-        mine = [one for one in drafted if one.source == source]
-        expected = [level * costs.forward(1 + one.nodes) for one in mine]
-        found = median(one.parts.verify / seconds for one, seconds in zip(mine, expected, strict=True))
-        # More rows than one never take less than a plain step; where they seem to, the plain ones were held up
-        least = level * costs.forward(1) / median(expected)
-        width = 1 + round(median(one.nodes for one in mine))
-        further = max(0.0, median(map(_outside, mine)) - rest) / max(1, width - 1)
-        drafts = {source: _cost(costs.drafts.get(source, DraftCost()), mine)}
-        sources[source] = _levelled(
-            costs, level, drafts, rest, factor=max(least, found), width=width, row_overhead=further
-        )
-    return Timing(of_plain, sources)
-
-
-def _levelled(
-    costs: StepCosts,
-    level: float,
-    drafts: Mapping[str, DraftCost],
-    overhead: float,
-    *,
-    factor: float = 1.0,
-    width: int = 1,
-    row_overhead: float = 0.0,
-) -> StepCosts:
-    """The costs at the level of the rounds: forwards of one row times `level`, those of `width` and more times `factor`
-    besides, a straight line between."""
-    rows = []
-    for n in range(1, max(width, costs.rows[-1][0]) + 2):
-        reach = min(1.0, (n - 1) / max(1, width - 1))
-        rows.append((n, level * costs.forward(n) * (1 + (factor - 1) * reach)))
-    return StepCosts(tuple(rows), level * costs.request, drafts, max(0.0, overhead), row_overhead)
-
-
-def _outside(one: Round) -> float:
-    """Seconds outside draft and forward."""
-    return one.seconds - one.parts.draft - one.parts.verify
-
-
-def _cost(found: DraftCost, rounds: Sequence[Round]) -> DraftCost:
-    """The costs, scaled so that drafts take what they took in rounds; what rounds hid and slowed is in these times.
-
-    Drafts that are made ahead take nearly nothing or all of their time, so that their mean counts, and no median.
-    """
-    middle = fmean if found.hidden else median
-    found = replace(found, hidden=0.0, slowing=0.0)
-    seconds = middle(one.parts.draft for one in rounds)
-    expected = median(found.seconds(one.depth) for one in rounds)
-    if expected <= 0:
-        return DraftCost(start=seconds, growth=found.growth)
-    return found.scaled(seconds / expected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +182,71 @@ def _at_batch(timing: Timing, weighted: Sequence[tuple[float, Round]], batch: in
     forward = timing.plain.forward(batch * rows, batch) * costs.forward(rows) / timing.plain.forward(rows)
     plain = timing.plain.forward(batch, batch) + costs.outside(batch)
     return tokens * plain / (before + forward + costs.outside(batch * rows))
+
+
+def recut(rounds: Sequence[Round], k: int, *, joined: bool) -> list[Round]:
+    """The rounds of chains as they would be with at most k tokens a draft; without times.
+
+    joined: a draft that was accepted whole would have gone on to be right, so that its stretch and the next one's are
+    one; otherwise it would have been wrong after its last token. The truth lies between, see `whole_goes_on`.
+    """
+    stretches = [Stretch(one.source, one.nodes, one.accepted, one.tokens) for one in rounds]
+    return [
+        Round(piece.source, piece.nodes, piece.nodes, piece.accepted, piece.tokens)
+        for piece in theory_recut(stretches, k, joined=joined)
+    ]
+
+
+def whole_goes_on(rounds: Iterable[Round]) -> float:
+    """How often a draft that was accepted whole would have been right about one more token, taken from what happened
+    at the last places that are known: the acceptance over the second half of the positions."""
+    rounds = [one for one in rounds if one.nodes]
+    deepest = max((one.depth for one in rounds), default=0)
+    tested = kept = 0
+    for one in rounds:
+        for place in range(deepest // 2, min(one.accepted + 1, one.depth)):
+            tested += 1
+            kept += place < one.accepted
+    return kept / tested if tested else 0.0
+
+
+def conditional(rounds: Iterable[Round]) -> tuple[tuple[int, int], ...]:
+    """[(accepted, tested)] by position: a position was tested if all before it were accepted and the draft reached
+    it."""
+    counts = PositionCounts()
+    for one in rounds:
+        counts.add(one.depth, one.accepted)
+    return tuple(zip(counts.accepted, counts.tested, strict=True))
+
+
+def shares(counts: Iterable[tuple[int, int]]) -> tuple[float, ...]:
+    """Conditional acceptance by position."""
+    return tuple(kept / tested for kept, tested in counts)
+
+
+PAUSE = 5.0
+"""Times the median of a drafter's steps from which a step's seconds are cut: none takes so long by itself."""
+
+
+def ratio(plain: Sequence[Text], drafted: Sequence[Text]) -> Interval:
+    """Tokens per second over those of the target alone; by prompt, so that pairs stay pairs."""
+    units = np.array([(*_total(one), *_total(other)) for one, other in zip(plain, drafted, strict=True)], dtype=float)
+    return over_prompts(units, _speedup)
+
+
+def _total(text: Text) -> tuple[int, float]:
+    """Tokens after the first, and seconds with the reading; a step that another process held up counts as a slow one,
+    not as all of the pause."""
+    seconds = text.reading
+    for source in {one.source for one in text.rounds}:
+        mine = [one.seconds for one in text.rounds if one.source == source]
+        most = PAUSE * median(mine)
+        seconds += sum(min(each, most) for each in mine)
+    return sum(one.tokens for one in text.rounds), seconds
+
+
+def _speedup(units: Any) -> float:
+    tokens, seconds, drafted_tokens, drafted_seconds = np.asarray(units).sum(0)
+    if not tokens or not drafted_seconds:
+        return float("nan")
+    return float((drafted_tokens / drafted_seconds) / (tokens / seconds))

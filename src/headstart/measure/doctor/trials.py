@@ -15,13 +15,11 @@ from headstart.engine.engine import Engine
 from headstart.engine.in_turn import Text
 from headstart.loading.load import Target
 from headstart.measure.doctor.candidates import Candidate
-from headstart.measure.doctor.checking import ratio
-from headstart.measure.doctor.clock import Clock
+from headstart.measure.doctor.costs import Timing, fit
 from headstart.measure.doctor.measuring import Inspected, Sample, affordable, by_prompt, measure_candidate, warm_up
-from headstart.measure.doctor.memory import Memory
-from headstart.measure.doctor.prediction import Timing, fit, predict
-from headstart.measure.doctor.question import Question
-from headstart.measure.doctor.setup import inspect
+from headstart.measure.doctor.memory import Memory, inspect
+from headstart.measure.doctor.prediction import predict, ratio
+from headstart.measure.doctor.question import Clock, Question
 from headstart.measure.doctor.verdict import FINALISTS, Measured, Ranked, promising
 from headstart.pacing import Pacing
 from headstart.types import Sampling

@@ -11,8 +11,7 @@ from headstart import theory
 from headstart.base.as_json import as_json
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
-from headstart.measure.bench.records import FAST, PLAIN
-from headstart.measure.bench.result import BenchResult
+from headstart.measure.bench.result import FAST, PLAIN, BenchResult
 from headstart.measure.bench.summary import ArmFigures, Figures, paired
 from headstart.measure.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude

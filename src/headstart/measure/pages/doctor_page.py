@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
+from headstart.measure.doctor.examination import Examination
 from headstart.measure.doctor.facts import flags, load_line, not_measured, target_facts, warning
 from headstart.measure.doctor.prediction import BATCHES
-from headstart.measure.doctor.question import Examination
 from headstart.measure.doctor.verdict import Ranked
 
 _SOME = 6

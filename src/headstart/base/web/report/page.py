@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from headstart.base.extras import extra, require_report
 from headstart.base.files import write_text
-from headstart.base.web.report.extra import extra, require_report
 from headstart.base.web.report.style import house_style, settle_log_axes
 from headstart.base.web.report.tables import Cell, Table, table_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.base.web.report.extra import extra
+from headstart.base.extras import extra
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
 
