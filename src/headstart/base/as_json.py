@@ -1,4 +1,4 @@
-"""Records as JSON takes them: dataclasses as objects, and null for what is infinite or no number."""
+"""Records as JSON takes them: dataclasses as objects, or some of their fields; null for what is no finite number."""
 
 from __future__ import annotations
 
@@ -37,3 +37,8 @@ def first_problem(error: ValidationError, whole: str = "") -> str:
     """Where a record is wrong, and what is wrong there: the first of the things found. whole: names the record."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
+
+
+def picked(value: Any, *names: str, **renamed: str) -> dict[str, Any]:
+    """Some attributes of an object as a record: those of these names, and `key="attribute"` under another key."""
+    return {key: getattr(value, name) for key, name in [*zip(names, names, strict=True), *renamed.items()]}

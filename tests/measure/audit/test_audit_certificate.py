@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from headstart.base.errors import InvalidOption
-from headstart.measure.audit.certificate import Certificate
+from headstart.measure.audit.certificate import HEADLINES, Certificate
 from headstart.measure.audit.findings import BehaviourResult, Check, Trial, check
+from headstart.measure.pages.audit_page import audit_page
 from headstart.measure.provenance import Provenance
 
 
@@ -57,6 +58,12 @@ def test_the_json_can_be_read_back(tmp_path: Path) -> None:
     assert (record["headstart_audit"], record["verdict"], record["exit_code"]) == (1, "undecided", 2)
     assert record["parts"]["sampling"]["value"] == "inf", "JSON knows no infinity"
     assert record["provenance"]["versions"]["headstart"]
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[3] / "benchmarks" / "results").glob("audit-*.json")))
+def test_an_older_certificate_has_a_page(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert HEADLINES[record["verdict"]] in audit_page(record).html()
 
 
 def test_a_certificate_that_cannot_be_written(tmp_path: Path) -> None:

@@ -39,6 +39,18 @@ def test_without_costs(result: BenchResult, tmp_path: Path) -> None:
     assert BenchResult.read(bare.write(tmp_path / "r.json")) == bare
 
 
+def test_a_file_from_before_the_parts_of_a_step_had_the_names_of_today(result: BenchResult, tmp_path: Path) -> None:
+    data = result.record()
+    for each in data["rounds"]:
+        for run in each["runs"]:
+            run["parts"] = {"draft": 0.1, "verify": 0.5, "law": 0.2, "commit": 0.05}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(data))
+    read = BenchResult.read(path)
+    assert read.trials[0].runs[0].parts == {"plan": 0.05, "draft": 0.1, "verify": 0.5, "sample": 0.2, "commit": 0.0}
+    assert summarise(read)[0].fast.time_split["sample"] > 0
+
+
 def test_a_file_that_cannot_be_written(result: BenchResult, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidOption, match="cannot write"):

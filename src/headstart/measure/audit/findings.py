@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from headstart.base.as_json import picked
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.power import Power, least
 from headstart.measure.audit.subject import Ask, Refused, Verdict
@@ -124,29 +125,22 @@ class SampledResult:
         samplings: list[Sampling] = []
         for ask in self.asks:
             samplings += [] if ask.sampling in samplings else [ask.sampling]
+        names = {"distinct_prefixes": "prefixes", "completions_needed": "needed", "texts_past_their_end": "past_end"}
+        names["tokens_of_probability_0"] = "impossible"
         return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
+            **picked(self, "verdict", "reasons", "subject", "reference", "completions", "tokens", **names),
             "settings": {
                 **self.plan.bets(),
                 "tolerance": self.tolerance,
                 "replicates": self.plan.replicates,
                 "samplings": [asdict(sampling) for sampling in samplings],
             },
-            "subject": self.subject,
-            "reference": self.reference,
             "asks": [{"prompt": list(ask.prompt), "sampling": asdict(ask.sampling)} for ask in self.asks],
-            "completions": self.completions,
-            "tokens": self.tokens,
-            "distinct_prefixes": self.prefixes,
             "e_value": _short(self.evidence),
             "e_value_most": _short(self.most_evidence),
             "e_values": {name: _short(value) for name, value in self.strategies.items()},
             "total_variation": {"at_least": round(self.bound, 5), "seen_by_best_bettor": round(self.estimate, 5)},
             "power": {power.bias: power.record() for power in self.powers},
-            "completions_needed": self.needed,
-            "texts_past_their_end": self.past_end,
-            "tokens_of_probability_0": self.impossible,
             "e_value_by_completions": [[n, _short(evidence), round(power, 3)] for n, evidence, power in self.curve],
         }
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headstart.base.as_json import picked
 from headstart.engine.in_turn import first_difference
 from headstart.measure.audit.rounding import Rounding
 from headstart.measure.audit.subject import (
@@ -124,15 +125,11 @@ class GreedyResult:
     def record(self) -> dict[str, Any]:
         shown = sorted(self.divergences, key=lambda each: (each.verdict != "bug", -each.margin))[:SHOWN]
         return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
-            "texts": self.texts,
-            "positions": self.positions,
+            **picked(self, "verdict", "reasons", "texts", "positions", texts_past_their_end="past_end"),
             "divergences": len(self.divergences),
             "near_ties": self.count("near-tie"),
             "bugs": self.count("bug"),
             "unclear": self.count("unclear"),
-            "texts_past_their_end": self.past_end,
             "rounding": asdict(self.rounding),
             "plain": None if self.plain is None else asdict(self.plain),
             "notes": list(self.notes),

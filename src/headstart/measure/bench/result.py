@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from headstart.base.errors import InvalidFile
 from headstart.base.files import write_text
@@ -60,6 +60,14 @@ def added(records: Iterable[tuple[str, SourceRecord]]) -> dict[str, SourceRecord
     return found
 
 
+def _named_as_today(parts: Any) -> Any:
+    """Older files name planning "commit" and sampling "law", and have no time of the commit."""
+    if not isinstance(parts, dict) or "law" not in parts:
+        return parts
+    rest = {name: seconds for name, seconds in parts.items() if name not in ("law", "commit")}
+    return {"plan": parts.get("commit", 0.0), **rest, "sample": parts["law"], "commit": 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One request. Times are seconds from its submission.
@@ -84,7 +92,7 @@ class RunRecord:
     accepted: int
     tested: tuple[int, ...]
     kept: tuple[int, ...]
-    parts: Mapping[str, float]
+    parts: Annotated[Mapping[str, float], BeforeValidator(_named_as_today)]
     sources: Mapping[str, SourceRecord]
     chains: bool
     finish_reason: str

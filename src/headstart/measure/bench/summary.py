@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.base.as_json import as_json
+from headstart.base.as_json import as_json, picked
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult, Record, SourceRecord, Trial, added
 from headstart.theory.statistics import Interval, bootstrap, proportion, quantile
 
@@ -92,12 +92,9 @@ class Figures:
     def record(self) -> Record:
         """As JSON values; what is unknown is None."""
         shown = ("category", "prompts", "speedup", "tokens_per_forward", "alpha", "depth", "differing", "off")
-        positions = [
-            {"position": p.position, "judged": p.judged, "accepted": p.accepted, **as_json(p.share)}
-            for p in self.positions
-        ]
+        positions = [picked(p, "position", "judged", "accepted") | as_json(p.share) for p in self.positions]
         arms = {PLAIN: self.plain.record(), FAST: self.fast.record()}
-        return {**{name: as_json(getattr(self, name)) for name in shown}, "acceptance": positions, **arms}
+        return {**as_json(picked(self, *shown)), "acceptance": positions, **arms}
 
 
 def summarise(result: BenchResult, *, level: float = 0.95) -> list[Figures]:

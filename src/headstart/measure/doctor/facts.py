@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from headstart.base.as_json import as_json
+from headstart.base.as_json import as_json, picked
 from headstart.base.errors import HeadstartError
 from headstart.base.options import values_of
 from headstart.measure.doctor.ahead import Outlook
@@ -15,10 +15,11 @@ from headstart.measure.doctor.examination import Examination
 from headstart.measure.doctor.measuring import Inspected
 from headstart.measure.doctor.memory import in_gib
 from headstart.measure.doctor.question import Setup
-from headstart.measure.doctor.verdict import Measured, Ranked
+from headstart.measure.doctor.verdict import Ranked
 
 _OPTIONS = ("device", "dtype", "quantize", "rule", "draft_tree", "max_length")
 _FLAGS = {"draft_tree": "--tree"}
+_RENAMED = {"target": "described", "prompts_sent": "forms", "tokens_per_prompt": "tokens"}
 UNSTEADY = 2.0
 """Slow plain steps over quick ones from which on timings are not to be trusted."""
 
@@ -140,27 +141,19 @@ def record(examination: Examination) -> dict[str, Any]:
     best = verdict.best
     found: dict[str, Any] = {
         "headstart_doctor": 1,
-        "provenance": examination.provenance,
-        "target": examination.described,
-        "seconds": examination.seconds,
+        **picked(examination, "provenance", "seconds", "passed_over", **_RENAMED),
         "prompts": len(question.items),
-        "prompts_sent": examination.forms,
-        "tokens_per_prompt": examination.tokens,
         "temperature": question.sampling.temperature,
         "memory": examination.memory.record(),
         "costs": costs_record(examination.costs, examination.read),
         "candidates": [_candidate(one, ranked.get(one.candidate)) for one in examination.inspected],
-        "passed_over": examination.passed_over,
         "ahead": _ahead(examination.ahead),
         "verdict": {
-            "kind": verdict.kind,
-            "headline": verdict.headline,
+            **picked(verdict, "kind", "headline", "reasons", "batch"),
             "drafters": () if best is None else best.candidate.drafters,
-            "k": None if best is None else best.best.k,
-            "tree": None if best is None else best.tree,
-            "speedup": None if best is None else best.gain,
-            "reasons": verdict.reasons,
-            "batch": verdict.batch,
+            "k": best and best.best.k,
+            "tree": best and best.tree,
+            "speedup": best and best.gain,
             "load": load_line(question.setup, best),
             "flags": flags(question.setup, best),
         },
@@ -173,25 +166,11 @@ def _ahead(found: Outlook | None) -> dict[str, Any] | None:
     if found is None:
         return None
     account = found.account
-    return {
+    return picked(found, "k", "pays", "most", "gain", "rounds", "hit", "by_fan_out", "sentence") | {
         "drafters": found.candidate.drafters,
-        "k": found.k,
-        "pays": found.pays,
-        "most": found.most,
-        "gain": found.gain,
-        "rounds": found.rounds,
-        "hit": found.hit,
-        "by_fan_out": found.by_fan_out,
-        "in_verifications": None if account is None else {
-            "in_turn": account.hidden,
-            "ahead": found.ahead,
-            "slower": account.sharing,
-            "waiting": account.waiting,
-            "missing": account.missing,
-            "gain": account.gain,
-        },
-        "sentence": found.sentence,
-    }  # fmt: skip
+        "in_verifications": account
+        and picked(account, "waiting", "missing", "gain", in_turn="hidden", slower="sharing") | {"ahead": found.ahead},
+    }
 
 
 def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
@@ -199,41 +178,17 @@ def _candidate(inspected: Inspected, ranked: Ranked | None) -> dict[str, Any]:
         "drafters": inspected.candidate.drafters,
         "origin": inspected.candidate.origin,
         "tokenizer": inspected.compatibility,
-        "memory": None if inspected.memory is None else inspected.memory.record(),
+        "memory": inspected.memory and inspected.memory.record(),
     }
     if isinstance(inspected.result, HeadstartError):
         found["error"] = inspected.result
     if ranked is None:
         return found
-    best = ranked.best
+    shown = {"tokens_per_forward": "tokens_per_forward", "by_batch": "batches"}
     found["tree"] = ranked.tree
-    found["expected"] = {
-        "speedup": ranked.expected.speedup,
-        "tokens_per_forward": ranked.expected.tokens_per_forward,
-        "drafting": ranked.expected.drafting,
-        "by_batch": ranked.expected.batches,
-    }
-    found["best"] = {
-        "k": best.k,
-        "depth": best.depth,
-        "speedup": best.speedup,
-        "tokens_per_forward": best.tokens_per_forward,
-        "speaks": best.drafting,
-        "by_batch": best.batches,
-        "sources": best.members,
-    }
+    found["expected"] = picked(ranked.expected, "speedup", "drafting", **shown)
+    found["best"] = picked(ranked.best, "k", "depth", "speedup", speaks="drafting", sources="members", **shown)
     found["by_k"] = [{"k": p.k, "speedup": p.speedup.value} for p in ranked.predictions]
     if ranked.measured is not None:
-        found["measured"] = _measured(ranked.measured, ranked.error)
+        found["measured"] = as_json(ranked.measured) | {"error": ranked.error}
     return found
-
-
-def _measured(measured: Measured, error: float | None) -> dict[str, Any]:
-    return {
-        "speedup": measured.speedup,
-        "error": error,
-        "first_token": measured.first_token,
-        "first_token_alone": measured.first_token_alone,
-        "tokens_per_forward": measured.tokens_per_forward,
-        "prompts": measured.prompts,
-    }

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headstart.base.as_json import as_json
+from headstart.base.as_json import picked
 from headstart.base.errors import NotEnoughMemory
 from headstart.loading.choice import HEADS, SELF_INT4, DrafterSpec, choose
 from headstart.loading.load import Target
@@ -90,16 +90,8 @@ class Memory:
         return f"{' or '.join(options)} would fit"
 
     def record(self) -> dict[str, Any]:
-        return {
-            "free": self.free,
-            "needs": as_json(self.needs),
-            "max_batch_size": self.slots,
-            "max_length": self.length,
-            "headroom": self.headroom,
-            "fits": self.fits,
-            "most_length": self.most_length,
-            "most_batch_size": self.most_slots,
-        }
+        names = {"max_batch_size": "slots", "max_length": "length", "most_batch_size": "most_slots"}
+        return picked(self, "free", "needs", "headroom", "fits", "most_length", **names)
 
 
 def check(memory: Memory) -> None:
