@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.progress import TimeElapsedColumn
@@ -13,13 +14,15 @@ from rich.text import Text
 
 from headstart.base.errors import InvalidOption
 from headstart.base.files import write_text
-from headstart.base.options import check_number, option
+from headstart.base.options import check_number, option, values_of
+from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.figures import percent, percentages
 from headstart.commands.options import Fields, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import facts_table, harmless, messages, output, progress_bar
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.measure.doctor.options import DoctorOptions
 from headstart.measure.samples import sample_prompts
 from headstart.types import Sampling
 
@@ -40,13 +43,6 @@ def doctor(
     target: str = cli.TARGET,
     loading: TargetOptions,
     options: Annotated[EngineOptions, Fields.only("draft_tree", "rule", "max_batch_size")],
-    drafter: list[str] | None = option(
-        None,
-        "A drafter to examine, as in 'generate'; with commas, a list of them. N-gram, suffix "
-        "and early exit are always examined, and so are the drafters that come with the bundled target.",
-        "-d",
-        panel=_WHAT,
-    ),
     prompts: Path | None = option(
         None,
         "Your prompts: JSONL (Spec-Bench, or 'messages', 'prompt' or 'text' lines), a text, or a directory. "
@@ -54,26 +50,7 @@ def doctor(
         panel=_WHAT,
     ),
     split: bool = cli.SPLIT,
-    scan: Path | None = option(None, "Look for drafters in the models below DIR.", metavar="DIR", panel=_WHAT),
-    seconds: float = option(
-        60.0, "About how long the examination may take; the best three are measured in as much again.", panel=_WHAT
-    ),
-    measure: bool = option(
-        True,
-        "Measure the best three by prediction, end to end, in turn with the target alone. What was not measured is not "
-        "kept.",
-        "--measure/--no-measure",
-        panel=_WHAT,
-    ),
-    check: bool = option(
-        False, "Measure every candidate end to end, not only the best three, in so much more time.", panel=_WHAT
-    ),
-    keep: bool = option(
-        True,
-        "Remember what was measured: '--drafter auto' then follows it for this target.",
-        "--keep/--no-keep",
-        panel=_WHAT,
-    ),
+    asked: DoctorOptions,
     sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
     as_json: Path | None = option(None, "Write all figures to FILE.", "--json", panel=_OUT),
     html: Path | None = option(None, "Write a page with plots.", panel=_OUT),
@@ -92,27 +69,12 @@ def doctor(
         headstart doctor --target my-model --drafter my-draft --prompts prompts.jsonl --check
         headstart doctor --target my-model --scan ~/models --temperature 0.8 --html answer.html
     """
-    check_number("--seconds", seconds, above=0)
-    for flag, wanted in (("--markdown", markdown), ("--check", check)):
-        if wanted and not measure:
-            raise InvalidOption(f"{flag} and --no-measure exclude each other", hint="leave out --no-measure")
+    if markdown and not asked.measure:
+        raise InvalidOption("--markdown and --no-measure exclude each other", hint="leave out --no-measure")
     check_number("--max-tokens", sampling.max_tokens, low=2, integer=True)
     items = sample_prompts() if prompts is None else read_file(prompts, split=split)
     cli.check_outputs(as_json, html)
-    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
-        task = bar.add_task("importing", total=1.0)
-        from transformers.utils import logging
-
-        from headstart.measure.doctor.examination import examine
-        from headstart.measure.doctor.question import Question, Setup
-
-        logging.disable_progress_bar()
-        setup = Setup(target, loading, options)
-        given = tuple(drafter or ())
-        question = Question(setup, tuple(items), sampling, given, scan, seconds, measure, check, keep)
-        examination = examine(
-            question, lambda what, share: bar.update(task, description=harmless(what), completed=share)
-        )
+    examination = _examination(target, loading, options, items, sampling, asked)
     if as_json is not None:
         from headstart.measure.doctor.facts import record
 
@@ -127,6 +89,27 @@ def doctor(
         print(table(examination))
     else:
         _show(examination, output(), own_prompts=prompts is not None)
+
+
+def _examination(
+    target: str,
+    loading: TargetOptions,
+    options: EngineOptions,
+    items: Sequence[PromptItem],
+    sampling: Sampling,
+    asked: DoctorOptions,
+) -> Examination:
+    """The examination, under a progress bar."""
+    with progress_bar(messages(), TimeElapsedColumn(), refresh_per_second=2) as bar:
+        task = bar.add_task("importing", total=1.0)
+        from transformers.utils import logging
+
+        from headstart.measure.doctor.examination import examine
+        from headstart.measure.doctor.question import Question, Setup
+
+        logging.disable_progress_bar()
+        question = Question(Setup(target, loading, options), tuple(items), sampling, **values_of(asked))
+        return examine(question, lambda what, share: bar.update(task, description=harmless(what), completed=share))
 
 
 # -- the summary ------------------------------------------------------------------------------------------------------
@@ -161,25 +144,31 @@ _WIDE = 110
 """Columns of a terminal from which on a table has room for all that it could say."""
 
 
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "drafter": ("drafter", harmless),
+    "predicted": ("predicted", "{:.2f}x".format),
+    "measured": ("measured", "{:.2f}x".format),
+    "error": ("error", "{:+.0%}".format),
+    "tokens/fwd": ("tokens/forward", "{:.2f}".format),
+    "K": ("drafts of", str),
+    "drafts in": ("drafts in", percent),
+    "alpha": ("alpha", "{:.2f}".format),
+    "c": ("c", "{:.3f}".format),
+    "by position": ("by position", lambda shares: percentages(shares[:4])),
+}
+"""Columns of the table: head, the figure's name, how it is written."""
+
+
 def _table(ranked: list[Ranked], width: int) -> Table:
-    measured = any(one.measured is not None for one in ranked)
-    wide = width >= _WIDE
+    from headstart.measure.doctor.facts import figures
+
+    left_out = () if any(one.measured is not None for one in ranked) else ("measured", "error")
+    left_out += () if width >= _WIDE else ("c", "by position")
+    columns = {head: column for head, column in _COLUMNS.items() if head not in left_out}
     table = Table(box=None, padding=(0, 1), pad_edge=False)
-    table.add_column("drafter")
-    columns = ["predicted", *(("measured", "error") if measured else ()), "tokens/fwd", "K", "drafts in", "alpha"]
-    for name in (*columns, *(("c", "by position") if wide else ())):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in ranked:
-        expected = one.expected
-        cells = [harmless(one.candidate.name), f"{expected.speedup.value:.2f}x"]
-        if measured:
-            cells += ["-", "-"] if one.measured is None or one.error is None else [
-                f"{one.measured.speedup.value:.2f}x", f"{one.error:+.0%}",
-            ]  # fmt: skip
-        cells += [f"{expected.tokens_per_forward:.2f}", str(expected.k), percent(expected.drafting)]
-        member = max(one.best.members.values(), key=lambda each: each.share, default=None)
-        found = ["-"] * 3 if member is None else [
-            f"{member.alpha:.2f}", f"{member.c:.3f}", percentages(member.acceptance[:4]),
-        ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in (*cells, *found[: 3 if wide else 1])))
+    for head in columns:
+        table.add_column(head, justify="left" if head == "drafter" else "right", no_wrap=head != "drafter")
+    for found in map(figures, ranked):
+        cells = ("-" if found[name] is None else write(found[name]) for name, write in columns.values())
+        table.add_row(*map(Text, cells))
     return table

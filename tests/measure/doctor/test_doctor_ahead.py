@@ -140,7 +140,7 @@ def test_an_examination_says_whether(tiny: Callable[..., str], monkeypatch: pyte
     draft = tiny("llama", noise=0.02)
     items = tuple(PromptItem([5 + i, 6, 7, 5 + i, 6, 7], "kind", f"prompt {i}") for i in range(2))
     setup = Setup(tiny("llama"), TargetOptions(dtype="float32", max_length=96), EngineOptions(max_batch_size=1))
-    asked = Question(setup, items, Sampling(max_tokens=24, ignore_eos=True), (draft,), seconds=2.0, keep=False)
+    asked = Question(setup, items, Sampling(max_tokens=24, ignore_eos=True), given=(draft,), seconds=2.0, keep=False)
     found: Examination = examine(asked, lambda what, share: None)
     assert isinstance(found.ahead, Outlook)
     assert found.ahead.candidate.drafters[-1] == f"ahead:{draft}"

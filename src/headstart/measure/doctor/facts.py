@@ -110,6 +110,26 @@ def flags(setup: Setup, best: Ranked | None, *, fixed: bool = False) -> str:
     return shlex.join(words)
 
 
+def figures(one: Ranked) -> dict[str, Any]:
+    """A candidate's row in a table, by column; None for what is not known of it."""
+    member = max(one.best.members.values(), key=lambda each: each.share, default=None)
+    found = one.measured
+    return {
+        "drafter": one.candidate.name,
+        "drafts of": one.expected.k,
+        "drafts in": one.expected.drafting,
+        "alpha": member and member.alpha,
+        "c": member and member.c,
+        "by position": member and member.acceptance,
+        "tokens/forward": one.expected.tokens_per_forward,
+        "predicted": one.expected.speedup.value,
+        "measured": found and found.speedup.value,
+        "error": one.error,
+        "first token, ms": found and found.first_token * 1e3,
+        "without drafter": found and found.first_token_alone * 1e3,
+    }
+
+
 def markdown(examination: Examination) -> str:
     """Predicted against measured, a row per candidate that was measured; with what made it."""
     columns = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headstart.base.options import values_of
@@ -16,6 +15,7 @@ from headstart.loading.load import Target
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.doctor.candidates import Candidate
 from headstart.measure.doctor.memory import LEAST, Memory, check
+from headstart.measure.doctor.options import DoctorOptions
 from headstart.model import int4, loading
 from headstart.model.memory import free_bytes
 from headstart.pacing import Pacing
@@ -105,24 +105,12 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(DoctorOptions):
     """What is asked."""
 
     setup: Setup
     items: tuple[PromptItem, ...]
     sampling: Sampling
-    given: tuple[str, ...] = ()
-    """Drafters to look at."""
-    scan: Path | None = None
-    """A directory with more of them."""
-    seconds: float = 60.0
-    """The time of the examination; the best candidates are measured in about as much again."""
-    measure: bool = True
-    """Whether the best candidates by prediction are measured end to end."""
-    check: bool = False
-    """Whether all of them are, in so much more time."""
-    keep: bool = True
-    """Whether the answer is kept for `load`; one that was not measured never is."""
 
 
 class Clock:

@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
 from headstart.measure.doctor.examination import Examination
-from headstart.measure.doctor.facts import flags, load_line, not_measured, target_facts, warning
+from headstart.measure.doctor.facts import figures, flags, load_line, not_measured, target_facts, warning
 from headstart.measure.doctor.prediction import BATCHES
 from headstart.measure.doctor.verdict import Ranked
 
 _SOME = 6
 """The most candidates that a line chart shows, the best first, so that a reader can tell the lines apart."""
+
+
+_PREDICTED = {
+    "drafter": "", "drafts of": "", "drafts in": ".0%", "alpha": ".2f", "c": ".3f", "tokens/forward": ".2f",
+    "predicted": ".2f",
+}  # fmt: skip
+_FORMATS = _PREDICTED | {"measured": ".2f", "error": "+.0%", "first token, ms": ".0f", "without drafter": ".0f"}
+"""The columns of the table of candidates and how their numbers are written; fewer where nothing was measured."""
 
 
 def doctor_page(examination: Examination) -> Page:
@@ -45,30 +53,11 @@ def doctor_page(examination: Examination) -> Page:
 
 def _candidates(page: Page, ranked: Sequence[Ranked]) -> None:
     page.heading("Candidates")
-    columns = ["drafter", "drafts of", "drafts in", "alpha", "c", "tokens/forward", "predicted"]
-    measured = any(one.measured is not None for one in ranked)
-    if measured:
-        columns += ["measured", "error", "first token, ms", "without drafter"]
-    rows = []
-    for one in ranked:
-        member = max(one.best.members.values(), key=lambda m: m.share, default=None)
-        alpha, c = (None, None) if member is None else (member.alpha, member.c)
-        row: list[str | float | int | None] = [
-            one.candidate.name, one.expected.k, one.expected.drafting, alpha, c, one.expected.tokens_per_forward,
-            one.expected.speedup.value,
-        ]  # fmt: skip
-        if measured:
-            found = one.measured
-            row += [None] * 4 if found is None else [
-                found.speedup.value, one.error, found.first_token * 1e3, found.first_token_alone * 1e3,
-            ]  # fmt: skip
-        rows.append(row)
-    formats = {
-        "drafts in": ".0%", "alpha": ".2f", "c": ".3f", "tokens/forward": ".2f", "predicted": ".2f", "measured": ".2f",
-        "error": "+.0%", "first token, ms": ".0f", "without drafter": ".0f",
-    }  # fmt: skip
+    columns = list(_FORMATS if any(one.measured is not None for one in ranked) else _PREDICTED)
+    rows = [[found[name] for name in columns] for found in map(figures, ranked)]
+    formats = {name: _FORMATS[name] for name in columns}
     caption = "Speedups of whole answers over decoding without a drafter, one request at a time, default pacing."
-    page.table(columns, rows, caption=caption, formats={name: formats[name] for name in columns if name in formats})
+    page.table(columns, rows, caption=caption, formats=formats)
     page.figure(
         charts.bars(
             [one.candidate.name for one in ranked],
