@@ -73,7 +73,7 @@ class Servers:
         cli.api_key(self.api_key_env)
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """What each server is asked with; no key where none was named."""
+        """How each server is reached; no key where none was named."""
         key = cli.api_key(self.api_key_env)
         return {"api_key": key, "timeout": self.timeout, "concurrency": self.concurrency, "seed": seed}
 

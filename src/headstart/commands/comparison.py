@@ -11,7 +11,7 @@ from rich.text import Text
 from headstart.commands.figures import Total, percent, percentages, speculation_in_words
 from headstart.commands.replay import Run
 from headstart.commands.terminal import table_of
-from headstart.engine.in_turn import first_difference
+from headstart.engine.in_turn import PARTS_IN_WORDS, first_difference
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,7 @@ _SLOWER = (
     "Speculation was slower here: guessing costs more than its accepted guesses save. "
     "Try a smaller drafter, --drafter ngram, or a smaller --k."
 )
-_PARTS = {
-    "plan": "scheduling, pacing",
-    "draft": "guessing",
-    "verify": "the target's forwards",
-    "sample": "probabilities, rule",
-    "commit": "keeping what was accepted",
-    "other": "text, events",
-}
+_PARTS = PARTS_IN_WORDS | {"other": "text, events"}
 
 
 def _total(runs: Sequence[Run]) -> Total:

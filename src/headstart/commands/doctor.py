@@ -162,7 +162,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def _table(ranked: list[Ranked], width: int) -> Table:
     from headstart.measure.doctor.facts import figures
 
-    left_out = () if any(one.measured is not None for one in ranked) else ("measured", "error")
+    left_out: tuple[str, ...] = () if any(one.measured is not None for one in ranked) else ("measured", "error")
     left_out += () if width >= _WIDE else ("c", "by position")
     columns = {head: column for head, column in _COLUMNS.items() if head not in left_out}
     table = Table(box=None, padding=(0, 1), pad_edge=False)

@@ -51,7 +51,7 @@ class Total:
 
     @property
     def ahead(self) -> AheadStats | None:
-        """What drafting ahead brought; None where nothing was."""
+        """What drafting ahead gave; None where nothing was drafted ahead."""
         found = [s.ahead for s in self.stats if s.ahead is not None]
         return sum(found, AheadStats()) if found else None
 
@@ -126,8 +126,8 @@ def ahead_facts(ahead: AheadStats) -> list[tuple[str, str]]:
 def speculation_in_words(stats: Stats) -> str:
     """Whether it ran, with which drafter, and if not, why: a request never loses its drafter in silence."""
     state = stats.speculation
-    told = state.not_guessing or state.reason
-    reason = f": {told}" if told else ""
+    why = state.not_guessing or state.reason
+    reason = f": {why}" if why else ""
     return f"{'on' if state.on else 'off'}, drafter {state.drafter}{reason}"
 
 

@@ -57,7 +57,7 @@ REPETITION_PENALTY = option(
 
 
 def penalty_for(target: str, asked: float | None) -> float:
-    """The repetition penalty that was asked for, or this target's default."""
+    """The repetition penalty that the user named, or this target's default."""
     if asked is not None:
         return asked
     return BUNDLED_PENALTY if target == "bundled" else Sampling().repetition_penalty

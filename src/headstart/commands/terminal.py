@@ -29,7 +29,7 @@ _CONTROLS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 def output() -> Console:
-    """Standard output. Made anew for each command, so that it writes to the stream that is there now."""
+    """Standard output. Made again for each command, so that it writes to the stream that is there now."""
     return Console(highlight=False)
 
 
@@ -61,7 +61,7 @@ def note(console: Console, words: str) -> Iterator[None]:
 
 
 def progress_bar(console: Console, *columns: ProgressColumn, **options: Any) -> Progress:
-    """A bar on a terminal, gone when it ends, and nothing elsewhere. columns: what stands after the bar."""
+    """A bar on a terminal, gone when it ends, and nothing elsewhere. columns: what comes after the bar."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), *columns, console=console, transient=True,
         redirect_stdout=False,  # else standard output would be wrapped, and written to standard error

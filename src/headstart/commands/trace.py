@@ -27,13 +27,13 @@ def trace(
     ] = None,
     request: int | None = option(None, "Only this request, by its number.", "-r", low=0),
     what_if: int | None = option(
-        None, "Also say what drafts of at most K tokens would have brought.", metavar="K", low=0
+        None, "Also say what drafts of at most K tokens would have given.", metavar="K", low=0
     ),
     html: Path | None = option(None, "Write the page that replays it: one file, which opens offline.", panel=_OUT),
     as_json: bool = option(False, "Print the numbers as JSON.", "--json", panel=_OUT),
     schema: bool = option(False, "Print the JSON schema of a line of a trace, and nothing else.", panel=_OUT),
 ) -> None:
-    """Look into a recorded run: how many tokens each pass brought, what was accepted, and where rounds were lost.
+    """Look into a recorded run: how many tokens each pass gave, what was accepted, and where rounds were lost.
 
     Record one with **headstart generate --trace run.jsonl**. The page shows each step: the tree of guesses, the
     distributions p and q of each, the uniform draw and the weight that decided, and where the time went.

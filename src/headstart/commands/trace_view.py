@@ -23,14 +23,14 @@ _LONGEST = 24
 
 
 def view(console: Console, trace: Trace, requests: Sequence[TracedRequest], k: int | None) -> None:
-    """Print what there is to know. One request is told in full, several are compared."""
+    """Print what there is to know. One request is shown in full, several are compared."""
     console.print(_header(trace.header))
     summaries = [summarise(each) for each in requests]
     if len(requests) == 1:
         _one(console, requests[0], summaries[0])
     elif requests:
         console.print(_table(summaries))
-        console.print("--request N tells one of them in full.", style="dim")
+        console.print("--request N shows one of them in full.", style="dim")
     else:
         console.print("No request was recorded.")
     if k is not None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headstart.types import Output, Sampling, Seconds, Step
 
@@ -14,12 +14,25 @@ if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
 
+T = TypeVar("T")
+
+PARTS_IN_WORDS = {
+    "plan": "scheduling, pacing",
+    "draft": "guessing",
+    "verify": "the target's forwards",
+    "sample": "probabilities, rule",
+    "commit": "keeping what was accepted",
+    "other": "text and events",
+}
+"""What the parts of a run's seconds are: those of its steps (`Seconds`), and the rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One target forward that emitted tokens of a request, and what was drafted for it."""
 
     source: str
-    """Who drafted; "" if nobody did."""
+    """The drafter; "" if there was no draft."""
     nodes: int
     """Drafted tokens."""
     depth: int
@@ -117,10 +130,14 @@ def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:
 def in_turn(engines: Mapping[str, Engine], prompt: Any, sampling: Sampling, *, turn: int) -> Iterator[Run]:
     """The prompt on every engine, one right after the other, so that their ratio is fair. turn: how many prompts came
     before; who goes first changes with it."""
-    names = list(engines)
-    begin = turn % len(names)
-    for name in names[begin:] + names[:begin]:
+    for name in rotated(list(engines), turn):
         yield run_once(name, engines[name], prompt, sampling)
+
+
+def rotated(contestants: Sequence[T], turn: int) -> list[T]:
+    """The order of this turn: the one that goes first changes from turn to turn."""
+    begin = turn % len(contestants)
+    return [*contestants[begin:], *contestants[:begin]]
 
 
 def first_difference(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> int | None:

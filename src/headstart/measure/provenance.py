@@ -66,7 +66,7 @@ class Provenance:
 
 
 def _torch_facts() -> tuple[int | None, str | None]:
-    """Threads and GPU, if torch has been imported: asking must not import it."""
+    """Threads and GPU, if torch has been imported; this must not import it."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None, None
@@ -88,7 +88,7 @@ def _commit(directory: Path) -> str:
         ).stdout.strip()
 
     try:
-        # A checkout of somebody else's that headstart happens to be installed in says nothing about headstart
+        # Another project's checkout that headstart happens to be installed in says nothing about headstart
         git("ls-files", "--error-unmatch", Path(__file__).name)
         changed = " with uncommitted changes" if git("status", "--porcelain", "--untracked-files=no") else ""
         return git("rev-parse", "--short", "HEAD") + changed

@@ -2,7 +2,7 @@
 
 A block of accepted tokens can run past what should have ended it, at any offset inside the block; so each limit is put
 at every offset in turn, and what comes back must be the subject's own unlimited greedy text, cut there. A text that
-differs from the one before (a server's batches change) tells nothing about cuts and is not counted.
+differs from the one before (a server's batches change) says nothing about cuts and is not counted.
 """
 
 from __future__ import annotations
@@ -69,15 +69,15 @@ def audit_behaviour(
             check("stop strings", promises.stop_strings),
             check("stop tokens", promises.stop_tokens),
             check("max_tokens", lambda: promises.max_tokens(k + 3)),
-            check("end of text", promises.ends.nothing_after),
-            check("min_tokens", lambda: promises.ends.min_tokens(k + 3)),
+            check("end of text", promises.nothing_after),
+            check("min_tokens", lambda: promises.min_tokens(k + 3)),
             check("logprobs", lambda: promises.logprobs(rounding)),
             _seeds(seeded, prompts[:PROMPTS]),
         )
     )
 
 
-class _Promises:
+class _Promises(Ends):
     """The promises, tried on one subject.
 
     Its greedy texts have no limit but LENGTH tokens; only those that come out the same twice are compared with others.
@@ -92,12 +92,10 @@ class _Promises:
         may_ignore: bool,
         gives_tokens: bool,
     ) -> None:
-        self._subject, self._reference = subject, reference
-        self._may_ignore, self._gives_tokens = may_ignore, gives_tokens
-        self._asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
-        self._texts, again = subject.sample(self._asks), subject.sample(self._asks)
-        self.ends = Ends(subject, reference, self._asks, self._texts, gives_tokens=gives_tokens, may_ignore=may_ignore)
-        pairs = enumerate(zip(self._texts, again, strict=True))
+        asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
+        texts, again = subject.sample(asks), subject.sample(asks)
+        super().__init__(subject, reference, asks, texts, gives_tokens=gives_tokens, may_ignore=may_ignore)
+        pairs = enumerate(zip(texts, again, strict=True))
         self._steady = [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
         self._untested = "no greedy text came out the same twice" if prompts else "there is no prompt"
 
@@ -129,7 +127,7 @@ class _Promises:
         cases = []
         for i in self._steady:
             tokens = self._texts[i].tokens
-            firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ends.ids]
+            firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ids]
             cases += [(i, at) for at in firsts[:OFFSETS]]
         found = self._sample([(i, {"stop_token_ids": [self._texts[i].tokens[at]]}) for i, at in cases])
         failures, counted, ignored = [], 0, 0

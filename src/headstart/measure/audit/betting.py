@@ -1,4 +1,4 @@
-"""Bets against a claimed distribution: whoever gets rich has disproved it.
+"""Bets against a claimed distribution: a bettor who gets rich has disproved it.
 
 For each token drawn after a prefix with distribution p, a bettor names, from the past alone, a payoff g >= 0 over the
 classes of that prefix with mean at most 1 under p; its capital is multiplied by g of what came out. If every token does

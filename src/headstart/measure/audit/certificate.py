@@ -19,7 +19,7 @@ from headstart.measure.provenance import Provenance
 
 VERSION = 1
 SUPPORTING = "behaviour"
-"""The part that can accuse, but whose passing alone clears nobody."""
+"""The part that can accuse, but whose passing alone clears no engine."""
 EXIT_CODES: Mapping[Verdict, int] = {"lossless": 0, "not lossless": 1, "undecided": 2}
 HEADLINES: Mapping[Verdict, str] = {
     "lossless": "Lossless within the stated power",

@@ -1,7 +1,7 @@
 """headstart's own engines as the subject of an audit, and their weights as its reference.
 
 The reference reads a whole text in one forward, so that every position's distribution is the target's, whatever was
-drafted there; the processors see at each position exactly what stood before it. Nothing of drafting or the rule is
+drafted there; the processors see at each position exactly the tokens before it. Nothing of drafting or the rule is
 involved.
 """
 
@@ -73,7 +73,7 @@ def _completion(output: Output) -> Completion:
 
 
 class EngineReference:
-    """The distribution of one model, by teacher forcing. A prompt that is asked about again is not read again.
+    """The distribution of one model, by teacher forcing. The same prompt twice in a row is read once.
 
     vocab_size: width of the distributions, if it is not the model's own; tokens beyond the model's have probability 0.
     """

@@ -37,7 +37,7 @@ class SampledResult:
     curve: after each batch: completions, capital, and the least power so far (0 if not known)
     bound: the mean total variation of a token's distribution is at least this, at confidence 1 - level
     estimate: of that distance, along what the best bettor looked at
-    projected: the completions needed, from going on in simulation where growth so far tells nothing
+    projected: the completions needed, from going on in simulation where growth so far says nothing
     past_end: texts that went on after a token that ends them
     impossible: tokens of probability 0
     subject, reference: what they are
@@ -65,7 +65,7 @@ class SampledResult:
 
     @property
     def needed(self) -> int | None:
-        """Completions that the power asked for takes, or would take; None where that is not known."""
+        """Completions that the power of the plan takes, or would take; None where that is not known."""
         if self.projected is not None:
             return self.projected
         counted = [power.needed for power in self.powers if power.counted]

@@ -1,9 +1,9 @@
 """What an audit would have noticed: simulated audits beside it, with distributions that are wrong on purpose.
 
 A bias is a family of distributions with a strength; the strength is set, block by block, so that the mean total
-variation between the biased distributions and p is the effect asked for. A simulated audit visits the prefixes that the
-real one visits and draws a token there from a biased distribution; the very same bettors bet on it. The share of the
-simulated audits of one bias that accuse by now is the power against that bias. Shapes: n positions, C classes.
+variation between the biased distributions and p is the effect of the plan. A simulated audit visits the prefixes that
+the real one visits and draws a token there from a biased distribution; the very same bettors bet on it. The share of
+the simulated audits of one bias that accuse by now is the power against that bias. Shapes: n positions, C classes.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Power:
     what: the bias in words
     share: of its simulated audits that accused
     effect: the mean total variation that they had
-    counted: whether that is the effect asked for
-    needed: completions for the power asked for, if growth goes on as it has
+    counted: whether that is the effect of the plan
+    needed: completions for the power of the plan, if growth goes on as it has
     """
 
     bias: str
@@ -216,7 +216,7 @@ class SimulatedAudits:
         ]
 
     def project(self, blocks: Sequence[Block], completions: int) -> int | None:
-        """Completions that the power asked for would take if the blocks came again and again, `completions` in all of
+        """Completions that the power of the plan would take if the blocks came again and again, `completions` in all of
         them each time; None if not even `_FURTHER` more blocks would do. The simulated audits are used up by it."""
         drawn = self._grown[-1][0]
         for number in range(_FURTHER):

@@ -5,8 +5,7 @@ of probability 0. With up to `WHOLE` tokens in the vocabulary nothing is lumped 
 among tokens that are all unlikely, and makes nothing look different that is not.
 
 Beside its distribution p a prefix has scores: for each class, how strongly it has a property that some known bug
-    favours or
-shuns. All of them are known before the next token is drawn. Shapes: J scores, n positions of a block.
+favours or shuns. All of them are known before the next token is drawn. Shapes: J scores, n positions of a block.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ class Block:
 
 @dataclass(eq=False)
 class Prefixes:
-    """Every prefix met so far. The reference is asked for the distribution of each once.
+    """Every prefix met so far. The reference computes the distribution of each once.
 
     draft: a distribution that the subject may lean towards, such as its draft model's.
     """

@@ -1,8 +1,8 @@
-"""How far rounding moves logits here: what tells a near-tie from a bug, and noise from a wrong distribution.
+"""How far rounding moves logits here: what distinguishes a near-tie from a bug, and noise from a wrong distribution.
 
 The same rows are computed again in another way, and what changes is the measure. For headstart's own engine the other
 way is another width of the forward, which is what speculation changes (its row kernels change nothing at all). For
-somebody else's engine it is also another implementation of the same weights: transformers' own modules in that dtype.
+another engine it is also another implementation of the same weights: transformers' own modules in that dtype.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTHS = (1, 2, 5, 9)
 SAFETY = 2.0
 """Two engines may be off in opposite directions, and the largest change seen is not the largest there is."""
 EXACT = 1e-6
-"""Logits closer than this are tied: float32 tells no more."""
+"""Logits closer than this are tied: float32 is no finer."""
 ROWS = 256
 
 Logits = Callable[[Sequence[int]], Tensor]

@@ -74,7 +74,7 @@ def audit_engine(
 
     Raises:
         InvalidPrompt: there is no prompt, or one is empty.
-        InvalidOption: rounding alone is as large as the effect that is asked for.
+        InvalidOption: rounding alone is as large as the effect of the plan.
         As `Engine.generate`.
     """
     provenance = Provenance.now()

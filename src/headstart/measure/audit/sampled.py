@@ -3,11 +3,9 @@ answer.
 
 All asks are one process with one capital; batches go through them in turn. Not lossless: the bets against the
 reference's distribution have won 1/level, which a lossless subject sees with probability at most `level`. Lossless
-within stated
-power: they have not, and of simulated audits with distributions off by the stated effect, in any of the ways tried, at
-    least the
-share `power` would have accused by now. Undecided: neither, with all samples used. An audit that accuses draws a few
-batches more, to say how far off the distribution is.
+within stated power: they have not, and of simulated audits with distributions off by the stated effect, in any of the
+ways tried, at least the share `power` would have accused by now. Undecided: neither, with all samples used. An audit
+that accuses draws a few batches more, to say how far off the distribution is.
 """
 
 from __future__ import annotations

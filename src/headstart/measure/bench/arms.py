@@ -1,7 +1,7 @@
 """Arms: the same prompts through several ways of decoding, in turn, so that a changing machine is fair to all.
 
-A step's event is counted and let go at once: kept to the end of a run, as `insight.measure` keeps steps for who wants
-to look at them, events would be part of the memory that is measured.
+A step's event is counted and let go at once: kept to the end of a run, as `engine.in_turn` keeps the steps, events
+would be part of the memory that is measured.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headstart.engine.in_turn import Round, first_difference
+from headstart.engine.in_turn import Round, first_difference, rotated
 from headstart.measure.bench.machine import Meter
 from headstart.measure.bench.options import BenchSettings
 from headstart.measure.bench.result import PLAIN, RunRecord, SourceRecord, Trial, added
@@ -67,9 +67,8 @@ def in_turn(arms: Sequence[Arm], workload: Workload, meter: Meter, label: str = 
     """
     for repetition in range(workload.settings.repetitions):
         for number, unit in enumerate(workload.units):
-            begin = (number + repetition) % len(arms)
             done = []
-            for arm in (*arms[begin:], *arms[:begin]):
+            for arm in rotated(arms, number + repetition):
                 sampling = replace(workload.settings.sampling, cache_salt=f"bench {label} {arm.name} {repetition}")
                 done.append(run_trial(arm, workload, number, unit, sampling, meter))
             texts = {each.arm: outputs for each, outputs in done}

@@ -1,6 +1,6 @@
 """What the machine shows apart from the runs: seconds of forwards and drafts, bytes of memory, joules.
 
-Energy is that of the whole machine, where it tells: the counters of Linux' powercap (Intel and AMD processors). A
+Energy is that of the whole machine, where it has counters: those of Linux' powercap (Intel and AMD processors). A
 counter holds microjoules and wraps around at `max_energy_range_uj`. Only packages are counted: cores and graphics are
 parts of a package, and "psys" holds them all.
 """
@@ -27,7 +27,7 @@ _JOULE = 1e6
 class Meter:
     """Counters that can be read, and where there are none, why. The default measures nothing.
 
-    ranges: counter file to the microjoules at which it begins anew.
+    ranges: counter file to the microjoules at which it begins again.
     """
 
     ranges: Mapping[Path, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Meter:
             return None
 
     def since(self, before: Mapping[Path, int] | None) -> float | None:
-        """Joules used since `before` was read. A counter that stands lower has wrapped around, once."""
+        """Joules used since `before` was read. A counter that is lower has wrapped around, once."""
         now = self.read()
         if before is None or now is None:
             return None

@@ -28,7 +28,7 @@ PLAIN, FAST = "plain", "speculative"
 class PromptRecord:
     """A prompt: its name and category, its length in tokens, and a hash by which two results know it again.
 
-    text: only where it was asked for. form: how it was sent, see `headstart.base.prompt_sets`; "" in older files.
+    text: only with `keep_texts`. form: how it was sent, see `headstart.base.prompt_sets`; "" in older files.
     """
 
     name: str
@@ -77,7 +77,7 @@ class RunRecord:
     before it accepted, and how often it was accepted then (`Stats.drafted_per_position`). parts: its share of each
     step's seconds, by part (`Seconds`). chains: whether every draft was one. on, reason: whether speculation was
     running at the end, and if not, why not. differs_at: the first token that is not the plain run's of the same prompt
-    and repetition; None where all are the same, or where they need not be. text: only where it was asked for.
+    and repetition; None where all are the same, or where they need not be. text: only with `keep_texts`.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -146,6 +146,7 @@ Record = dict[str, Any]
 
 VERSION = 1
 KEY = "headstart_bench"
+_AGAIN = "run the bench again; results are not to be edited"
 _HINT = "give a file that `headstart bench --json FILE` wrote"
 
 
@@ -155,7 +156,7 @@ class BenchResult:
 
     units: which prompts ran together, by index; one each at batch size 1. trials: both arms of every unit and
     repetition. sweep: trials with PLAIN and fixed K, on some of the units. engine: `Engine.describe()`. settings: what
-    was asked for. compared: whether both arms had to write the same text. memory: bytes, None where unknown.
+    the user named. compared: whether both arms had to write the same text. memory: bytes, None where unknown.
     no_energy: why trials have no joules, or "". complete: False if it was interrupted. provenance: `Provenance`.
     """
 
@@ -199,7 +200,7 @@ class BenchResult:
         except OSError as error:
             raise InvalidFile(f"cannot read {path}: {error.strerror}", hint=_HINT) from error
         except json.JSONDecodeError as error:
-            hint = "the file is cut off or damaged: bench anew"
+            hint = "the file is cut off or damaged: run the bench again"
             raise InvalidFile(f"{path}, line {error.lineno}: not JSON: {error.msg}", hint=hint) from error
         except ValueError as error:  # not UTF-8, or NaN
             raise InvalidFile(f"{path} is not JSON: {error}", hint=_HINT) from error
@@ -209,7 +210,7 @@ class BenchResult:
             _check(result)
         except ValueError as error:
             what = _in_words(error) if isinstance(error, ValidationError) else str(error)
-            raise InvalidFile(f"{path} is damaged: {what}", hint="bench anew; results are not to be edited") from error
+            raise InvalidFile(f"{path} is damaged: {what}", hint=_AGAIN) from error
         return result
 
 
@@ -232,7 +233,7 @@ def _check_kind(data: object, path: Path) -> None:
     if data[KEY] != VERSION:
         raise InvalidFile(
             f"{path} is a bench result of version {data[KEY]}, and this headstart reads version {VERSION}",
-            hint="bench anew with this headstart, or read it with the one that wrote it",
+            hint="run the bench again with this headstart, or read it with the one that wrote it",
         )
 
 

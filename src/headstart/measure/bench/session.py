@@ -29,7 +29,7 @@ SWEEP_UNITS = 2
 class Session:
     """Runs a bench step by step; `result` is what there is so far, also after an interrupt.
 
-    engine: with its drafter; the plain arm runs on the same weights. asked: what was asked of the loader, to be
+    engine: with its drafter; the plain arm runs on the same weights. asked: the options of the loader, to be
     written down. on_trial: called after each trial, with what it was.
     """
 

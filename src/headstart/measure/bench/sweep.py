@@ -1,6 +1,6 @@
 """Speedup by draft length: measured with fixed K, and predicted from costs and acceptance (`headstart.theory`).
 
-What is predicted from: acceptance by position, as the longest K of the sweep showed it, with a step that brought no
+What is predicted from: acceptance by position, as the longest K of the sweep showed it, with a step that had no
 draft, or too short a one, as a rejection; how often each source drafted there, and how much; forwards and drafts as
 measured apart from the runs; and what a step takes besides, by rows, as the main runs showed it. Reading the prompt
 takes as long either way: its share of plain's time is not speeded up.
@@ -33,7 +33,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Where a bench stands on the map of alpha and K, with c and v(n) as `headstart.theory.costs` defines them."""
+    """Where a bench is on the map of alpha and K, with c and v(n) as `headstart.theory.costs` defines them."""
 
     alpha: float
     k: float
@@ -89,8 +89,8 @@ def why_not_predicted(result: BenchResult) -> str:
 
 
 def here(result: BenchResult, figures: Figures) -> Here | None:
-    """Where the bench stands; None where nothing was drafted or no costs were measured. Of several sources, c is the
-    mean by the tokens they drafted."""
+    """Where the bench is on the map; None where nothing was drafted or no costs were measured. Of several sources, c
+    is the mean by the tokens they drafted."""
     costs, sources = step_costs(result), figures.sources
     known = {name: source for name, source in sources.items() if costs is not None and name in costs.drafts}
     nodes = sum(source.nodes for source in known.values())

@@ -34,7 +34,7 @@ ENOUGH_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What drafting ahead brings for one candidate. Times are in verifications of the target alone."""
+    """What drafting ahead gives for one candidate. Times are in verifications of the target alone."""
 
     candidate: Candidate
     """With the drafter to be put ahead by its name, "ahead:NAME"."""
@@ -143,7 +143,7 @@ def _times(interval: Interval, factor: float) -> Interval:
 
 
 def try_ahead(trials: Trials) -> Outlook | None:
-    """What drafting ahead would bring for the fastest candidate with a draft model; where it pays, the candidate that
+    """What drafting ahead would give for the fastest candidate with a draft model; where it pays, the candidate that
     does so is ranked, too. None where there is no such candidate, or it failed."""
     able = [one for one in trials.ranked if one.gain >= HOPELESS and one.candidate in trials.models]
     if not able:

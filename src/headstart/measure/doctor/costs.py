@@ -14,7 +14,7 @@ from headstart.model import int4
 from headstart.theory import DraftCost, StepCosts
 
 Bound = Literal["weights", "between", "rows"]
-CHEAP, DEAR = 0.35, 0.7
+CHEAP, EXPENSIVE = 0.35, 0.7
 """Of twice as many rows: added time, as a share, up to which weights are what counts, and from which rows are."""
 NEARLY_FREE = 1.25
 """Cost over that of one row up to which rows count as nearly free."""
@@ -39,7 +39,7 @@ def added(costs: StepCosts, batch: int) -> float:
 def bound(costs: StepCosts, batch: int) -> Bound:
     """What a forward's time goes into: reading weights (or what is as fixed), or rows."""
     share = added(costs, batch)
-    return "weights" if share <= CHEAP else "rows" if share >= DEAR else "between"
+    return "weights" if share <= CHEAP else "rows" if share >= EXPENSIVE else "between"
 
 
 def bound_in_words(costs: StepCosts, batch: int) -> str:
@@ -89,17 +89,17 @@ class Timing:
     """Costs of steps as they were found in rounds."""
 
     plain: StepCosts
-    """Of steps without a draft; its only draft cost, under the source "", is that of asking a drafter in vain."""
+    """Of steps without a draft; its only draft cost, under the source "", is that of a call that proposes nothing."""
     sources: Mapping[str, StepCosts] = field(default_factory=dict)
     """Of steps with a draft of that source."""
 
     def of(self, source: str) -> StepCosts:
-        """Of steps with a draft of this source; one that never drafted here costs what it costs to ask it in vain."""
+        """Of steps with a draft of this source; one that never drafted here costs as a call without a proposal."""
         found = self.sources.get(source, self.plain)
         return found if source in found.drafts else replace(found, drafts={source: found.drafts[""]})
 
     def step(self, source: str, rows: float, depth: float) -> float:
-        """Seconds of a step with a draft of this source, or of "", nobody."""
+        """Seconds of a step with a draft of this source, or, under "", without a draft."""
         return self.of(source).step(rows, drafts={source: (depth, 1)})
 
 

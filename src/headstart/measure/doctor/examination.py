@@ -61,7 +61,7 @@ class Examination:
     seconds: float
     passed_over: dict[str, str] = field(default_factory=dict)
     ahead: Outlook | None = None
-    """What drafting ahead would bring for the fastest drafter that could; None where there is none, or no time."""
+    """What drafting ahead would give for the fastest drafter that could; None where there is none, or no time."""
     advice: Path | None = None
     forms: str = ""
     """How the prompts were sent, in words."""
@@ -139,7 +139,7 @@ def _target_costs(question: Question, clock: Clock, plain: Engine) -> StepCosts:
 
 
 def _sampling(question: Question, clock: Clock, plain: Engine, item: PromptItem) -> Sampling:
-    """As it was asked for, with as many new tokens as each candidate's share of the time allows."""
+    """The sampling that the question names, with as many new tokens as each candidate's share of the time allows."""
     asked = question.sampling
     token = seconds_of_token(plain, item, asked)
     share = clock.left / (len(question.given) + LISTS + 3)

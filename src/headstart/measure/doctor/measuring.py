@@ -29,7 +29,7 @@ LONGEST_COPY = 16
 TREES = (6, 16, 32)
 """About how many nodes the trees have that are measured."""
 SHORT = 32
-"""New tokens per prompt that are generated where there is no time for as many as asked."""
+"""New tokens per prompt that are generated where there is no time for as many as the user named."""
 _WARM = 8
 _QUICK = 0.001
 _COSTS = 0.3, 0.8  # of a candidate's time, and seconds at most
@@ -143,7 +143,7 @@ def measure_candidate(
 
 
 def warm_up(engine: Engine, item: PromptItem, sampling: Sampling) -> None:
-    """A few tokens nobody counts, and that no later request may copy from.
+    """Write a few tokens that are not counted and that no later request may copy from.
 
     Raises:
         HeadstartError: the drafter gave up.

@@ -1,4 +1,4 @@
-"""What a candidate should bring, from measured costs and measured rounds. No clock and no model here.
+"""The speedup that a candidate should give, from measured costs and measured rounds. No clock and no model here.
 
 The speedup is that of whole answers, with the reading of the prompt and the rounds without a draft:
 
@@ -43,11 +43,11 @@ class Member:
     share: float
     """The share of the rounds that it drafts in."""
     alpha: float
-    """The acceptance that would bring as many tokens per drafted round if all positions were alike."""
+    """The acceptance that would give as many tokens per drafted round if all positions were alike."""
     c: float
     """Seconds per drafted level over those of a plain step."""
     break_even_alpha: float
-    """The alpha below which its drafts cost more than they bring; NaN if even a perfect draft would not pay."""
+    """The alpha below which its drafts cost more time than they save; NaN if even a perfect draft would not pay."""
     acceptance: tuple[float, ...]
     """Conditional acceptance by position."""
     accepted_of_tested: tuple[tuple[int, int], ...]
@@ -155,7 +155,7 @@ def _member(timing: Timing, source: str, mine: Sequence[tuple[float, Round]], wh
 
 
 def alike(tokens: float, k: int) -> float:
-    """The alpha for which a draft of k brings so many tokens per round: `theory.expected_tokens` turned round."""
+    """The alpha for which a draft of k gives so many tokens per round: the inverse of `theory.expected_tokens`."""
     if tokens >= k + 1:
         return 1.0
     return bisect(lambda alpha: theory.expected_tokens(alpha, k), tokens, 0.0, 1.0)[0]

@@ -1,4 +1,4 @@
-"""The question that the doctor is asked: the target, how it runs, the prompts, and the time there is for an answer."""
+"""The question of an examination: the target, how it runs, the prompts, and the time there is for an answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setup:
     """Drafts, their lengths and pacing are what the doctor tries; the rest holds."""
 
     def open(self) -> tuple[Target, Memory]:
-        """The target, and whether it fits as it was asked for; if it does not, its context is shorter.
+        """The target, and whether it fits as the options say; if it does not, its context is shorter.
 
         Raises what `headstart.Target` raises, and `NotEnoughMemory` where no useful context is left.
         """
@@ -106,7 +106,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Question(DoctorOptions):
-    """What is asked."""
+    """What to examine: a target, on these prompts, sampled like this."""
 
     setup: Setup
     items: tuple[PromptItem, ...]

@@ -109,7 +109,7 @@ def preferred(ranked: Sequence[Ranked], usual: Sequence[str] = ()) -> Ranked | N
     than each of its members alone.
 
     usual: the drafters that "auto" takes without this answer. They stay unless another candidate is clearly better, so
-    that nobody loses by having asked.
+    that an examination makes no load slower.
     """
     ranked = [one for one in ranked if one.measured is not None] or ranked
     best = _fastest(ranked)

@@ -1,4 +1,4 @@
-"""A certificate as a page: the verdict, the evidence as it grew, what could have been told, and every finding."""
+"""A certificate as a page: the verdict, the evidence as it grew, what it could have noticed, and every finding."""
 
 from __future__ import annotations
 

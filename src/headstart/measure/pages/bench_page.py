@@ -11,6 +11,7 @@ from headstart import theory
 from headstart.base.as_json import as_json
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
+from headstart.engine.in_turn import PARTS_IN_WORDS
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult
 from headstart.measure.bench.summary import ArmFigures, Figures, paired
 from headstart.measure.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
@@ -20,14 +21,6 @@ from headstart.measure.provenance import Provenance
 _MIB = 2**20
 _LEAST_JUDGED = 5  # guesses: acceptance of positions reached less often is left out of the plot
 _MAP_K = 12
-_PARTS = {
-    "plan": "scheduling, pacing",
-    "draft": "guessing",
-    "verify": "the target's forwards",
-    "sample": "probabilities, rule",
-    "commit": "keeping what was accepted",
-    "other": "text and events",
-}
 
 
 def bench_page(result: BenchResult, figures: Sequence[Figures]) -> Page:
@@ -220,7 +213,7 @@ def _add_split(page: Page, overall: Figures) -> None:
     page.figure(
         charts.stacked(
             list(arms),
-            {words: [milliseconds(arm, part) for arm in arms.values()] for part, words in _PARTS.items()},
+            {words: [milliseconds(arm, part) for arm in arms.values()] for part, words in PARTS_IN_WORDS.items()},
             y="milliseconds per token",
         ),
         caption="Time per token by part.",

@@ -253,7 +253,7 @@ def _add_band(figure: Any, xs: Numbers, band: Bounds, index: int) -> None:
 
 
 def _hover(x: str, y: str) -> str:
-    """The words on a point's hover label; the series' name comes in as data, whatever stands in it."""
+    """The words on a point's hover label; the series' name comes in as data, whatever it contains."""
     return f"{plain(x)} %{{x:.4~g}}<br>{plain(y)} %{{y:.4~g}}<extra>%{{fullData.name}}</extra>"
 
 

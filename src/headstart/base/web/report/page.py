@@ -1,7 +1,7 @@
 """One self-contained page: verdicts, text, facts, tables, code and figures in order; it opens offline, on a phone too.
 
-All text is plain text: whatever a prompt or a model's name holds is shown, never run. The page asks no network for
-anything; a content policy in its head forbids that. Under each figure stands the table of its numbers, so that a
+All text is plain text: whatever a prompt or a model's name holds is shown, never run. The page loads nothing from
+a network; a content policy in its head forbids that. Under each figure is the table of its numbers, so that a
 page says the same without scripts.
 """
 

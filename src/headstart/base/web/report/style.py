@@ -29,7 +29,7 @@ INK, GRID, BACK = "#7d8590", "rgba(128,134,145,0.28)", "#fdfdfe"
 or dark: it looks for exactly these values (templates/page.js)."""
 
 BELOW = {"yref": "container", "y": 0, "yanchor": "bottom"}
-"""Where a legend or a scale of colours stands: under the plot, where a phone has room for it."""
+"""Where a legend or a scale of colours is: under the plot, where a phone has room for it."""
 
 TABLE = "headstart_table"
 """Where a figure keeps the table of its numbers: `layout.meta[TABLE] = {"columns": [...], "rows": [...]}`."""

@@ -24,7 +24,7 @@ MOST_ROWS = 300
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text. kinds: per column "number" (it stands at the right), "long" (it wants width) or ""."""
+    """Cells as text. kinds: per column "number" (set at the right), "long" (set wider) or ""."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -54,7 +54,7 @@ class Table:
 
 
 def written_as(cell: object, number_format: str = "") -> str:
-    """A cell as text: a dash for nothing known, four digits of a float unless a format asks for others."""
+    """A cell as text: a dash for nothing known, four digits of a float unless a format says otherwise."""
     if isinstance(cell, np.generic):
         cell = cell.item()
     if cell is None or (isinstance(cell, float) and np.isnan(cell)):
@@ -67,7 +67,7 @@ def written_as(cell: object, number_format: str = "") -> str:
 
 
 def table_of(figure: Mapping[str, Any]) -> Table:
-    """The numbers of a figure: the table that a chart brings, else one row per point of its traces.
+    """The numbers of a figure: the table that a chart carries, else one row per point of its traces.
 
     figure: as `Figure.to_plotly_json()` gives it.
     """
