@@ -140,7 +140,9 @@ class FakeEngine:
     def cancel(self, request: FakeRequest) -> None:
         request.finish_reason = request.finish_reason or "cancelled"
 
-    def generate(self, prompts: Any, sampling: Sampling) -> Output:
+    def generate(self, prompts: Any, sampling: Sampling) -> Any:
+        if isinstance(prompts, list) and not isinstance(prompts[0], int):
+            return [self.generate(each, sampling) for each in prompts]
         request = self.submit(prompts, sampling)
         while request.finish_reason is None:
             self.step()

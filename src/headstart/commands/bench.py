@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from headstart.base.as_json import picked
 from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.base.prompt_sets import PromptItem
@@ -81,11 +82,13 @@ def run(
     sampling = replace(sampling, repetition_penalty=cli.penalty_for(target, repetition_penalty))
     settings = replace(settings, sampling=sampling)
     asked = {
-        "target": target, "drafter": drafter, "prompts": None if prompts is None else str(prompts),
-        "k": options.num_speculative_tokens, "pacing": options.pacing, "tree": options.draft_tree,
-        "rule": options.rule, "device": loading.device, "dtype": loading.dtype, "quantize": loading.quantize,
-        "max_length": loading.max_length, "suffix_store": None if suffix_store is None else str(suffix_store),
-    }  # fmt: skip
+        "target": target,
+        "drafter": drafter,
+        "prompts": prompts and str(prompts),
+        **picked(options, "pacing", "rule", k="num_speculative_tokens", tree="draft_tree"),
+        **picked(loading, "device", "dtype", "quantize", "max_length"),
+        "suffix_store": suffix_store and str(suffix_store),
+    }
     if split:
         asked["split"] = True
     store = cli.open_store(suffix_store, drafter)

@@ -80,20 +80,17 @@ def print_comparison(console: Console, found: Comparison, fail_below: float | No
 
 
 def _by_category(figures: Sequence[Figures]) -> Table:
-    columns = ("", "prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text")
-    table = table_of(*columns, whole=("speedup (95%)",))
+    rows = []
     for each in figures:
         speedup = each.speedup
         colour = "green" if speedup.low > 1 else "red" if speedup.high < 1 else "yellow"
-        table.add_row(
-            harmless(each.category),
-            str(each.prompts),
-            f"{each.tokens_per_forward.value:.2f}",
-            Text(speedup.times, style=colour),
+        rows.append((
+            each.category, each.prompts, f"{each.tokens_per_forward.value:.2f}", Text(speedup.times, style=colour),
             f"{each.plain.tokens_per_second:.4g} → {each.fast.tokens_per_second:.4g}",
             "-" if each.differing is None else f"{each.runs - each.differing} of {each.runs}",
-        )
-    return table
+        ))  # fmt: skip
+    columns = ("", "prompts", "tokens/\nforward", "speedup (95%)", "tokens/s", "same text")
+    return table_of(*columns, whole=("speedup (95%)",), rows=rows)
 
 
 def _details(result: BenchResult, overall: Figures) -> Table:
@@ -135,11 +132,16 @@ def _costs(result: BenchResult, overall: Figures) -> list[str]:
 
 
 def _sweep(result: BenchResult) -> Table:
-    table = table_of("K", "speedup", "predicted", "tokens/forward")
-    for point in sweep_points(result):
-        predicted = f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-"
-        table.add_row(str(point.k), point.speedup.times, predicted, f"{point.tokens_per_forward:.2f}")
-    return table
+    rows = [
+        (
+            point.k,
+            point.speedup.times,
+            f"{point.predicted:.2f}x" if math.isfinite(point.predicted) else "-",
+            f"{point.tokens_per_forward:.2f}",
+        )
+        for point in sweep_points(result)
+    ]
+    return table_of("K", "speedup", "predicted", "tokens/forward", rows=rows)
 
 
 def _remarks(result: BenchResult) -> list[str]:

@@ -122,7 +122,7 @@ def _encoded(engine: Engine, items: Sequence[PromptItem], *, chat: bool) -> list
     later = sum(len(item.chat.later) for item in items if item.chat is not None)
     for words in (
         f"this model has no chat template: the turns of {raw} prompts are sent as plain text" if raw else "",
-        f"{later} later turns are not sent: only the first of each conversation is answered" if later else "",
+        f"{later} later turns are not asked: only the first of each conversation is answered" if later else "",
     ):
         if words:
             messages().print(words, style="dim", soft_wrap=True)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -77,11 +77,18 @@ def stages(console: Console, first: str) -> Iterator[Callable[[str, float], None
         yield lambda what, share: bar.update(task, description=harmless(what), completed=share)
 
 
-def table_of(*columns: str, left: Collection[str] = ("",), whole: Collection[str] = ()) -> Table:
-    """A table with a line under its head; columns not in `left` stand at the right, those in `whole` never wrap."""
+def table_of(
+    *columns: str, left: Collection[str] = ("",), whole: Collection[str] = (), rows: Iterable[Sequence[object]] = ()
+) -> Table:
+    """A table with a line under its head; columns not in `left` are set at the right, those in `whole` never wrap.
+
+    rows: of cells; what is no `Text` is shown as the text it is, without markup and control characters.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=name in whole)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(harmless(str(cell))) for cell in row))
     return table
 
 

@@ -50,13 +50,16 @@ def _header(header: Header) -> Table:
 
 
 def _table(summaries: Sequence[Summary]) -> Table:
-    table = table_of("request", "tokens", "forwards", "tokens/forward", "accepted of judged", "by position", "end")
-    for each in summaries:
-        table.add_row(
-            str(each.request), str(each.tokens), str(each.forwards), f"{each.tokens_per_forward:.2f}",
-            f"{each.accepted} of {each.judged}", percentages(each.conditional), each.finish_reason or "cut off",
-        )  # fmt: skip
-    return table
+    return table_of(
+        "request", "tokens", "forwards", "tokens/forward", "accepted of judged", "by position", "end",
+        rows=[
+            (
+                each.request, each.tokens, each.forwards, f"{each.tokens_per_forward:.2f}",
+                f"{each.accepted} of {each.judged}", percentages(each.conditional), each.finish_reason or "cut off",
+            )
+            for each in summaries
+        ],
+    )  # fmt: skip
 
 
 # -- one request ------------------------------------------------------------------------------------------------------
@@ -132,39 +135,39 @@ def _rounds(found: Summary) -> str:
 
 
 def _by_depth(found: Summary) -> Table:
-    table = table_of("depth", "judged", "accepted", "")
-    counts = zip(found.tested_by_depth, found.accepted_by_depth, strict=True)
-    for depth, (tested, accepted) in enumerate(counts, start=1):
-        table.add_row(str(depth), str(tested), str(accepted), percent(accepted / tested))
-    return table
+    counts = enumerate(zip(found.tested_by_depth, found.accepted_by_depth, strict=True), start=1)
+    rows = [(depth, tested, accepted, percent(accepted / tested)) for depth, (tested, accepted) in counts]
+    return table_of("depth", "judged", "accepted", "", rows=rows)
 
 
 def _by_source(found: Summary) -> Table:
-    table = table_of("drafter", "drafts", "drafted", "judged", "accepted", left=("drafter",))
-    for name, counts in found.by_source.items():
-        table.add_row(Text(harmless(name)), *map(str, (counts.drafts, counts.drafted, counts.judged, counts.accepted)))
-    return table
+    rows = [(name, each.drafts, each.drafted, each.judged, each.accepted) for name, each in found.by_source.items()]
+    return table_of("drafter", "drafts", "drafted", "judged", "accepted", left=("drafter",), rows=rows)
 
 
 def _worst(found: Summary) -> Table:
-    table = table_of("step", "guess", "lost", "guessed", "came instead", "p", "q", left=("guessed", "came instead"))
-    for loss in found.worst:
-        table.add_row(
-            str(loss.i), str(loss.depth), str(loss.lost), _quoted(loss.guess), _quoted(loss.instead),
-            _probability(loss.p), _probability(loss.q),
-        )  # fmt: skip
-    return table
+    columns = ("step", "guess", "lost", "guessed", "came instead", "p", "q")
+    rows = [
+        (
+            each.i,
+            each.depth,
+            each.lost,
+            _quoted(each.guess),
+            _quoted(each.instead),
+            *map(_probability, (each.p, each.q)),
+        )
+        for each in found.worst
+    ]
+    return table_of(*columns, left=("guessed", "came instead"), rows=rows)
 
 
 def _reasons(found: Summary) -> Table:
-    table = table_of("rounds", "reason", left=("reason",))
-    for reason, count in found.reasons.items():
-        table.add_row(str(count), Text(harmless(reason or "no reason was given")))
-    return table
+    rows = [(count, reason or "no reason was given") for reason, count in found.reasons.items()]
+    return table_of("rounds", "reason", left=("reason",), rows=rows)
 
 
-def _quoted(text: str) -> Text:
-    return Text(harmless(repr(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")))
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
 
 
 def _probability(value: float | None) -> str:

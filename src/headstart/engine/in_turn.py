@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -108,22 +108,36 @@ class Run:
         return [(at, step) for at, step in self.arrivals if step.tokens]
 
 
-def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:
-    """Complete the prompt at full speed; all that is added is one clock reading per step.
+def timed(
+    engine: Engine, prompts: Sequence[Any], sampling: Sampling, see: Callable[[float, Step], None]
+) -> tuple[list[Output], float]:
+    """Complete the prompts as one batch at full speed; all that is added is one clock reading per step.
+
+    see: called with each step and the seconds since the submission. It must be quick.
+
+    Returns: the outputs, and the seconds of all of them, wall clock.
 
     Raises:
-        NonFiniteLogits: the request ended with an error; there is nothing to measure.
+        NonFiniteLogits: a request ended with an error; there is nothing to measure.
+        InvalidPrompt, naming the prompt by number.
     """
-    arrivals: list[tuple[float, Step]] = []
     start = time.perf_counter()
-    unsubscribe = engine.subscribe(lambda step: arrivals.append((time.perf_counter() - start, _light(step))))
+    unsubscribe = engine.subscribe(lambda step: see(time.perf_counter() - start, step))
     try:
-        output = engine.generate(prompt, sampling)
+        outputs = engine.generate(prompts, sampling)
     finally:
         seconds = time.perf_counter() - start
         unsubscribe()
-    if output.error is not None:
-        raise output.error
+    for output in outputs:
+        if output.error is not None:
+            raise output.error
+    return outputs, seconds
+
+
+def run_once(name: str, engine: Engine, prompt: Any, sampling: Sampling) -> Run:
+    """One prompt alone, with all of its steps. Raises as `timed`."""
+    arrivals: list[tuple[float, Step]] = []
+    (output,), seconds = timed(engine, [prompt], sampling, lambda at, step: arrivals.append((at, _light(step))))
     return Run(name, output, seconds, tuple(arrivals))
 
 

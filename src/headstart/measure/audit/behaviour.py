@@ -8,7 +8,8 @@ differs from the one before (a server's batches change) says nothing about cuts 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,9 @@ def audit_behaviour(
     seeded: one completion with the seed of its `Sampling`, for a subject that can
     """
     progress("behaviour", 0, 1)
-    promises = _Promises(subject, reference, prompts[:PROMPTS], may_ignore=may_ignore, gives_tokens=gives_tokens)
+    asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts[:PROMPTS]]
+    texts, again = subject.sample(asks), subject.sample(asks)
+    promises = _Promises(subject, reference, asks, texts, again, gives_tokens=gives_tokens, may_ignore=may_ignore)
     return BehaviourResult(
         (
             check("stop strings", promises.stop_strings),
@@ -77,39 +80,35 @@ def audit_behaviour(
     )
 
 
+@dataclass(eq=False)
 class _Promises(Ends):
     """The promises, tried on one subject.
 
-    Its greedy texts have no limit but LENGTH tokens; only those that come out the same twice are compared with others.
+    again: its greedy texts a second time; only those that come out the same twice are compared with others
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        reference: Reference | None,
-        prompts: Sequence[Sequence[int]],
-        *,
-        may_ignore: bool,
-        gives_tokens: bool,
-    ) -> None:
-        asks = [Ask(tuple(prompt), Sampling(max_tokens=LENGTH)) for prompt in prompts]
-        texts, again = subject.sample(asks), subject.sample(asks)
-        super().__init__(subject, reference, asks, texts, gives_tokens=gives_tokens, may_ignore=may_ignore)
-        pairs = enumerate(zip(texts, again, strict=True))
-        self._steady = [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
-        self._untested = "no greedy text came out the same twice" if prompts else "there is no prompt"
+    again: Sequence[Completion]
+
+    @cached_property
+    def _steady(self) -> list[int]:
+        pairs = enumerate(zip(self.texts, self.again, strict=True))
+        return [i for i, (a, b) in pairs if _same(a, b) and a.finish_reason != CUT]
+
+    @property
+    def _untested(self) -> str:
+        return "no greedy text came out the same twice" if self.asks else "there is no prompt"
 
     def stop_strings(self) -> Trial:
         """A stop string at each of the first offsets of each text."""
         cases = [
             (i, offset, stop)
             for i in self._steady
-            for offset, stop in _stops(self._texts[i].text, max(1, OFFSETS // len(self._steady)))
+            for offset, stop in _stops(self.texts[i].text, max(1, OFFSETS // len(self._steady)))
         ]
         found = self._sample([(i, {"stop": [stop]}) for i, _, stop in cases])
         failures, counted = [], 0
         for (i, offset, stop), completion in zip(cases, found, strict=True):
-            text = self._texts[i].text
+            text = self.texts[i].text
             if completion.text == text[:offset] and completion.finish_reason == "stop":
                 counted += 1
             elif stop in completion.text or text.startswith(completion.text):
@@ -122,17 +121,17 @@ class _Promises(Ends):
 
     def stop_tokens(self) -> Trial:
         """A stop token at each of the first positions."""
-        if not self._gives_tokens:
+        if not self.gives_tokens:
             raise NotTested("the server tells no tokens")
         cases = []
         for i in self._steady:
-            tokens = self._texts[i].tokens
+            tokens = self.texts[i].tokens
             firsts = [at for at, token in enumerate(tokens) if tokens.index(token) == at and token not in self.ids]
             cases += [(i, at) for at in firsts[:OFFSETS]]
-        found = self._sample([(i, {"stop_token_ids": [self._texts[i].tokens[at]]}) for i, at in cases])
+        found = self._sample([(i, {"stop_token_ids": [self.texts[i].tokens[at]]}) for i, at in cases])
         failures, counted, ignored = [], 0, 0
         for (i, at), completion in zip(cases, found, strict=True):
-            tokens = self._texts[i].tokens
+            tokens = self.texts[i].tokens
             if completion.tokens[:at] != tokens[:at] and tokens[: len(completion.tokens)] != completion.tokens:
                 continue  # another text
             counted += 1
@@ -141,7 +140,7 @@ class _Promises(Ends):
                 failures.append(
                     f"stop token at position {at}: {len(completion.tokens)} tokens ({completion.finish_reason})"
                 )
-        if self._may_ignore and counted and ignored == counted:
+        if self.may_ignore and counted and ignored == counted:
             raise NotTested("the server does not know stop_token_ids")
         return Trial(counted, failures, f"nothing after the stop token at {counted} positions", self._untested)
 
@@ -151,11 +150,11 @@ class _Promises(Ends):
         found = self._sample([(i, {"max_tokens": count}) for i, count in cases])
         failures, counted = [], 0
         for (i, count), completion in zip(cases, found, strict=True):
-            whole = self._texts[i]
-            if len(completion.tokens) <= count and not _begins(completion, whole, self._gives_tokens):
+            whole = self.texts[i]
+            if len(completion.tokens) <= count and not _begins(completion, whole, self.gives_tokens):
                 continue
             counted += 1
-            if not self._gives_tokens:
+            if not self.gives_tokens:
                 wrong = completion.text != whole.text and completion.finish_reason != "length"
             else:
                 expected = min(count, len(whole.tokens))
@@ -164,22 +163,22 @@ class _Promises(Ends):
             if wrong:
                 failures.append(f"max_tokens={count}: {len(completion.tokens)} tokens ({completion.finish_reason})")
         exact = f"exact, for each of 1 to {most}"
-        kept = exact if self._gives_tokens else "each text is cut short, with finish_reason"
+        kept = exact if self.gives_tokens else "each text is cut short, with finish_reason"
         return Trial(counted, failures, kept, self._untested)
 
     def logprobs(self, rounding: Rounding | None) -> Trial:
         """The log-probabilities given are those of the reference for the very tokens."""
-        if self._reference is None or rounding is None:
+        if self.reference is None or rounding is None:
             raise NotTested("there are no reference weights")
-        asks = [Ask(ask.prompt, replace(ask.sampling, logprobs=1)) for ask in self._asks]
-        found = [(ask, c) for ask, c in zip(asks, self._subject.sample(asks), strict=True) if c.logprobs]
-        if not found or not self._gives_tokens:
+        asks = [Ask(ask.prompt, replace(ask.sampling, logprobs=1)) for ask in self.asks]
+        found = [(ask, c) for ask, c in zip(asks, self.subject.sample(asks), strict=True) if c.logprobs]
+        if not found or not self.gives_tokens:
             raise NotTested("the server gives none")
         tolerance = max(_LOGPROB, rounding.logprob)
         off: list[tuple[float, str]] = []
         cases = 0
         for number, (ask, completion) in enumerate(found):
-            distributions = self._reference.distributions(ask.prompt, completion.tokens, _WARM)
+            distributions = self.reference.distributions(ask.prompt, completion.tokens, _WARM)
             for at, entry in enumerate(completion.logprobs or ()):
                 expected = float(np.log(max(float(distributions[at, entry.token]), 1e-38)))
                 cases += 1
@@ -192,8 +191,8 @@ class _Promises(Ends):
 
     def _sample(self, cases: Sequence[tuple[int, dict[str, Any]]]) -> list[Completion]:
         """The greedy texts of these numbers again, with options."""
-        asks = [Ask(self._asks[i].prompt, replace(self._asks[i].sampling, **options)) for i, options in cases]
-        return self._subject.sample(asks)
+        asks = [Ask(self.asks[i].prompt, replace(self.asks[i].sampling, **options)) for i, options in cases]
+        return self.subject.sample(asks)
 
 
 def _stops(text: str, most: int) -> list[tuple[int, str]]:

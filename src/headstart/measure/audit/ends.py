@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ ENOUGH = 8
 _WARM = Sampling(temperature=1.0)
 
 
+@dataclass(eq=False)
 class Ends:
     """Promises about the tokens that end a text, tried on one subject.
 
@@ -25,26 +28,28 @@ class Ends:
     gives_tokens, may_ignore: see `audit_behaviour`
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        reference: Reference | None,
-        asks: Sequence[Ask],
-        texts: Sequence[Completion],
-        *,
-        gives_tokens: bool,
-        may_ignore: bool,
-    ) -> None:
-        self._subject, self._reference, self._asks, self._texts = subject, reference, asks, texts
-        self._gives_tokens, self._may_ignore = gives_tokens, may_ignore
-        self._length = max((ask.sampling.max_tokens for ask in asks), default=1)
-        self.ids = [] if reference is None else sorted(reference.stop_ids(Sampling()))
+    subject: Subject
+    reference: Reference | None
+    asks: Sequence[Ask]
+    texts: Sequence[Completion]
+    _: KW_ONLY
+    gives_tokens: bool
+    may_ignore: bool
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The tokens that end a text, as far as they are known."""
+        return [] if self.reference is None else sorted(self.reference.stop_ids(Sampling()))
+
+    @property
+    def _length(self) -> int:
+        return max((ask.sampling.max_tokens for ask in self.asks), default=1)
 
     def nothing_after(self) -> Trial:
         """Nothing after the end of a text, wherever in a block it comes; made likelier until enough texts end."""
         if not self.ids:
             raise NotTested("no token is known to end a text")
-        if not self._gives_tokens:
+        if not self.gives_tokens:
             raise NotTested("the server tells no tokens")
         failures: list[str] = []
         lengths: list[int] = []
@@ -63,13 +68,13 @@ class Ends:
 
     def min_tokens(self, least: int) -> Trial:
         """No end before that many, in texts that would end sooner."""
-        if not self.ids or not self._gives_tokens:
+        if not self.ids or not self.gives_tokens:
             raise NotTested("no token is known to end a text")
         bias = self._bias(max(ENDING))
         sooner, early = self._early(bias, least), self._early(bias, least, min_tokens=least)
         if len(sooner) < ENOUGH:
             raise NotTested(f"hardly a text ends within {least} tokens by itself")
-        if self._may_ignore and len(early) >= len(sooner) / 2:
+        if self.may_ignore and len(early) >= len(sooner) / 2:
             raise NotTested("the server does not know min_tokens")
         failures = [f"min_tokens={least}: ended after {count} tokens" for count in early]
         return Trial(len(sooner), failures, f"no text ended before {least} tokens")
@@ -77,15 +82,15 @@ class Ends:
     def _sample_biased(self, bias: float, **options: Any) -> list[Completion]:
         """Texts at temperature 1 with a bias on the tokens that end them."""
         warm = Sampling(max_tokens=self._length, temperature=1.0, logit_bias=dict.fromkeys(self.ids, bias), **options)
-        each = max(1, 2 * ENOUGH // max(1, len(self._asks)))
-        return self._subject.sample([Ask(ask.prompt, warm) for ask in self._asks for _ in range(each)])
+        each = max(1, 2 * ENOUGH // max(1, len(self.asks)))
+        return self.subject.sample([Ask(ask.prompt, warm) for ask in self.asks for _ in range(each)])
 
     def _bias(self, chance: float) -> float:
         """What to add to the logits of the ends, so that a text ends with this probability at each position: on
         average over the greedy texts, by the reference's distribution."""
-        assert self._reference is not None, "ends are known from the reference"
-        of_texts = zip(self._asks, self._texts, strict=True)
-        distributions = [self._reference.distributions(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
+        assert self.reference is not None, "ends are known from the reference"
+        of_texts = zip(self.asks, self.texts, strict=True)
+        distributions = [self.reference.distributions(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
         ends = np.concatenate([distribution[:, self.ids].sum(-1) for distribution in distributions]).clip(
             1e-12, 1 - 1e-12
         )

@@ -6,14 +6,13 @@ would be part of the memory that is measured.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headstart.engine.in_turn import Round, first_difference, rotated
+from headstart.engine.in_turn import Round, first_difference, rotated, timed
 from headstart.measure.bench.machine import Meter
 from headstart.measure.bench.options import BenchSettings
 from headstart.measure.bench.result import PLAIN, RunRecord, SourceRecord, Trial, added
@@ -92,34 +91,17 @@ def run_trial(
 ) -> tuple[Trial, list[Output]]:
     """One unit through one arm, at full speed; all that is added is a clock reading and some sums per step.
 
-    Raises:
-        NonFiniteLogits: a request ended with an error; there is nothing to measure.
-        InvalidPrompt, naming the prompt by number.
+    Raises as `headstart.engine.in_turn.timed`.
     """
-    engine, watches = arm.engine, defaultdict[int, _Watch](_Watch)
+    watches = defaultdict[int, _Watch](_Watch)
     with arm.paced():
         before = meter.read()
-        start = time.perf_counter()
-        unsubscribe = engine.subscribe(lambda step: watches[step.request].see(step, time.perf_counter() - start))
-        requests = []
-        try:
-            for index in unit:
-                requests.append(engine.submit(workload.prompts[index], sampling))
-            while any(request.finish_reason is None for request in requests):
-                engine.step()
-            seconds = time.perf_counter() - start
-        finally:
-            unsubscribe()
-            for request in requests:
-                engine.cancel(request)
+        prompts = [workload.prompts[index] for index in unit]
+        outputs, seconds = timed(arm.engine, prompts, sampling, lambda at, step: watches[step.request].see(at, step))
         joules = meter.since(before)
-    outputs = [request.finish() for request in requests]
-    for output in outputs:
-        if output.error is not None:
-            raise output.error
     runs = tuple(
-        watches[request.number].record(index, output, keep_text=workload.settings.keep_texts)
-        for index, request, output in zip(unit, requests, outputs, strict=True)
+        watches[request].record(index, output, keep_text=workload.settings.keep_texts)
+        for index, request, output in zip(unit, sorted(watches), outputs, strict=True)  # in the order of submission
     )
     return Trial(arm.name, number, 0, seconds, runs, joules), outputs
 
@@ -133,7 +115,7 @@ class _Watch:
     parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     last: float = 0.0
 
-    def see(self, step: Step, at: float) -> None:
+    def see(self, at: float, step: Step) -> None:
         self.last = at
         if step.tokens:
             self.arrivals.append(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 import torch
@@ -32,30 +32,26 @@ LEAST = 0.5
 """Seconds that a trial has at least."""
 
 
+@dataclass
 class Trials:
     """What was tried so far.
 
-    inspected: every candidate, in order. ranked: those that drafted, with what is predicted for them. timings: their
-    steps' costs. models: of a candidate with a draft model, the place of that drafter in its list and its name.
+    memory: the target's. plain: the target alone. inspected: every candidate, in order. ranked: those that drafted,
+    with what is predicted for them. timings: their steps' costs. models: of a candidate with a draft model, the place
+    of that drafter in its list and its name.
     """
 
-    def __init__(
-        self,
-        question: Question,
-        clock: Clock,
-        target: Target,
-        memory: Memory,
-        plain: Engine,
-        items: Sequence[PromptItem],
-        sampling: Sampling,
-    ) -> None:
-        self.question, self.clock = question, clock
-        self.plain, self.items, self.sampling = plain, items, sampling
-        self._target, self._memory = target, memory
-        self.inspected: list[Inspected] = []
-        self.ranked: list[Ranked] = []
-        self.timings: dict[Candidate, Timing] = {}
-        self.models: dict[Candidate, tuple[int, str]] = {}
+    question: Question
+    clock: Clock
+    target: Target
+    memory: Memory
+    plain: Engine
+    items: Sequence[PromptItem]
+    sampling: Sampling
+    inspected: list[Inspected] = field(default_factory=list)
+    ranked: list[Ranked] = field(default_factory=list)
+    timings: dict[Candidate, Timing] = field(default_factory=dict)
+    models: dict[Candidate, tuple[int, str]] = field(default_factory=dict)
 
     def engine(
         self,
@@ -66,7 +62,7 @@ class Trials:
         always_ahead: bool = False,
     ) -> Engine:
         """A fresh engine with these drafters; see `Setup.engine`."""
-        return self.question.setup.engine(self._target, candidate, pacing, budget=budget, always_ahead=always_ahead)
+        return self.question.setup.engine(self.target, candidate, pacing, budget=budget, always_ahead=always_ahead)
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -83,7 +79,7 @@ class Trials:
 
     def _look(self, candidate: Candidate) -> Inspected:
         try:
-            return Inspected(candidate, *inspect(self._target, self._memory, candidate), None)
+            return Inspected(candidate, *inspect(self.target, self.memory, candidate), None)
         except HeadstartError as error:
             return Inspected(candidate, None, None, error)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headstart.base.extras import extra, require_report
 from headstart.base.files import write_text
+from headstart.base.web.build import for_script
 from headstart.base.web.report.style import house_style, settle_log_axes
 from headstart.base.web.report.tables import Cell, Table, table_of
 
@@ -85,7 +86,7 @@ class Page:
         table = table_of(styled.to_plotly_json())
         styled.update_layout(meta=None)
         settle_log_axes(styled)
-        script, height = _for_script(styled.to_json()), figure.layout.height
+        script, height = for_script(styled.to_json()), figure.layout.height
         self._add("plot", figure=script, height=height, caption=caption, alt=alt, table=table)
 
     def _add(self, name: str, **content: Any) -> None:
@@ -110,7 +111,7 @@ class Page:
             css=_template("page.css"),
             script=_template("page.js") if plotted else "",
             plotly=extra("plotly.offline").get_plotlyjs() if plotted else "",
-            config=_for_script(json.dumps(CONFIG)),
+            config=for_script(json.dumps(CONFIG)),
         )
         return rendered
 
@@ -130,8 +131,3 @@ def _width(value: str) -> str:
 
 def _template(name: str) -> str:
     return files("headstart.base.web.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _for_script(text: str) -> str:
-    """JSON that may stand in a script element: no character in it can end or open one (HTML, 13.2.5.4)."""
-    return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "&<>\u2028\u2029"})
