@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -166,7 +167,7 @@ def test_speculation_that_did_not_run_is_named() -> None:
 @pytest.mark.parametrize(("seconds", "slower"), [(0.5, False), (2.0, True)])
 def test_a_slowdown_is_named(seconds: float, slower: bool) -> None:
     taken = recorded(FakeEngine())
-    plain, fast = (Run(taken.name, "", taken.output, s, taken.pieces) for s in (1.0, seconds))
+    plain, fast = (replace(taken, prompt="", seconds=s) for s in (1.0, seconds))
     remarks = Comparison([Pair(plain, fast)], greedy=True, coupled=False, dtype="float32").remarks()
     assert any("Speculation was slower" in str(remark) for remark in remarks) is slower
 
@@ -193,7 +194,7 @@ def test_guessed_tokens_are_coloured() -> None:
 @pytest.mark.parametrize(("seconds", "slower"), [(0.5, 5.0), (3.0, 1.0), (8.0, 1.0), (60.0, 1 / 8)])
 def test_a_replay_lasts_some_seconds_by_a_whole_factor(seconds: float, slower: float) -> None:
     taken = recorded(FakeEngine())
-    assert pace(Run(taken.name, "", taken.output, seconds, taken.pieces)) == slower
+    assert pace(replace(taken, prompt="", seconds=seconds)) == slower
 
 
 @pytest.mark.parametrize("size", [(100, 30), (50, 24), (100, 4)])

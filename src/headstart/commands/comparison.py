@@ -26,8 +26,7 @@ class Pair:
     @property
     def speedup(self) -> float:
         """By tokens per second, so that texts of different lengths compare too."""
-        slow = self.plain.tokens_per_second
-        return self.fast.tokens_per_second / slow if slow else 0.0
+        return _speedup(self.plain, self.fast)
 
     @property
     def differs_at(self) -> int | None:
@@ -60,8 +59,7 @@ class Comparison:
 
     @property
     def speedup(self) -> float:
-        slow = self.plain.tokens_per_second
-        return self.fast.tokens_per_second / slow if slow else 0.0
+        return _speedup(self.plain, self.fast)
 
     def table(self) -> Table:
         """tokens/s, speedup, tokens per target forward, acceptance by position, time split, sameness."""
@@ -122,6 +120,11 @@ _SLOWER = (
     "Try a smaller drafter, --drafter ngram, or a smaller --k."
 )
 _PARTS = PARTS_IN_WORDS | {"other": "text, events"}
+
+
+def _speedup(plain: Run | Total, fast: Run | Total) -> float:
+    slow = plain.tokens_per_second
+    return fast.tokens_per_second / slow if slow else 0.0
 
 
 def _total(runs: Sequence[Run]) -> Total:

@@ -21,9 +21,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from headstart.base.options import values_of
 from headstart.commands.terminal import harmless
+from headstart.engine import in_turn
 from headstart.engine.detokenize import TextStream
-from headstart.engine.in_turn import run_once
 from headstart.types import Output, Sampling, Step
 
 if TYPE_CHECKING:
@@ -40,13 +41,10 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One measured run. `seconds` is its wall-clock time with everything in it: reading the prompt, text, events."""
+class Run(in_turn.Run):
+    """One measured run, and the text of its tokens as they came."""
 
-    name: str
     prompt: str
-    output: Output
-    seconds: float
     pieces: tuple[Piece, ...]
 
     @cached_property
@@ -57,10 +55,6 @@ class Run:
         """What had come `now` seconds after the request."""
         return self.pieces[: bisect_right(self._times, now)]
 
-    @property
-    def tokens_per_second(self) -> float:
-        return len(self.output.tokens) / self.seconds if self.seconds else 0.0
-
 
 def measure(name: str, engine: Engine, prompt: str, sampling: Sampling) -> Run:
     """Complete the prompt at full speed; all that is added is one clock reading per step.
@@ -68,8 +62,8 @@ def measure(name: str, engine: Engine, prompt: str, sampling: Sampling) -> Run:
     Raises:
         NonFiniteLogits: the request ended with an error; there is nothing to compare.
     """
-    run = run_once(name, engine, prompt, sampling)
-    return Run(name, prompt, run.output, run.seconds, _pieces(engine.tokenizer, run.output, run.arrivals))
+    run = in_turn.run_once(name, engine, prompt, sampling)
+    return Run(**values_of(run), prompt=prompt, pieces=_pieces(engine.tokenizer, run.output, run.arrivals))
 
 
 def _pieces(tokenizer: Any, output: Output, arrivals: Sequence[tuple[float, Step]]) -> tuple[Piece, ...]:
