@@ -16,10 +16,10 @@ from support.greedy import NEW, prompts, reference
 import headstart as hs
 from headstart.base.errors import DrafterFailed, EngineFailed, NonFiniteLogits
 from headstart.drafters import Drafter, Row
+from headstart.serve.events import Ended, Event, Stepped
 from headstart.serve.stepping import FAILURES
-from headstart.serve.watching import Ended, Watcher
 from headstart.serve.worker import ThreadBridge
-from headstart.types import Draft, Step
+from headstart.types import Draft
 
 Load = Callable[..., hs.Engine]
 LONG: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True}
@@ -186,19 +186,18 @@ def test_a_drafter_that_raises_is_dropped_and_reported(tiny: Callable[..., str],
     bridged(engine, scene)
 
 
-class Broken(Watcher):
+class Broken:
     def __init__(self) -> None:
         self.calls = 0
 
-    def stepped(self, steps: Sequence[Step], now: float) -> None:
+    def __call__(self, event: Event) -> None:
         self.calls += 1
-        raise ZeroDivisionError("a watcher's own")
-
-    def ended(self, ended: Ended) -> None:
-        raise ZeroDivisionError("a watcher's own")
+        raise ZeroDivisionError("a subscriber's own")
 
 
-def test_a_watcher_that_raises_is_logged_once(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_subscriber_that_raises_is_logged_once_and_the_others_go_on(
+    load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = load("llama")
     broken = Broken()
 
@@ -206,8 +205,10 @@ def test_a_watcher_that_raises_is_logged_once(load: Load, caplog: pytest.LogCapt
         (answer,) = bridge.submit([job([5], **LONG)])
         assert len((await answer.output()).tokens) == 60
 
-    bridged(engine, scene, watchers=[broken])
+    heard: list[Event] = []
+    bridged(engine, scene, subscribers=[broken, heard.append])
     assert broken.calls == 1
+    assert [type(event) for event in heard] == [Stepped] * (len(heard) - 1) + [Ended]
     assert caplog.text.count("Broken raised") == 1
 
 

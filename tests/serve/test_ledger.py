@@ -20,9 +20,9 @@ import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.base.store import LEDGER
 from headstart.serve.bridge import Job
+from headstart.serve.events import Ended
 from headstart.serve.ledger import Ledger, Recording
 from headstart.serve.names import public_name
-from headstart.serve.watching import Ended
 from headstart.serve.worker import ThreadBridge
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Output, Seconds, Speculation, Stats
@@ -40,7 +40,7 @@ def serve(engine: hs.Engine, ledger: Ledger, jobs: Sequence[Job]) -> list[hs.Out
     async def scene(bridge: ThreadBridge) -> list[hs.Output]:
         return [await answer.output() for answer in bridge.submit(jobs)]
 
-    outputs = bridged(engine, scene, watchers=[ledger])
+    outputs = bridged(engine, scene, subscribers=[ledger])
     ledger.close()
     return outputs
 
@@ -50,7 +50,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         ledger = Ledger(tmp_path / "deep" / "ledger", "model", write_seconds=0.01)
-        ledger.ended(ended(tested=[1], accepted=[1]))
+        ledger(ended(tested=[1], accepted=[1]))
         until = time.monotonic() + 60
         while not (files := list((tmp_path / "deep").glob("ledger-*"))):
             assert time.monotonic() < until, "SQLite's files beside it are there while it is written"
@@ -101,7 +101,7 @@ def test_shares_are_of_the_first_guess_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger(path, "m")
     for tested, accepted in (((4, 3, 3), (3, 3, 0)), ((4,), (1,)), ((), ())):
-        ledger.ended(ended(tested=tested, accepted=accepted))
+        ledger(ended(tested=tested, accepted=accepted))
     ledger.close()
     found = rows(path, "SELECT requests, shares, share_sum, share_squares FROM requests")
     assert found == [(3, 2, 0.75 + 0.25, 0.75**2 + 0.25**2)]
@@ -111,11 +111,11 @@ def test_an_hour_goes_on_after_a_restart_and_ends(tmp_path: Path) -> None:
     path, now = tmp_path / "ledger.db", [3600.0 * 10]
     for _ in range(2):
         ledger = Ledger(path, "m", clock=lambda: now[0])
-        ledger.ended(ended(tested=(2, 1), accepted=(1, 1)))
+        ledger(ended(tested=(2, 1), accepted=(1, 1)))
         ledger.close()
     now[0] += 3600
     ledger = Ledger(path, "other", clock=lambda: now[0])
-    ledger.ended(ended(tested=(2,), accepted=(0,), seconds=10_000.0))
+    ledger(ended(tested=(2,), accepted=(0,), seconds=10_000.0))
     ledger.close()
     assert rows(path, "SELECT hour, model, position, tested, accepted FROM acceptance") == [
         (10, "m", 0, 4, 2),
@@ -137,7 +137,7 @@ def test_old_hours_are_forgotten(tmp_path: Path) -> None:
     for hours in (0, 30, 20):
         now[0] += 3600 * hours
         ledger = Ledger(path, "m", days=1, clock=lambda: now[0])
-        ledger.ended(ended(tested=(1,), accepted=(1,)))
+        ledger(ended(tested=(1,), accepted=(1,)))
         ledger.close()
     for table in ("acceptance", "requests", "latency"):
         assert rows(path, f"SELECT DISTINCT hour FROM {table}") == [(1030,), (1050,)], table
@@ -147,7 +147,7 @@ def test_tags_are_kept_few(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger(path, "m")
     for tag in range(30):
-        ledger.ended(ended(tag=str(tag)))
+        ledger(ended(tag=str(tag)))
     ledger.close()
     assert rows(path, "SELECT count(*), max(requests) FROM requests") == [(21, 10)]
 
@@ -218,7 +218,7 @@ def test_entries_that_find_no_room_are_counted_and_nobody_waits(tmp_path: Path) 
         blocker.execute("BEGIN EXCLUSIVE")
         ledger = Ledger(path, "m", most_waiting=3)
         for _ in range(10):
-            ledger.ended(ended())
+            ledger(ended())
         assert ledger.lost == 7
         blocker.rollback()
     ledger.close()
@@ -237,6 +237,6 @@ def test_recording_options(tmp_path: Path) -> None:
 
 def test_failed_requests_are_not_counted(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db", "m")
-    ledger.ended(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
+    ledger(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
     ledger.close()
     assert rows(tmp_path / "ledger.db", "SELECT * FROM requests") == []

@@ -17,11 +17,9 @@ import headstart as hs
 from headstart.base.errors import Overloaded
 from headstart.drafters.ahead import PREFIX
 from headstart.serve.bridge import Job
-from headstart.serve.counts import Buckets
 from headstart.serve.limits import Limits
-from headstart.serve.metrics import Metrics, dashboard
-from headstart.serve.names import public_name
-from headstart.serve.watching import MOST_NAMES, OTHER
+from headstart.serve.metrics import Buckets, Metrics, dashboard
+from headstart.serve.names import MOST_NAMES, OTHER, public_name
 from headstart.serve.worker import ThreadBridge
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Step
@@ -52,7 +50,7 @@ def watched(engine: hs.Engine, jobs: list[Job]) -> tuple[Metrics, list[Step], li
         metrics.follow(bridge)
         return [await answer.output() for answer in bridge.submit(jobs)]
 
-    outputs = bridged(engine, scene, watchers=[metrics.counts])
+    outputs = bridged(engine, scene, subscribers=[metrics])
     return metrics, steps, outputs
 
 
@@ -112,11 +110,11 @@ def test_drafts_made_ahead_are_counted(tiny: Callable[..., str], load: Load) -> 
 def test_step_seconds_count_every_step_once(load: Load) -> None:
     engine = load("llama", "ngram", max_batch_size=4)
     metrics, steps, _ = watched(engine, [job([5], **LONG) for _ in range(4)])
-    counts = metrics.counts
-    assert counts.steps < len(steps), "several requests in a step"
+    counted = metrics.total["engine_steps"]
+    assert counted < len(steps), "several requests in a step"
     each = {(step.seconds.draft, step.seconds.verify): step.seconds.verify for step in steps}
-    assert counts.steps == len(each)
-    assert counts.seconds.verify == pytest.approx(sum(each.values()))
+    assert counted == len(each)
+    assert metrics.seconds["verify"] == pytest.approx(sum(each.values()))
 
 
 def test_cached_prompt_tokens_are_counted_where_a_slot_holds_some(load: Load) -> None:
@@ -151,7 +149,7 @@ def test_gauges_and_ends(load: Load) -> None:
         for answer in answers:
             await answer.output()
 
-    bridged(engine, scene, Limits(max_waiting_requests=1), [metrics.counts])
+    bridged(engine, scene, Limits(max_waiting_requests=1), [metrics])
     found = values(metrics)
     assert found["headstart:requests_refused_total"] == {"": 1}
     assert found["headstart:request_success_total"] == {"abort": 1, "length": 2}
@@ -181,9 +179,9 @@ def test_nothing_is_kept_of_requests_that_have_ended(load: Load) -> None:
             await other.output()
 
     metrics = Metrics("the-model")
-    bridged(engine, scene, watchers=[metrics.counts])
-    assert not metrics.counts._fed
-    assert not metrics.counts._latest
+    bridged(engine, scene, subscribers=[metrics])
+    assert not metrics._fed
+    assert not metrics._latest
 
 
 def test_buckets() -> None:

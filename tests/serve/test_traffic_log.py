@@ -14,6 +14,7 @@ import headstart as hs
 from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.traffic import Exchange, TrafficWriter, read
 from headstart.serve.bridge import Job
+from headstart.serve.events import Ended
 from headstart.serve.traffic_log import TrafficLog, TrafficOptions
 from headstart.serve.worker import ThreadBridge
 
@@ -26,7 +27,7 @@ def serve(engine: hs.Engine, log: TrafficLog, jobs: Sequence[Job]) -> list[hs.Ou
     async def scene(bridge: ThreadBridge) -> list[hs.Output]:
         return [await answer.output() for answer in bridge.submit(jobs)]
 
-    outputs = bridged(engine, scene, watchers=[log])
+    outputs = bridged(engine, scene, subscribers=[log])
     log.close()
     return outputs
 
@@ -55,10 +56,8 @@ def test_exchanges_are_written_unless_refused(load: Load, tmp_path: Path, consen
 
 
 def test_failed_requests_are_not_written(load: Load, tmp_path: Path) -> None:
-    from headstart.serve.watching import Ended
-
     log = TrafficLog(tmp_path / "t", "target", limit=MEGABYTE)
-    log.ended(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
+    log(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
     log.close()
     assert read(tmp_path / "t").exchanges == ()
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import headstart as hs
 from headstart.serve.bridge import Answer, Job
+from headstart.serve.events import Subscriber
 from headstart.serve.limits import Limits
-from headstart.serve.watching import Watcher
 from headstart.serve.worker import ThreadBridge
 from headstart.types import Chunk, Output
 
@@ -23,12 +23,12 @@ def bridged(
     engine: hs.Engine,
     scene: Callable[[ThreadBridge], Awaitable[T]],
     limits: Limits | None = None,
-    watchers: Sequence[Watcher] = (),
+    subscribers: Sequence[Subscriber] = (),
 ) -> T:
     """What the scene returns; afterwards the bridge is stopped and nothing is left in the engine."""
 
     async def play() -> T:
-        bridge = ThreadBridge(engine, limits, watchers)
+        bridge = ThreadBridge(engine, limits, subscribers)
         await bridge.start()
         try:
             return await asyncio.wait_for(scene(bridge), PATIENCE)

@@ -97,7 +97,7 @@ def serving(
     """A server of this engine, under the name `MODEL`. options: of `ServerOptions`; port: 0 takes a free one."""
     named = {"served_model_name": (MODEL,), **(options or {})}
     metrics = Metrics(named["served_model_name"][0])
-    bridge = ThreadBridge(engine, limits or Limits(), [metrics.counts])
+    bridge = ThreadBridge(engine, limits or Limits(), [metrics])
     seconds = bridge.limits.max_request_seconds
     source: Source = Served(bridge, defaults or Defaults(), totals=metrics.totals, request_seconds=seconds)
     app = Application(source, ServerOptions(**named), grace_seconds=grace_seconds, pages=pages)

@@ -33,8 +33,8 @@ from headstart.serve.traffic_log import TrafficOptions
 if TYPE_CHECKING:
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.serve.api.service import Served
+    from headstart.serve.events import Subscriber
     from headstart.serve.traffic_log import TrafficLog
-    from headstart.serve.watching import Watcher
 
 KEY_VARIABLE = "HEADSTART_API_KEY"
 _PANEL = "Server"
@@ -173,8 +173,8 @@ class _Run:
         self._traffic_log = self._traffic.open(fingerprint)
         metrics = Metrics(self._options.served_model_name[0])
         recorders = [recorder for recorder in (self._ledger, self._traffic_log) if recorder is not None]
-        watchers: list[Watcher] = [metrics.counts, *recorders]
-        bridge = ThreadBridge(engine, self._limits, watchers)
+        subscribers: list[Subscriber] = [metrics, *recorders]
+        bridge = ThreadBridge(engine, self._limits, subscribers)
         metrics.follow(bridge)
         # The bridge itself tells of an overload
         return Served(

@@ -18,10 +18,9 @@ from pathlib import Path
 from headstart.base.errors import InvalidFile
 from headstart.base.options import check_fields, option, strict
 from headstart.base.store import LEDGER, Database
-from headstart.serve.counts import FIRST_TOKEN_SECONDS, TOKEN_SECONDS
-from headstart.serve.names import public_name
+from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event
+from headstart.serve.names import Names, public_name
 from headstart.serve.recorder import Recorder, Write
-from headstart.serve.watching import Ended, Names
 
 _KEYS = {
     "acceptance": ("hour", "model", "tag", "source", "position"),
@@ -107,20 +106,18 @@ class Ledger(Recorder[Entry]):
         self._cleaned = 0
         self._start()
 
-    def ended(self, ended: Ended) -> None:
-        output = ended.output
-        if output is None or self.stopped is not None:
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Ended) or event.output is None or self.stopped is not None:
             return
-        stats, first = output.stats, ended.first_token_seconds
-        after = None if first is None or stats.tokens < 2 else (ended.total_seconds - first) / (stats.tokens - 1)
+        stats = event.output.stats
         tested = tuple(
             (self._sources.of(public_name(source)), position, tested, counts.accepted[position])
-            for source, counts in ended.by_source.items()
+            for source, counts in event.by_source.items()
             for position, tested in enumerate(counts.tested)
         )
-        hour = int(self._clock() // 3600)
-        entry = Entry(hour, self._tags.of(ended.job.tag), stats.tokens, stats.target_forwards, tested, first, after)
-        self._record(entry)
+        hour, tag = int(self._clock() // 3600), self._tags.of(event.job.tag)
+        times = event.first_token_seconds, event.seconds_per_token
+        self._record(Entry(hour, tag, stats.tokens, stats.target_forwards, tested, *times))
 
     @contextmanager
     def _open(self) -> Iterator[Write[Entry]]:

@@ -1,4 +1,4 @@
-"""What models and drafters are called outside: never by a path of this machine."""
+"""What models and drafters are called outside, never by a path of this machine; and the names that clients choose."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ _AND = " + "
 """Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
 _AHEAD = "ahead:"
 """Stands before the name of one that drafts ahead; `headstart.drafters.ahead.PREFIX`, without its imports."""
+OTHER = "other"
+MOST_NAMES = 20
+LONGEST_NAME = 64
+"""Characters that are kept of a name."""
 
 
 @lru_cache(maxsize=256)  # metrics ask in every step
@@ -34,3 +38,21 @@ def _public(name: str) -> str:
         return _AHEAD + _public(name.removeprefix(_AHEAD))
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     return PurePath(name).name or "model" if is_path else name
+
+
+class Names:
+    """Names that clients choose, kept few: the first twenty are kept as they are, every later one is "other"."""
+
+    def __init__(self, most: int = MOST_NAMES) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, name: str) -> str:
+        """The name under which something is counted."""
+        name = name[:LONGEST_NAME]
+        if name in self._known or name == OTHER:
+            return name
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(name)
+        return name

@@ -1,23 +1,23 @@
-"""`Recorder`: a watcher whose records are queued and written by a thread of its own, so that no request waits."""
+"""`Recorder`: a subscriber whose records are queued and written by a thread of its own, so that no request waits."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from queue import Empty, Full, Queue
 from typing import ClassVar, Generic, TypeVar
 
-from headstart.serve.watching import Watcher
+from headstart.serve.events import Event
 
 Record = TypeVar("Record")
 Write = Callable[[list[Record]], None]
 log = logging.getLogger(__name__)
 
 
-class Recorder(Watcher, Generic[Record]):
+class Recorder(ABC, Generic[Record]):
     """Records are gathered for a while and written together. A file that cannot be written ends the recording.
 
     A subclass calls `_start` when its constructor is done, gives each record to `_record`, and says in `_open` how they
@@ -43,6 +43,10 @@ class Recorder(Watcher, Generic[Record]):
         self._queue: Queue[Record | None] = Queue(most_waiting)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def __call__(self, event: Event) -> None:
+        """On the engine's thread: record what is to be kept of an event."""
 
     @abstractmethod
     def _open(self) -> AbstractContextManager[Write[Record]]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from headstart.base.errors import HeadstartError
 from headstart.engine.request import Request
+from headstart.serve.events import Ended, Ending, Events
 from headstart.serve.outbox import ThreadAnswer
 from headstart.serve.recording import JobRecording
-from headstart.serve.watching import Ended, Ending, Watchers
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Step
 
@@ -56,12 +56,12 @@ class Run:
 class Runs:
     """All of them. The engine's thread alone calls this; others may read the three counts."""
 
-    def __init__(self, watchers: Watchers) -> None:
+    def __init__(self, events: Events) -> None:
         self.left_requests = self.left_prompt_tokens = 0
         """Requests that have waited and wait no more, and tokens of their prompts. They only grow."""
         self.service_seconds = 1.0
         """The mean time for which recent requests had a slot."""
-        self._watchers = watchers
+        self._events = events
         self._by_number: dict[int, Run] = {}
         self._by_answer: dict[ThreadAnswer, Run] = {}
         self._waiting: list[Run] = []
@@ -113,7 +113,7 @@ class Runs:
         output = None if error is not None else run.request.finish()
         run.answer.close(output, error)
         arrived = run.answer.submitted
-        self._watchers.ended(
+        self._events.publish(
             Ended(
                 request=run.request.number,
                 job=run.answer.job,

@@ -14,11 +14,11 @@ import torch
 
 from headstart.base.errors import EngineFailed, HeadstartError
 from headstart.engine.engine import Engine
+from headstart.serve.events import Ending, Events, Stepped
 from headstart.serve.limits import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.recording import JobRecording
 from headstart.serve.runs import Run, Runs
-from headstart.serve.watching import Ending, Watchers
 from headstart.types import Step
 
 FAILURES = 3
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 class Stepper:
     """Runs an engine. `run` is the thread's body; `inbox` takes what it shall do between two steps."""
 
-    def __init__(self, engine: Engine, limits: Limits, watchers: Watchers, outbox: Outbox) -> None:
+    def __init__(self, engine: Engine, limits: Limits, events: Events, outbox: Outbox) -> None:
         self.inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self.runs = Runs(watchers)
+        self.runs = Runs(events)
         self.failure: HeadstartError | None = None
         """Why the engine runs no more."""
         self._engine = engine
         self._limits = limits
-        self._watchers = watchers
+        self._events = events
         self._outbox = outbox
         self._failures = 0
         self._stop_at: float | None = None
@@ -118,7 +118,7 @@ class Stepper:
         self._failures = 0
         now = time.monotonic()
         self.runs.note_started(self._engine.scheduler.waiting, began)
-        self._watchers.stepped(steps, now)
+        self._events.publish(Stepped(steps, now))
         touched, urgent = [], False
         for step in steps:
             found = self.runs.numbered(step.request)

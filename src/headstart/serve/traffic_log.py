@@ -16,8 +16,9 @@ from typing import Literal
 from headstart.base.errors import InvalidFile
 from headstart.base.options import check_fields, option, strict
 from headstart.base.traffic import Exchange, TrafficWriter
+from headstart.serve.events import Ended, Event
+from headstart.serve.names import Names
 from headstart.serve.recorder import Recorder, Write
-from headstart.serve.watching import Ended, Names
 
 _PANEL = "Recording"
 _MEGABYTE = 2**20
@@ -90,8 +91,10 @@ class TrafficLog(Recorder[Exchange]):
         else:
             self._start()
 
-    def ended(self, ended: Ended) -> None:
-        job, output = ended.job, ended.output
+    def __call__(self, event: Event) -> None:
+        if not isinstance(event, Ended):
+            return
+        job, output = event.job, event.output
         if output is None or output.error is not None or not output.tokens or self.stopped is not None:
             return
         if job.store is False or (self._consenting and not job.store):

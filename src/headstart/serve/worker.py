@@ -13,11 +13,11 @@ from typing import Any
 from headstart.base.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.engine.engine import Engine
 from headstart.serve.bridge import Job, SlotState
+from headstart.serve.events import Events, Refused, Subscriber
 from headstart.serve.limits import Limits
 from headstart.serve.names import public_words
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.stepping import Stepper
-from headstart.serve.watching import Watcher, Watchers
 
 _LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS = 1.0, 120.0
 
@@ -28,15 +28,15 @@ class ThreadBridge:
     Args:
         engine: nobody else may step it while the bridge runs.
         limits: how much may wait, and for how long.
-        watchers: are shown every step and every ended request, on the engine's thread.
+        subscribers: are called with every event.
     """
 
-    def __init__(self, engine: Engine, limits: Limits | None = None, watchers: Sequence[Watcher] = ()) -> None:
+    def __init__(self, engine: Engine, limits: Limits | None = None, subscribers: Sequence[Subscriber] = ()) -> None:
         self.limits = limits or Limits()
         self.thread: threading.Thread | None = None
         """The engine's."""
         self._engine = engine
-        self._watchers = Watchers(watchers)
+        self._events = Events(subscribers)
         self._stepper: Stepper | None = None
         self._accepting = False
         self._ended: asyncio.Event | None = None
@@ -50,7 +50,7 @@ class ThreadBridge:
         loop = asyncio.get_running_loop()
         outbox = Outbox(loop, self.limits.flush_seconds)
         self._requests = self._prompt_tokens = 0
-        self._stepper = stepper = Stepper(self._engine, self.limits, self._watchers, outbox)
+        self._stepper = stepper = Stepper(self._engine, self.limits, self._events, outbox)
         self._ended = ended = asyncio.Event()
         if self.tokenizer is not None:
             self.encode("a")  # sets the tokenizer's own switches before two threads use it
@@ -109,7 +109,7 @@ class ThreadBridge:
         tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens
         if waiting <= limits.max_waiting_requests and tokens_fit:
             return
-        self._watchers.refused()
+        self._events.publish(Refused())
         rounds = max(1, queued) / len(self._engine.cache.lengths)
         seconds = min(max(rounds * stepper.runs.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
         raise Overloaded(

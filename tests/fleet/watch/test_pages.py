@@ -67,7 +67,7 @@ def test_our_own_server_is_read_and_holds_together(load: Callable[..., hs.Engine
             await answer.output()
         return found + read(metrics.exposition()[0].decode())
 
-    before, after = bridged(load(drafter=drafter), scene, watchers=[metrics.counts])
+    before, after = bridged(load(drafter=drafter), scene, subscribers=[metrics])
     window = after - before
     assert (window.kind, window.model, window.generated, window.restarts) == ("headstart", "tiny", 24, 0)
     assert window.forwards + window.accepted == 24, "each forward gives its accepted tokens and one more"
