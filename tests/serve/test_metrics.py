@@ -114,7 +114,7 @@ def test_step_seconds_count_every_step_once(load: Load) -> None:
     assert counted < len(steps), "several requests in a step"
     each = {(step.seconds.draft, step.seconds.verify): step.seconds.verify for step in steps}
     assert counted == len(each)
-    assert metrics.seconds["verify"] == pytest.approx(sum(each.values()))
+    assert metrics.seconds.verify == pytest.approx(sum(each.values()))
 
 
 def test_cached_prompt_tokens_are_counted_where_a_slot_holds_some(load: Load) -> None:

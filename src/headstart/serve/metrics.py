@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -20,7 +21,7 @@ from headstart.serve.bridge import Bridge
 from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Refused, Stepped
 from headstart.serve.names import Names, public_name
 from headstart.theory.rounds import PositionCounts
-from headstart.types import PARTS, Step
+from headstart.types import Seconds, Step
 
 PREFIX = "headstart:"
 _REQUEST_SECONDS = (
@@ -100,16 +101,19 @@ class Metrics(Collector):
     """
 
     def __init__(self, model: str) -> None:
-        self.total: Counter[str] = Counter(dict.fromkeys(_TOTALS, 0))
+        self.total: dict[str, int] = dict.fromkeys(_TOTALS, 0)
         self.positions = PositionCounts()
         """Of all drafts."""
-        self.by_label: dict[str, Counter[str]] = {name: Counter() for name in _BY_LABEL}
-        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        """Of engine steps, by part."""
+        self.by_label: dict[str, defaultdict[str, int]] = {name: defaultdict(int) for name in _BY_LABEL}
+        self.seconds = Seconds()
+        """Of engine steps."""
         self.histograms = {name: Buckets(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
+        self._drafted_by, self._accepted_by = self.by_label["drafted_by"], self.by_label["accepted_by"]
+        self._gaps, self._lengths = self.histograms["chunk_gap_seconds"], self.histograms["accepted_length"]
         self._model = model
         self._bridge: Bridge | None = None
         self._names = {label: Names() for label in ("tag", "reason", "source")}
+        self._sources: dict[str, str] = {}  # by the engine's name of a drafter, the one that is shown
         self._fed: dict[int, int] = {}  # by request without a token, the rows of its prompt that were computed
         self._latest: dict[int, float] = {}  # by request with a token, when its latest came
         self.registry = CollectorRegistry()
@@ -148,18 +152,17 @@ class Metrics(Collector):
                 self.total["requests_refused"] += 1
 
     def _count_steps(self, steps: Sequence[Step], now: float) -> None:
-        total = self.total
+        total, latest = self.total, self._latest
         if steps:
             total["engine_steps"] += 1
-            for part in PARTS:  # of the whole step: all its events have the same
-                self.seconds[part] += getattr(steps[0].seconds, part)
+            self.seconds += steps[0].seconds  # of the whole step: all its events have the same
         for step in steps:
             drafted = len(step.draft)
-            if step.request not in self._latest:
+            if step.request not in latest:
                 self._read_prompt(step, step.rows - drafted, now)
             elif step.tokens:
-                self.histograms["chunk_gap_seconds"].add(now - self._latest[step.request])
-                self._latest[step.request] = now
+                self._gaps.add(now - latest[step.request])
+                latest[step.request] = now
             if step.tokens:
                 total["target_forwards"] += 1
                 total["generation_tokens"] += len(step.tokens)
@@ -186,10 +189,13 @@ class Metrics(Collector):
         total["spec_decode_num_draft_tokens"] += drafted
         total["spec_decode_num_accepted_tokens"] += accepted
         self.positions.add(max(step.draft.depths), len(step.path))
-        self.histograms["accepted_length"].add(len(step.path))
-        source = self._names["source"].of(public_name(step.draft.source))
-        self.by_label["drafted_by"][source] += drafted
-        self.by_label["accepted_by"][source] += accepted
+        self._lengths.add(len(step.path))
+        source = self._sources.get(step.draft.source)
+        if source is None:
+            source = self._names["source"].of(public_name(step.draft.source))
+            self._sources[step.draft.source] = source
+        self._drafted_by[source] += drafted
+        self._accepted_by[source] += accepted
 
     def _count_end(self, ended: Ended) -> None:
         self._fed.pop(ended.request, None)
@@ -228,8 +234,8 @@ class Metrics(Collector):
             by_place = {str(place): count for place, count in enumerate(tuple(getattr(self.positions, name)))}
             yield self._counter(f"spec_decode_num_{name}_tokens_per_pos", help, by_place, "position")
         for name, (label, help) in _BY_LABEL.items():
-            counts = self.seconds if name == "step_seconds" else self.by_label[name]
-            yield self._counter(name, help, dict(counts), label)
+            counts = asdict(self.seconds) if name == "step_seconds" else dict(self.by_label[name])
+            yield self._counter(name, help, counts, label)
         for name, (_, help) in _HISTOGRAMS.items():
             family = HistogramMetricFamily(PREFIX + name, help, labels=["model_name"])
             family.add_metric([self._model], self.histograms[name].cumulative(), self.histograms[name].sum)
