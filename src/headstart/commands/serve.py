@@ -164,7 +164,7 @@ class _Run:
                 recorder.close()
 
     def _served(self) -> Served:
-        from headstart.serve.api.reading.sampling import Defaults
+        from headstart.serve.api.schemas.common import Defaults
         from headstart.serve.api.service import Served
         from headstart.serve.metrics import Metrics
         from headstart.serve.worker import ThreadBridge

@@ -31,9 +31,10 @@ from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, tok
 from headstart.serve.api.errors import Refused, failure_of
 from headstart.serve.api.pace import LONGEST, Pace
 from headstart.serve.api.reading.drafting import drafting_of, predicted_text, shown_of
-from headstart.serve.api.reading.sampling import Defaults, sampling_of, seed_of
+from headstart.serve.api.reading.sampling import seed_of
 from headstart.serve.api.reading.work import Caller, Model, completion_work
 from headstart.serve.api.schemas.chat import ChatRequest
+from headstart.serve.api.schemas.common import Defaults
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.bridge import TracedChunk
@@ -99,9 +100,9 @@ def test_defaults_of_a_generation_config() -> None:
     config = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": False, "eos_token_id": 2, "min_p": None}
     defaults = Defaults.of(config)
     assert defaults == Defaults(temperature=0.6, top_k=20, top_p=0.95)
-    used = sampling_of(completion(), defaults, room=100, salt="s")
+    used = completion().sampling(defaults, room=100, salt="s")
     assert (used.temperature, used.top_k, used.top_p, used.cache_salt, used.max_tokens) == (0.6, 20, 0.95, "s", 16)
-    asked = sampling_of(completion(temperature=0, top_k=-1, top_p=1), defaults, room=100, salt="")
+    asked = completion(temperature=0, top_k=-1, top_p=1).sampling(defaults, room=100, salt="")
     assert (asked.temperature, asked.top_k, asked.top_p) == (0, 0, 1)
 
 
@@ -109,7 +110,7 @@ def test_a_chat_may_fill_the_context() -> None:
     messages = [{"role": "user", "content": "a"}]
     for fields, most in (({}, 90), ({"max_tokens": 7}, 7), ({"max_tokens": 7, "max_completion_tokens": 3}, 3)):
         request, _ = read(ChatRequest, json.dumps({"messages": messages, **fields}).encode())
-        assert sampling_of(request, Defaults(), room=90, salt="").max_tokens == most
+        assert request.sampling(Defaults(), room=90, salt="").max_tokens == most
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 127))

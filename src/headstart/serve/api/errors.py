@@ -57,6 +57,11 @@ class Refused(HeadstartError):
         self.closes = closes
 
 
+def invalid_value(param: str, message: str, hint: str) -> Refused:
+    """A field has a value that cannot be; param: the field."""
+    return Refused(message, hint=hint, code="invalid_value", param=param)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error as a client sees it."""

@@ -17,8 +17,8 @@ from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.lane import Lane
-from headstart.serve.api.reading.sampling import Defaults
 from headstart.serve.api.reading.work import Model
+from headstart.serve.api.schemas.common import Defaults
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
 from headstart.serve.names import public_name, sources_of
@@ -122,6 +122,10 @@ class Service:
         """Raises:
         Refused: the model is being loaded, or could not be.
         """
+        return self.check_served()
+
+    def check_served(self) -> Served:
+        """What is served. Raises `Refused` where nothing is: the model is being loaded, or could not be."""
         if self._served is None:
             failure = self.trouble or LOADING
             raise Refused(
@@ -136,7 +140,7 @@ class Service:
 
     @property
     def model(self) -> Model:
-        self.served  # noqa: B018  # raises where nothing is served yet
+        self.check_served()
         assert self._model is not None, "what is served is known"
         return self._model
 

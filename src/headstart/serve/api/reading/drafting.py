@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headstart.serve.api.errors import Refused
+from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.chat import text_of
 from headstart.serve.api.schemas.common import Common, PredictionField, SpeculationField
 from headstart.types import Drafting
@@ -36,11 +36,10 @@ def drafting_of(request: Common, prediction: Sequence[int], known: Mapping[str, 
     most = request.speculative_n_max if asked.max_draft_tokens is None else asked.max_draft_tokens
     unknown = next((name for name in asked.sources or () if name not in known), None)
     if unknown is not None:
-        raise Refused(
+        raise invalid_value(
+            "speculation.sources",
             f"speculation.sources names {json.dumps(unknown[:60])}, and nothing here drafts by that name",
-            hint=f"this server has {', '.join(known)}",
-            code="invalid_value",
-            param="speculation.sources",
+            f"this server has {', '.join(known)}",
         )
     return Drafting(
         enabled=asked.enabled is not False,

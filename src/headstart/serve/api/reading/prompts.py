@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.base.errors import InvalidPrompt
 from headstart.engine.prompts import within
-from headstart.serve.api.errors import Refused
+from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.schemas.chat import MessageField
 from headstart.serve.api.schemas.completions import MOST_PROMPTS
 
@@ -52,25 +52,22 @@ def chat_prompt(
         )
     reserved = sorted(_OURS & (variables or {}).keys())
     if reserved:
-        raise Refused(
+        raise invalid_value(
+            "chat_template_kwargs",
             f"chat_template_kwargs may not set {reserved[0]}",
-            hint="it holds variables of the tokenizer's own template, such as enable_thinking",
-            code="invalid_value",
-            param="chat_template_kwargs",
+            "it holds variables of the tokenizer's own template, such as enable_thinking",
         )
     if continue_last and begin_answer:
-        raise Refused(
+        raise invalid_value(
+            "continue_final_message",
             "add_generation_prompt and continue_final_message exclude each other",
-            hint="an answer is either begun or continued",
-            code="invalid_value",
-            param="continue_final_message",
+            "an answer is either begun or continued",
         )
     if continue_last and messages[-1].role != "assistant":
-        raise Refused(
+        raise invalid_value(
+            "continue_final_message",
             "continue_final_message continues a message of the assistant, and the last one is not",
-            hint="end the messages with the beginning of the answer",
-            code="invalid_value",
-            param="continue_final_message",
+            "end the messages with the beginning of the answer",
         )
     begin = not continue_last if begin_answer is None else begin_answer
     try:

@@ -19,9 +19,9 @@ from headstart.serve.api.reading.prompts import (
     completion_prompts,
     prompt_text,
 )
-from headstart.serve.api.reading.sampling import Defaults, checked_tokens, for_choice, sampling_of
+from headstart.serve.api.reading.sampling import checked_tokens, for_choice
 from headstart.serve.api.schemas.chat import ChatRequest
-from headstart.serve.api.schemas.common import Common
+from headstart.serve.api.schemas.common import Common, Defaults
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.bridge import Job
 from headstart.types import Sampling
@@ -144,7 +144,7 @@ def _work(
     user = request.user or request.safety_identifier or ""
     jobs: list[Job] = []
     for prompt in prompts:
-        sampling = sampling_of(request, model.defaults, room=model.context - len(prompt), salt=salt)
+        sampling = request.sampling(model.defaults, room=model.context - len(prompt), salt=salt)
         checked_tokens(sampling, model.vocab_size)
         for choice in range(request.count):
             own = for_choice(sampling, choice)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from headstart.base.errors import ContextExceeded
 from headstart.engine.prompts import within
-from headstart.serve.api.errors import Refused
+from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.reading.prompts import chat_prompt
 from headstart.serve.api.routes.replies import body_of, json_reply, takes
 from headstart.serve.api.schemas.strict import read
@@ -54,11 +54,10 @@ def tokens(service: Service) -> APIRouter:
                 raise _too_many(most)
             for token in asked.tokens:
                 if not 0 <= token < model.vocab_size:
-                    raise Refused(
+                    raise invalid_value(
+                        "tokens",
                         f"token id {token} is not in the vocabulary",
-                        hint=f"this model has the ids 0 to {model.vocab_size - 1}",
-                        code="invalid_value",
-                        param="tokens",
+                        f"this model has the ids 0 to {model.vocab_size - 1}",
                     )
             text = str(model.tokenizer.decode(asked.tokens, skip_special_tokens=False))
             return {"prompt": text, "content": text}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common, TextPart
 from headstart.serve.api.schemas.strict import Strict
 
@@ -46,6 +47,14 @@ class ChatRequest(Common):
     )
     continue_final_message: bool | None = Field(default=None, description="Continue the last message, an assistant's.")
     chat_template_kwargs: dict[str, Any] | None = Field(default=None, description="Variables of the chat template.")
+
+    def limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def alternatives(self) -> int | None:
+        if self.top_logprobs and not self.logprobs:
+            raise invalid_value("top_logprobs", "top_logprobs needs logprobs", "set logprobs to true")
+        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 def text_of(content: str | Sequence[TextPart] | None) -> str:

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.strict import Strict
+from headstart.types import Sampling
 
 MOST_CHOICES = 128
 MOST_LOGPROBS = 20
 MOST_STOPS = 64
 INT64 = 2**63
+_SEEDS = 2**63
 
 _LATER = "grammars and tools are not served yet; ask for the form in the prompt"
 _OTHER_SAMPLER = "samplers here are temperature, top_k, top_p, min_p and the three penalties"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where a request does not say: of the model's generation config, else of OpenAI's interface."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Defaults:
+        """Those that a generation config has. Whether it says `do_sample` does not matter: requests sample."""
+        named = {field.name: config.get(field.name) for field in fields(cls)}
+        return cls(**{name: value for name, value in named.items() if value is not None})
 
 
 class StreamOptions(Strict):
@@ -158,3 +179,74 @@ class Common(Strict):
     def count(self) -> int:
         """Choices for each prompt."""
         return self.n or 1
+
+    def limit(self) -> int | None:
+        """The most tokens to write; None for as many as the context holds."""
+        raise NotImplementedError
+
+    def alternatives(self) -> int | None:
+        """How many alternatives come with each token's log-probability; None for no log-probabilities.
+
+        Raises:
+            Refused: fields that contradict each other.
+        """
+        raise NotImplementedError
+
+    def sampling(self, defaults: Defaults, *, room: int, salt: str) -> Sampling:
+        """The sampling of the first choice; the seed is None if the request names none.
+
+        room: tokens that the context holds beside the prompt.
+        salt: what requests must have in common to share a cache.
+
+        Raises:
+            Refused, InvalidOption: values that contradict each other, or cannot be.
+        """
+        return Sampling(
+            max_tokens=max(1, room) if (limit := self.limit()) is None else limit,
+            temperature=_given(self.temperature, defaults.temperature),
+            top_k=max(0, _given(self.top_k, defaults.top_k)),
+            top_p=_given(self.top_p, defaults.top_p),
+            min_p=_given(self.min_p, defaults.min_p),
+            repetition_penalty=_given(self._own_repetition_penalty(), defaults.repetition_penalty),
+            presence_penalty=_given(self.presence_penalty, 0.0),
+            frequency_penalty=_given(self.frequency_penalty, 0.0),
+            logit_bias=_bias(self.logit_bias or {}),
+            seed=None if self.seed is None else self.seed % _SEEDS,
+            min_tokens=_given(self.min_tokens, 0),
+            stop=_stops(self.stop),
+            stop_token_ids=self.stop_token_ids or (),
+            ignore_eos=bool(self.ignore_eos),
+            logprobs=self.alternatives(),
+            cache_salt=salt,
+        )
+
+    def _own_repetition_penalty(self) -> float | None:
+        both = {self.repetition_penalty, self.repeat_penalty} - {None}
+        if len(both) > 1:
+            raise invalid_value(
+                "repeat_penalty", "repetition_penalty and repeat_penalty differ",
+                "they are one thing: give one of them",
+            )  # fmt: skip
+        return next(iter(both), None)
+
+
+def _given(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
+    strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(strings) > MOST_STOPS:
+        raise invalid_value("stop", f"{len(strings)} stop strings", f"give at most {MOST_STOPS}")
+    if not all(strings):
+        raise invalid_value("stop", "a stop string is empty", "leave it out")
+    return strings
+
+
+def _bias(pairs: Mapping[str, float]) -> dict[int, float]:
+    try:
+        return {int(token): bias for token, bias in pairs.items()}
+    except ValueError:
+        raise invalid_value(
+            "logit_bias", "a key of logit_bias is no token id", 'for example {"42": -100} forbids token 42'
+        ) from None

@@ -10,6 +10,8 @@ from pydantic import Field
 from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common, PredictionField
 
 MOST_PROMPTS = 256
+COMPLETION_TOKENS = 16
+"""`max_tokens` of a completion that does not say; OpenAI's."""
 
 
 class CompletionRequest(Common):
@@ -29,3 +31,9 @@ class CompletionRequest(Common):
     logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
     n_probs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS, description="llama.cpp's name of logprobs.")
     prediction: str | PredictionField | None = None  # type: ignore[assignment]
+
+    def limit(self) -> int:
+        return COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+    def alternatives(self) -> int | None:
+        return self.n_probs or None if self.logprobs is None else self.logprobs
