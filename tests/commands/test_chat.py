@@ -20,7 +20,7 @@ import headstart as hs
 from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
 from headstart.commands.chat import _Front
 from headstart.commands.cli import app
-from headstart.commands.conversation import Conversation, ask_with_room
+from headstart.serve.chat.conversation import Conversation, ask_with_room
 
 GREEDY = hs.Sampling(max_tokens=12, ignore_eos=True)
 

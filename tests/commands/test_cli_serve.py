@@ -23,10 +23,11 @@ import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.base.extras import how_to_install
 from headstart.commands.cli import app
-from headstart.commands.serve import drafters_of, example
+from headstart.commands.serve import _say
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.ledger import Recording
 from headstart.serve.limits import Limits
+from headstart.serve.server import Loaded, ModelServer, drafters_of, example
 from headstart.serve.traffic_log import TrafficOptions
 
 COMMAND = [sys.executable, "-m", "headstart", "serve", "--port", "0"]
@@ -168,20 +169,18 @@ def test_the_command_line_needs_no_server() -> None:
 def test_a_traffic_file_that_cannot_be_opened_is_not_said_to_be_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from headstart.commands import serve as module
-
     no_folder = tmp_path / "file"
     no_folder.write_text("")
     engine = hs.load(model, "none", dtype="float32", max_length=64)
     for path, recorded in ((no_folder / "traffic", False), (tmp_path / "traffic", True)):
-        run = module._Run(
+        run = ModelServer(
             ServerOptions(served_model_name=("tiny",)), Limits(), Recording(), TrafficOptions(traffic=path),
-            lambda: (engine, {}, "fingerprint"), None, {},
+            lambda: Loaded(engine, {}, "fingerprint"), {}, _say,
         )  # fmt: skip
         try:
-            served = run._served()
+            served = run.served()
             assert served.recorded == recorded
-            run._ready(served)
+            run.tell_ready(served)
             assert ("are written to" in " ".join(capsys.readouterr().err.split())) == recorded
         finally:
             run.close()

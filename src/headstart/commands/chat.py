@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
@@ -18,29 +16,18 @@ from headstart.base.errors import HeadstartError, InvalidOption
 from headstart.base.files import cache_directory
 from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
-from headstart.commands.conversation import Conversation, Piece, ask_with_room, check_chat
 from headstart.commands.figures import Total, stats_table
 from headstart.commands.options import Fields, command
 from headstart.commands.terminal import for_stdout, harmless, messages, note, output, print_error
 from headstart.loading.options import EngineOptions, TargetOptions
+from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
+from headstart.serve.chat.slash import Slash, whole_message
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
 
 _GUESSED = Style(color="green")
-_BLOCK = '"""'
-HELP = """\
-/set NAME VALUE   change how answers are sampled, as in: /set temperature 0.7   /set max_tokens 200
-/show             how answers are sampled, and the system message
-/system TEXT      another system message; with no text, none
-/colors           show in green what was guessed and then confirmed; again to end it
-/stats            speed and acceptance of the last answer
-/reset            forget the conversation
-/save FILE        write the conversation; /load FILE goes on with it
-/bye              leave, as Ctrl-D does
-\"\"\"               begins a message of several lines, and ends it
-Ctrl-C            ends an answer, or clears a line"""
 
 
 @command
@@ -129,17 +116,14 @@ class _Front:
         self._talk = talk
         self._colors, self._stats = colors, stats
         self._console = output()
-        self._commands: dict[str, Callable[[str], None]] = {
-            "set": self._set, "show": self._show, "system": self._system, "colors": self._toggle_colors,
-            "stats": self._figures, "reset": self._reset, "save": self._save, "load": self._open, "help": self._help,
-        }  # fmt: skip
+        self._slash = Slash(talk, {"colors": self._toggle_colors, "stats": self._figures})
 
     def converse(self, read: Callable[[], str]) -> None:
         """Until /bye or the end of the input."""
         self._say("Type a message, or /help. /bye ends.")
         while True:
             try:
-                line = _whole(read)
+                line = whole_message(read)
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -151,14 +135,11 @@ class _Front:
 
     def handle(self, line: str) -> None:
         """A message, or a command that begins with a slash. An error is shown, and nothing is lost."""
-        name, _, rest = line.strip().removeprefix("/").partition(" ")
         try:
             if not line.lstrip().startswith("/"):
                 self.answer(line)
-            elif name in self._commands:
-                self._commands[name](rest.strip())
-            else:
-                raise InvalidOption(f"/{name} is no command", hint="/help shows them all")
+            elif words := self._slash.run(line):
+                self._say(words)
         except HeadstartError as error:
             print_error(error)
 
@@ -188,79 +169,19 @@ class _Front:
             sys.stdout.write(for_stdout(piece.text))
         sys.stdout.flush()
 
-    # -- commands -------------------------------------------------------------------------------------------------
-
-    def _set(self, rest: str) -> None:
-        name, _, value = rest.partition(" ")
-        self._say(f"{name} is {self._talk.set(name, value.strip())!r}")
-
-    def _show(self, _: str) -> None:
-        for name, value in _changed(self._talk.sampling):
-            self._say(f"{name} {value!r}")
-        self._say(f"system {self._talk.system!r}")
-
-    def _system(self, rest: str) -> None:
-        self._talk.system = rest
-        self._say("the system message is set" if rest else "there is no system message")
-
-    def _toggle_colors(self, _: str) -> None:
+    def _toggle_colors(self, _: str) -> str:
         self._colors = not self._colors
-        self._say("green was guessed and then confirmed" if self._colors else "no colours")
+        return "green was guessed and then confirmed" if self._colors else "no colours"
 
-    def _figures(self, _: str) -> None:
+    def _figures(self, _: str) -> str:
         if not self._talk.stats:
             raise InvalidOption("there is no answer yet", hint="ask something first")
         self._table(self._talk.stats[-1].total_seconds)
+        return ""
 
     def _table(self, seconds: float) -> None:
         total = Total((self._talk.stats[-1],), seconds)
-        _stderr().print(stats_table(total, chosen=self._talk.drafter_reason))
-
-    def _reset(self, _: str) -> None:
-        self._talk.reset()
-        self._say("forgotten")
-
-    def _save(self, rest: str) -> None:
-        self._talk.save(_path(rest))
-        self._say(f"written to {rest}")
-
-    def _open(self, rest: str) -> None:
-        self._talk.load(_path(rest))
-        self._say(f"{len(self._talk.messages)} messages")
-
-    def _help(self, _: str) -> None:
-        self._say(HELP)
+        messages().print(stats_table(total, chosen=self._talk.drafter_reason))
 
     def _say(self, words: str) -> None:
-        _stderr().print(Text(harmless(words), "dim"), soft_wrap=True)
-
-
-def _stderr() -> Console:
-    return messages()
-
-
-def _path(rest: str) -> Path:
-    if not rest:
-        raise InvalidOption("no file was named", hint="as in: /save talk.jsonl")
-    return Path(rest).expanduser()
-
-
-def _changed(sampling: Sampling) -> Iterator[tuple[str, object]]:
-    """The fields that are not as they always are, and the three that everybody looks for."""
-    usual = Sampling()
-    for name in (*("temperature", "max_tokens", "seed"), *type(sampling).__dataclass_fields__):
-        value = getattr(sampling, name)
-        if name in ("temperature", "max_tokens", "seed") or value != getattr(usual, name):
-            yield name, value
-
-
-def _whole(read: Callable[[], str]) -> str:
-    """A line, or the lines between two lines that hold three quotation marks."""
-    line = read()
-    if not line.strip().startswith(_BLOCK):
-        return line
-    lines = [line.strip().removeprefix(_BLOCK)]
-    while not lines[-1].rstrip().endswith(_BLOCK):
-        lines.append(read())
-    lines[-1] = lines[-1].rstrip().removesuffix(_BLOCK)
-    return "\n".join(lines).strip("\n")
+        messages().print(Text(harmless(words), "dim"), soft_wrap=True)
