@@ -14,7 +14,7 @@ import headstart as hs
 from headstart.serve.api.app import Application
 from headstart.serve.api.listening import Server, bound_socket
 from headstart.serve.api.routes.pages import Pages
-from headstart.serve.api.schemas.common import Defaults
+from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.service import Served, Source
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.limits import Limits

@@ -128,7 +128,7 @@ class ModelServer:
 
     def served(self) -> Served:
         """Load the model, and put together what answers: the bridge, and those who subscribe to its events."""
-        from headstart.serve.api.schemas.common import Defaults
+        from headstart.serve.api.schemas.parts import Defaults
         from headstart.serve.api.service import Served
         from headstart.serve.metrics import Metrics
         from headstart.serve.worker import ThreadBridge

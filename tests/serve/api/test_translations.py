@@ -25,17 +25,16 @@ from headstart.base.errors import (
 )
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api import pace as pace_module
-from headstart.serve.api.answering.counts import Counts
+from headstart.serve.api.answering.figures import Counts
 from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, completion_logprobs
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.errors import Refused, failure_of
 from headstart.serve.api.pace import LONGEST, Pace
-from headstart.serve.api.reading.drafting import drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.sampling import seed_of
 from headstart.serve.api.reading.work import Caller, Model, completion_work
 from headstart.serve.api.schemas.chat import ChatRequest
-from headstart.serve.api.schemas.common import Defaults
 from headstart.serve.api.schemas.completions import CompletionRequest
+from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.bridge import TracedChunk
 from headstart.serve.names import public_name, public_words, sources_of
@@ -124,18 +123,18 @@ def test_seeds_of_choices(seed: int, choice: int) -> None:
 def test_what_is_asked_of_drafts() -> None:
     known = {"draft": "/models/draft", "ngram": "ngram"}
     request = completion(speculation={"sources": ["draft"], "max_draft_tokens": 3}, **{"speculative.n_max": 9})
-    drafting = drafting_of(request, (1, 2), known)
+    drafting = request.drafting((1, 2), known)
     assert drafting.sources == ("/models/draft",)
     assert drafting.max_draft_tokens == 3, "our own name wins"
     assert drafting.prediction == (1, 2)
-    assert drafting_of(completion(**{"speculative.n_max": 9}), (), known).max_draft_tokens == 9
-    assert not drafting_of(completion(speculation={"enabled": False}), (), known).enabled
+    assert completion(**{"speculative.n_max": 9}).drafting((), known).max_draft_tokens == 9
+    assert not completion(speculation={"enabled": False}).drafting((), known).enabled
     with pytest.raises(Refused, match="nothing here drafts"):
-        drafting_of(completion(speculation={"sources": ["/models/draft"]}), (), known)
-    assert shown_of(completion(prediction="x")).predicted
-    assert predicted_text(completion(prediction="x").prediction) == "x"
+        completion(speculation={"sources": ["/models/draft"]}).drafting((), known)
+    assert completion(prediction="x").shown.predicted
+    assert completion(prediction="x").predicted_text == "x"
     parts = [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]
-    assert predicted_text(completion(prediction={"type": "content", "content": parts}).prediction) == "x\ny"
+    assert completion(prediction={"type": "content", "content": parts}).predicted_text == "x\ny"
 
 
 def test_names_without_paths() -> None:

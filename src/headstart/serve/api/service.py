@@ -18,7 +18,7 @@ from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.lane import Lane
 from headstart.serve.api.reading.work import Model
-from headstart.serve.api.schemas.common import Defaults
+from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
 from headstart.serve.names import public_name, sources_of

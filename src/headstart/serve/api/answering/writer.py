@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headstart.model.tokens.spelling import Spelling
-from headstart.serve.api.answering.counts import Counts
-from headstart.serve.api.answering.figures import Done, metrics, timings, total, usage, usage_of
+from headstart.serve.api.answering.figures import Counts, Done, metrics, timings, total, usage, usage_of
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.answering.trace import Json, Traced
 from headstart.serve.api.reading.sampling import used

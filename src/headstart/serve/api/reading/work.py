@@ -12,7 +12,6 @@ from typing import Any
 from headstart.engine.prompts import encode_after
 from headstart.model.tokens.bounded import CHARACTERS_PER_TOKEN
 from headstart.serve.api.errors import Refused
-from headstart.serve.api.reading.drafting import Shown, drafting_of, predicted_text, shown_of
 from headstart.serve.api.reading.prompts import (
     Encode,
     chat_prompt,
@@ -21,8 +20,9 @@ from headstart.serve.api.reading.prompts import (
 )
 from headstart.serve.api.reading.sampling import checked_tokens, for_choice
 from headstart.serve.api.schemas.chat import ChatRequest
-from headstart.serve.api.schemas.common import Common, Defaults
+from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.completions import CompletionRequest
+from headstart.serve.api.schemas.parts import Defaults, Shown
 from headstart.serve.bridge import Job
 from headstart.types import Sampling
 
@@ -137,10 +137,10 @@ def _work(
     tag: str,
 ) -> Work:
     salt = f"{caller.salt}/{request.cache_salt}" if request.cache_salt else caller.salt
-    predicted = predicted_text(request.prediction)[: CHARACTERS_PER_TOKEN * model.context]  # no answer is longer
+    predicted = request.predicted_text[: CHARACTERS_PER_TOKEN * model.context]  # no answer is longer
     # once: what stands before it changes its first token at most, and a request may have hundreds of prompts
     tokens = encode_after(model.tokenizer, prompts[0], predicted) if predicted else ()
-    drafting = drafting_of(request, tokens, model.sources)
+    drafting = request.drafting(tokens, model.sources)
     user = request.user or request.safety_identifier or ""
     jobs: list[Job] = []
     for prompt in prompts:
@@ -165,7 +165,7 @@ def _form(request: Common) -> Form:
     options = request.stream_options
     smooth = request.speculation is not None and bool(request.speculation.smooth)
     return Form(
-        shown=shown_of(request),
+        shown=request.shown,
         stream=bool(request.stream),
         interval=request.stream_interval or 1,
         smooth=smooth,

@@ -8,8 +8,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from headstart.serve.api.answering.chat import ChatWriter
-from headstart.serve.api.answering.completions import CompletionWriter
+from headstart.serve.api.answering.forms import ChatWriter, CompletionWriter
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.reading.work import Caller, Model, Work, chat_work, completion_work
 from headstart.serve.api.routes.replies import body_of, json_reply, takes

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from headstart.serve.api.errors import invalid_value
-from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common, TextPart
+from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common
+from headstart.serve.api.schemas.parts import TextPart, text_of
 from headstart.serve.api.schemas.strict import Strict
 
 
@@ -31,7 +32,7 @@ class MessageField(Strict):
 
     @property
     def text(self) -> str:
-        """The content; parts stand on lines of their own."""
+        """The content."""
         return text_of(self.content)
 
 
@@ -55,10 +56,3 @@ class ChatRequest(Common):
         if self.top_logprobs and not self.logprobs:
             raise invalid_value("top_logprobs", "top_logprobs needs logprobs", "set logprobs to true")
         return (self.top_logprobs or 0) if self.logprobs else None
-
-
-def text_of(content: str | Sequence[TextPart] | None) -> str:
-    """The text of a content field."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from headstart.serve.api.errors import invalid_value
+from headstart.serve.api.schemas.parts import Defaults, PredictionField, Shown, SpeculationField, StreamOptions
 from headstart.serve.api.schemas.strict import Strict
-from headstart.types import Sampling
+from headstart.types import Drafting, Sampling
 
 MOST_CHOICES = 128
 MOST_LOGPROBS = 20
@@ -20,70 +21,6 @@ _SEEDS = 2**63
 
 _LATER = "grammars and tools are not served yet; ask for the form in the prompt"
 _OTHER_SAMPLER = "samplers here are temperature, top_k, top_p, min_p and the three penalties"
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What holds where a request does not say: of the model's generation config, else of OpenAI's interface."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Defaults:
-        """Those that a generation config has. Whether it says `do_sample` does not matter: requests sample."""
-        named = {field.name: config.get(field.name) for field in fields(cls)}
-        return cls(**{name: value for name, value in named.items() if value is not None})
-
-
-class StreamOptions(Strict):
-    """`stream_options` of OpenAI and vLLM."""
-
-    place: ClassVar[str] = "stream_options."
-    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {"include_obfuscation": ()}
-
-    include_usage: bool | None = Field(default=None, description="One more chunk at the end, with the usage.")
-    continuous_usage_stats: bool | None = Field(default=None, description="The usage so far on every chunk.")
-
-
-class SpeculationField(Strict):
-    """How this request may be drafted for; its text follows the same distribution whatever stands here."""
-
-    place: ClassVar[str] = "speculation."
-
-    enabled: bool | None = Field(default=None, description="Whether anything is drafted; true by default.")
-    max_draft_tokens: int | None = Field(default=None, ge=0, description="The most nodes of a draft.")
-    sources: list[str] | None = Field(default=None, description="The drafters that may be asked, by name.")
-    metrics: Literal["none", "summary", "detailed"] | None = Field(
-        default=None, description="How much `metrics` says; 'summary' by default."
-    )
-    trace: bool | None = Field(default=None, description="The answer carries its steps in the form of a trace file.")
-    smooth: bool | None = Field(default=None, description="A stream's tokens come evenly, not in bursts.")
-
-
-class TextPart(Strict):
-    """A piece of text in a list of content parts."""
-
-    place: ClassVar[str] = "content."
-    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {"cache_control": (), "prompt_cache_breakpoint": ()}
-    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("image_url", "input_audio", "file", "video_url", "audio_url"), "this model reads text; send text parts"
-    )
-
-    type: Literal["text"]
-    text: str
-
-
-class PredictionField(Strict):
-    """OpenAI's predicted output: what the answer is expected to contain, in this order."""
-
-    place: ClassVar[str] = "prediction."
-
-    type: Literal["content"]
-    content: str | list[TextPart]
 
 
 class Common(Strict):
@@ -218,6 +155,42 @@ class Common(Strict):
             ignore_eos=bool(self.ignore_eos),
             logprobs=self.alternatives(),
             cache_salt=salt,
+        )
+
+    @property
+    def shown(self) -> Shown:
+        """What the client wants to see of drafts."""
+        asked = self.speculation or SpeculationField()
+        return Shown(asked.metrics or "summary", bool(asked.trace), self.prediction is not None)
+
+    @property
+    def predicted_text(self) -> str:
+        """The predicted output; "" where the request has none."""
+        found: str | PredictionField = self.prediction or ""
+        return found if isinstance(found, str) else found.text
+
+    def drafting(self, prediction: Sequence[int], known: Mapping[str, str]) -> Drafting:
+        """How the request may be drafted for.
+
+        prediction: its predicted output as token ids.
+        known: the drafters there are: what requests call them, and what the engine does.
+
+        Raises:
+            Refused: a source that is not there.
+        """
+        asked = self.speculation or SpeculationField()
+        unknown = next((name for name in asked.sources or () if name not in known), None)
+        if unknown is not None:
+            raise invalid_value(
+                "speculation.sources",
+                f"speculation.sources names {json.dumps(unknown[:60])}, and nothing here drafts by that name",
+                f"this server has {', '.join(known)}",
+            )
+        return Drafting(
+            enabled=asked.enabled is not False,
+            max_draft_tokens=self.speculative_n_max if asked.max_draft_tokens is None else asked.max_draft_tokens,
+            sources=None if asked.sources is None else tuple(known[name] for name in asked.sources),
+            prediction=tuple(prediction),
         )
 
     def _own_repetition_penalty(self) -> float | None:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common, PredictionField
+from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common
+from headstart.serve.api.schemas.parts import PredictionField
 
 MOST_PROMPTS = 256
 COMPLETION_TOKENS = 16
