@@ -28,40 +28,6 @@ LONGEST_RETRY = 120
 _FIELD = re.compile(r"([a-z_]+(?:\.[a-z_]+)*)(?:=|\[)")
 
 
-class Refused(HeadstartError):
-    """A request that this interface refuses.
-
-    Args:
-        status: of HTTP.
-        kind: the error object's `type`.
-        code: its `code`, for programs.
-        param: the field that is wrong.
-        retry_after: seconds after which to try again.
-        closes: whether the connection ends with the answer: what is left of the request is not read.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str,
-        status: int = 400,
-        kind: str = "invalid_request_error",
-        code: str | None = None,
-        param: str | None = None,
-        retry_after: float | None = None,
-        closes: bool = False,
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.status, self.kind, self.code, self.param, self.retry_after = status, kind, code, param, retry_after
-        self.closes = closes
-
-
-def invalid_value(param: str, message: str, hint: str) -> Refused:
-    """A field has a value that cannot be; param: the field."""
-    return Refused(message, hint=hint, code="invalid_value", param=param)
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error as a client sees it."""
@@ -69,11 +35,15 @@ class Failure:
     status: int
     message: str
     kind: str
+    """The error object's `type`."""
     code: str | None = None
+    """For programs."""
     param: str | None = None
+    """The field that is wrong."""
     retry_after: float | None = None
+    """Seconds after which to try again."""
     closes: bool = False
-    """Whether the connection ends with the answer."""
+    """Whether the connection ends with the answer: what is left of the request is not read."""
 
     @property
     def body(self) -> dict[str, Any]:
@@ -93,14 +63,38 @@ class Failure:
         return headers
 
 
+class Refused(HeadstartError):
+    """A request that this interface refuses; the arguments are the fields of its `failure`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.failure = Failure(status, _words(self), kind, code, param, retry_after, closes)
+
+
+def invalid_value(param: str, message: str, hint: str) -> Refused:
+    """A field has a value that cannot be; param: the field."""
+    return Refused(message, hint=hint, code="invalid_value", param=param)
+
+
 def failure_of(error: BaseException) -> Failure:
     """What a client is told about any error."""
     if not isinstance(error, HeadstartError):
         return _INTERNAL
-    words = f"{error.message}; {error.hint}" if error.hint else error.message
+    words = _words(error)
     match error:
         case Refused():
-            return Failure(error.status, words, error.kind, error.code, error.param, error.retry_after, error.closes)
+            return error.failure
         case Overloaded():
             return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
         case ServerStopping():
@@ -118,6 +112,10 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(500, words, "server_error", "non_finite_logits")
         case _:
             return _INTERNAL
+
+
+def _words(error: HeadstartError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 _INTERNAL = Failure(500, "the server failed at this request; its log says more", "server_error", "internal_error")

@@ -54,6 +54,16 @@ Source = Served | Callable[[], Served]
 """What is to be served, or how to load it; loading runs on a thread while the server answers that it does."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is served, and what is known of its model."""
+
+    served: Served
+    model: Model
+    spelling: Spelling
+    names: tuple[str, ...]
+
+
 class Service:
     """The state of the server. All but the work of `read` is done on the event loop alone."""
 
@@ -62,10 +72,7 @@ class Service:
         self.started = int(time.time())
         self._began = time.monotonic()
         self.failure: BaseException | None = None
-        self._served: Served | None = None
-        self._model: Model | None = None
-        self._spelling: Spelling | None = None
-        self._names: tuple[str, ...] = ()
+        self._ready: _Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
@@ -80,7 +87,7 @@ class Service:
             log.error("the model could not be loaded")
             return
         about = served.bridge.describe()
-        self._model = Model(
+        model = Model(
             served.bridge.tokenizer,
             served.bridge.encode,
             context=int(about["max_length"]),
@@ -89,14 +96,13 @@ class Service:
             sources=sources_of(str(about["drafter"])),
             recorded=served.recorded,
         )
-        self._spelling = Spelling(served.bridge.tokenizer)
-        self._names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
-        self._served = served
+        names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
+        self._ready = _Ready(served, model, Spelling(served.bridge.tokenizer), names)
 
     async def end(self, grace_seconds: float) -> None:
         """Take no more requests, and let the running ones end."""
-        if self._served is not None:
-            await self._served.bridge.stop(grace_seconds)
+        if self._ready is not None:
+            await self._ready.served.bridge.stop(grace_seconds)
         for lane in (self._short, self._long):
             lane.close()
 
@@ -112,27 +118,28 @@ class Service:
         """Why nothing can be answered yet, or any more."""
         if self.failure is not None:
             return LOADING_FAILED
-        if self._served is None:
+        if self._ready is None:
             return LOADING
-        broken = self._served.bridge.failure
+        broken = self._ready.served.bridge.failure
         return None if broken is None else failure_of(broken)
+
+    def check_served(self) -> _Ready:
+        """What is served.
+
+        Raises:
+            Refused: the model is being loaded, or could not be.
+        """
+        if self._ready is None:
+            failure = self.trouble or LOADING
+            raise Refused(
+                failure.message, status=failure.status, kind=failure.kind, code=failure.code,
+                retry_after=failure.retry_after,
+            )  # fmt: skip
+        return self._ready
 
     @property
     def served(self) -> Served:
-        """Raises:
-        Refused: the model is being loaded, or could not be.
-        """
-        return self.check_served()
-
-    def check_served(self) -> Served:
-        """What is served. Raises `Refused` where nothing is: the model is being loaded, or could not be."""
-        if self._served is None:
-            failure = self.trouble or LOADING
-            raise Refused(
-                failure.message, hint="", status=failure.status, kind=failure.kind, code=failure.code,
-                retry_after=failure.retry_after,
-            )  # fmt: skip
-        return self._served
+        return self.check_served().served
 
     @property
     def bridge(self) -> Bridge:
@@ -140,28 +147,25 @@ class Service:
 
     @property
     def model(self) -> Model:
-        self.check_served()
-        assert self._model is not None, "what is served is known"
-        return self._model
+        return self.check_served().model
 
     @property
     def spelling(self) -> Spelling:
-        assert self._spelling is not None, "what is served is known"
-        return self._spelling
+        return self.check_served().spelling
 
     @property
     def names(self) -> Sequence[str]:
         """The model's names, the one in answers first."""
-        return self._names
+        return self.check_served().names
 
     def check_model(self, asked: str | None) -> None:
         """Raises:
         Refused: a request names a model that is not served.
         """
-        if asked is not None and asked not in self._names:
+        if asked is not None and asked not in self.names:
             raise Refused(
                 f"the model {json.dumps(asked[:100])} is not served here",
-                hint=f"this server has {', '.join(self._names)}",
+                hint=f"this server has {', '.join(self.names)}",
                 status=404,
                 code="model_not_found",
                 param="model",
@@ -169,7 +173,7 @@ class Service:
 
     def head(self, prefix: str) -> Head:
         """The head of a new answer."""
-        return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self._names[0])
+        return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self.names[0])
 
     def deadline(self) -> float | None:
         """When a request that comes now ends, as `Job.deadline`."""
