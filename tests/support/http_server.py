@@ -99,7 +99,7 @@ def serving(
     metrics = Metrics(named["served_model_name"][0])
     bridge = ThreadBridge(engine, limits or Limits(), [metrics])
     seconds = bridge.limits.max_request_seconds
-    source: Source = Served(bridge, defaults or Defaults(), totals=metrics.totals, request_seconds=seconds)
+    source: Source = Served(bridge, defaults or Defaults(), metrics=metrics, request_seconds=seconds)
     app = Application(source, ServerOptions(**named), grace_seconds=grace_seconds, pages=pages)
     with listening(app, port) as url:
         yield Running(url, engine)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
-from queue import Empty, Full, Queue
+from contextlib import AbstractContextManager
 from typing import ClassVar, Generic, TypeVar
 
 from headstart.serve.events import Event
@@ -39,9 +39,9 @@ class Recorder(ABC, Generic[Record]):
         """Why nothing is recorded any more."""
         self.lost = 0
         """Records that found no room."""
-        self._name, self._write_seconds = name, write_seconds
-        self._queue: Queue[Record | None] = Queue(most_waiting)
-        self._closing = threading.Event()
+        self._name, self._write_seconds, self._most_waiting = name, write_seconds, most_waiting
+        self._waiting: deque[Record] = deque()
+        self._new, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     @abstractmethod
@@ -54,46 +54,35 @@ class Recorder(ABC, Generic[Record]):
 
     def close(self) -> None:
         """Write what waits."""
-        if self._thread is None:
-            return
-        self._closing.set()
-        with suppress(Full):  # the thread wakes for a record then, and sees that it is closing
-            self._queue.put_nowait(None)
-        self._thread.join()
+        if self._thread is not None:
+            self._closing.set()
+            self._new.set()
+            self._thread.join()
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name=f"headstart-{self.WHAT}", daemon=True)
         self._thread.start()
 
     def _record(self, record: Record) -> None:
-        try:
-            self._queue.put_nowait(record)
-        except Full:
+        if len(self._waiting) < self._most_waiting:
+            self._waiting.append(record)
+            self._new.set()
+        else:
             self.lost += 1
 
     def _stop(self, error: Exception) -> None:
         self.stopped = f"{type(error).__name__}: {error}"
         log.warning("%s is not recorded any more in %s: %s", self.WHAT, self._name, error)
 
-    # -- the writer's thread --------------------------------------------------------------------------------------
-
     def _run(self) -> None:
+        """On the writer's thread, until `close` or a failure."""
         try:
             with self._open() as write:
-                while (first := self._queue.get()) is not None:
+                while self._waiting or not self._closing.is_set():
+                    self._new.wait()
+                    self._new.clear()
                     self._closing.wait(self._write_seconds)
-                    write([first, *self._waiting()])
-                    if self._closing.is_set() and self._queue.empty():
-                        break
+                    if found := [self._waiting.popleft() for _ in range(len(self._waiting))]:
+                        write(found)
         except self.FAILURES as error:
             self._stop(error)
-
-    def _waiting(self) -> list[Record]:
-        found: list[Record] = []
-        while True:
-            try:
-                record = self._queue.get_nowait()
-            except Empty:
-                return found
-            if record is not None:
-                found.append(record)

@@ -140,7 +140,7 @@ class ModelServer:
         bridge = ThreadBridge(loaded.engine, self._limits, [metrics, *recorders])
         metrics.follow(bridge)
         return Served(
-            bridge, Defaults.of(loaded.config), metrics.exposition, metrics.totals, self._recorded,
+            bridge, Defaults.of(loaded.config), metrics, self._recorded,
             request_seconds=self._limits.max_request_seconds,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
+from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 
 T = TypeVar("T")
@@ -40,10 +41,8 @@ class Served:
     bridge: Bridge
     defaults: Defaults = Defaults()
     """Of its generation config."""
-    exposition: Callable[[], tuple[bytes, str]] | None = None
-    """What /metrics shows, and its content type."""
-    totals: Callable[[], Mapping[str, int]] | None = None
-    """What /slots tells besides: numbers that are counted since the start."""
+    metrics: Metrics | None = None
+    """What /metrics shows, and /slots beside its slots; None where nothing is counted."""
     recorded: bool = False
     """Whether the traffic is written down."""
     request_seconds: float | None = None

@@ -41,16 +41,16 @@ def status(service: Service) -> APIRouter:
 
     @router.get("/slots", summary="Who runs where")
     async def slots() -> Response:
-        bridge, totals = service.bridge, service.served.totals
+        bridge, counted = service.bridge, service.served.metrics
         found = {"slots": [asdict(slot) for slot in bridge.slots()], "queued": bridge.queued}
-        return json_reply(found if totals is None else found | {"totals": dict(totals())})
+        return json_reply(found if counted is None else found | {"totals": counted.totals()})
 
     @router.get("/metrics", summary="Counters for Prometheus")
     async def metrics() -> Response:
-        exposition = service.served.exposition
-        if exposition is None:
+        counted = service.served.metrics
+        if counted is None:
             raise Refused("no metrics are kept", hint="see docs/guides/operate.md", status=404, code="not_found")
-        data, kind = exposition()
+        data, kind = counted.exposition()
         return Response(data, media_type=kind)
 
     @router.get("/metrics/grafana.json", summary="A dashboard of these metrics, to be imported by Grafana")
