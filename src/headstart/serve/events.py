@@ -1,4 +1,4 @@
-"""What happens to the requests of a server, as one stream of events: whoever keeps a number makes it from these.
+"""What happens to the requests of a server, as one stream of events: every number that is kept is made from these.
 
 The bridge publishes them. Metrics, the ledger and the file of traffic subscribe; the figures of an answer are made from
 the same `Step`s, which its chunks carry.

@@ -43,7 +43,7 @@ _TOTALS = {
     "spec_decode_num_draft_tokens": "Draft tokens, all nodes of trees.",
     "spec_decode_num_accepted_tokens": "Draft tokens that were accepted.",
     "ahead_hits": "Drafts made ahead that were ready when asked for.",
-    "ahead_misses": "Drafts made anew, since a round came to what was not foreseen.",
+    "ahead_misses": "Drafts made again, because the round ended in an outcome that was not foreseen.",
 }
 _POSITIONS = {
     "tested": "Draft tokens at this position whose fate is known.",

@@ -71,7 +71,7 @@ class ThreadAnswer:
         return self._queue_seconds
 
     def wake(self) -> None:
-        """Let whoever waits see what is new."""
+        """Wake the coroutine that waits for something new."""
         self._changed.set()
         if self._closed:
             self._ended.set()
@@ -101,7 +101,7 @@ class ThreadAnswer:
 
     @property
     def unread(self) -> int:
-        """Tokens that a reader has left; none where nobody reads, because only the output is wanted then."""
+        """Tokens that a reader has left; 0 where only the output is wanted, and no chunk is read."""
         return self._put - self._taken if self._read else 0
 
 
@@ -132,7 +132,7 @@ class Outbox:
         """Have the event loop do something, if it still runs."""
         try:
             self._loop.call_soon_threadsafe(action)
-        except RuntimeError:  # it is closed: nobody is left to be told
+        except RuntimeError:  # the loop is closed
             self.closed = True
 
     def _deliver(self) -> None:
@@ -145,10 +145,10 @@ class Outbox:
         while self._ready:
             found = True
             answer = self._ready.popleft()
-            answer.listed = False  # before it is woken: what is put from now on lists it anew
+            answer.listed = False  # before it is woken: what is put from now on lists it again
             answer.wake()
         self._looking = found
         if found:
             self._timer = self._loop.call_later(self._flush_seconds, self._deliver)
-        elif self._ready:  # came between the last look and the word that nobody looks
+        elif self._ready:  # came after the last look, before `_looking` was cleared
             self._loop.call_soon(self._deliver)

@@ -1,7 +1,7 @@
 """Recording one job of a server: the lines of its trace, handed on with the chunks they belong to.
 
-A recorder is with the engine only while such a job runs: nobody else pays for it. Texts of tokens are added later, on
-the event loop's side, where reading a large vocabulary holds nobody up.
+A recorder is attached to the engine only while such a job runs, so that other jobs do not pay for it. Texts of tokens
+are added later, on the event loop's side, where reading a large vocabulary does not delay the engine.
 """
 
 from __future__ import annotations

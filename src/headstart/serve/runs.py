@@ -35,7 +35,7 @@ class Run:
     """Where the job is recorded."""
 
     def note(self, step: Step, now: float) -> bool:
-        """Count what a step brought; returns whether it brought the first tokens."""
+        """Count a step; returns whether it has the first tokens."""
         if len(step.draft):
             counts = self.by_source.setdefault(step.draft.source, PositionCounts())
             counts.add(max(step.draft.depths), len(step.path))

@@ -105,7 +105,7 @@ class Stepper:
             self.inbox.get()()
 
     def _advance(self) -> None:
-        """One engine step, and what it brought to whom."""
+        """One engine step, and its chunks for each answer."""
         began = time.monotonic()
         for run in self.runs.all():
             if run.deadline is not None and began >= run.deadline:
@@ -128,7 +128,7 @@ class Stepper:
         self._outbox.flush(touched, urgent=urgent)
 
     def _hand_on(self, run: Run, step: Step, now: float) -> bool:
-        """Put what a step brought into the answer; returns whether the client should have it at once."""
+        """Put a step's chunks into the answer; returns whether the client should have them at once."""
         first = run.note(step, now)
         run.hand_on()
         if step.finish_reason is not None:
@@ -179,12 +179,12 @@ class Stepper:
         if all(broken_off) and self._forgotten() and self._failures < FAILURES:
             return
         log.error("the engine has failed for good")
-        self.failure = failure  # before anyone is told of it
+        self.failure = failure  # before any answer is closed with it
         for run in self.runs.all():
             self._break_off(run, failure)
 
     def _forgotten(self) -> bool:
-        """Empty all slots: what a failed step may have written is shared with nobody. False where a slot is lost."""
+        """Empty all slots, so that no request shares what a failed step may have written. False if a slot is lost."""
         cache = self._engine.cache
         if cache.free_slots < len(cache.lengths):
             return False

@@ -26,7 +26,7 @@ class ThreadBridge:
     """One engine, one thread that steps it.
 
     Args:
-        engine: nobody else may step it while the bridge runs.
+        engine: only the bridge may step it while the bridge runs.
         limits: how much may wait, and for how long.
         subscribers: are called with every event.
     """

@@ -2,7 +2,7 @@
 
 From outside: a number and a line of log for every request, errors as answers (`Reporting`); CORS, if asked for; host,
 key and content type (`Gate`); a body of bounded size and time (`BoundedBody`). All are plain ASGI, so that a client's
-disconnect reaches whoever waits for its answer.
+disconnect reaches the code that waits for its answer.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def _on_error(_request: Request, error: Exception) -> Response:
 
 
 async def _on_gone(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it; the log does
+    return Response(status_code=499)  # the client is gone; the status is for the log
 
 
 async def _on_http(_request: Request, error: Exception) -> Response:

@@ -73,7 +73,7 @@ def _has_body(scope: MutableMapping[str, Any]) -> bool:
 
 
 def _closing(send: Any) -> Any:
-    """As `send`; the connection ends with the answer, since nobody reads the body to its end."""
+    """As `send`; the connection ends with the answer, since the server does not read the body to its end."""
 
     async def last(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -88,7 +88,7 @@ def invalid_value(param: str, message: str, hint: str) -> Refused:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What a client is told about any error."""
+    """The failure that a client sees for any error."""
     if not isinstance(error, HeadstartError):
         return _INTERNAL
     words = _words(error)

@@ -1,7 +1,7 @@
 """`Lane`: a thread on which requests are read, one after the other, within a time and a length of the queue.
 
 What reads a request may take long: a body of many megabytes, or the chat template of a model, which is a program that
-need not end. Neither may hold up the event loop, and nobody may wait behind it for ever.
+need not end. Neither may hold up the event loop, and no request may wait behind it for ever.
 """
 
 from __future__ import annotations
@@ -106,6 +106,6 @@ def _busy(waiting: int) -> Overloaded:
 
 
 def _forget(ending: asyncio.Future[T]) -> None:
-    """Take note of how broken-off work ended, so that nobody is told that nobody did."""
+    """Retrieve the exception of work that was broken off, so that asyncio does not report it as never retrieved."""
     if not ending.cancelled():
         ending.exception()

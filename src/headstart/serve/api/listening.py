@@ -29,7 +29,7 @@ _AFTER_GRACE = 5.0
 
 
 class Server(uvicorn.Server):
-    """Listens until it is told to stop, then lets the running requests end, each with its finish reason.
+    """Listens until a signal stops it, then lets the running requests end, each with its finish reason.
 
     on_started: is called with the URL once connections are taken.
     """
@@ -83,7 +83,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop the server; they are not raised anew afterwards: being stopped is no failure."""
+        """SIGINT and SIGTERM stop the server; they are not raised again afterwards: being stopped is no failure."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -16,7 +16,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 _SELDOM = 0.1
-"""Seconds between two looks at chunks that nobody waits for. Not never: a step may hold large tensors."""
+"""Seconds between two reads of chunks that are only counted. They are read, since a step may hold large tensors."""
 
 
 class ClientGone(Exception):

@@ -1,7 +1,7 @@
 """Who may ask: host names, keys and content types, before anything of a request is read.
 
 A page of another site can make a browser send requests to a server on the user's own machine. Exact host names stop
-names that were bound anew to this address; the content type stops requests that browsers send without asking first.
+names that were rebound to this address; the content type stops requests that browsers send without asking first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Keys:
         return bool(self._hashes)
 
     def owner(self, key: str | None) -> str | None:
-        """A name for who has this key, from which the key cannot be told; None if nobody has.
+        """A name for the owner of this key, from which the key cannot be derived; None if no owner has it.
 
         key: as a header has it, its bytes read as Latin-1. Clients write other letters in either encoding.
         """

@@ -191,7 +191,7 @@ class Service:
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:
-    """Its result. The thread is left alone when nobody waits any more: loading cannot be broken off."""
+    """The result of the source. If the caller is cancelled, the thread runs on: loading cannot be broken off."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
 

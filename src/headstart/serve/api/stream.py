@@ -71,7 +71,7 @@ class EventStream(Response):
             try:
                 await self._events(gone, send)
             except (ClientGone, OSError, TimeoutError):
-                return  # nobody is left to be told
+                return  # the client is gone
             except Exception as error:
                 if not self._begun:
                     raise  # an answer with a status of its own

@@ -95,7 +95,7 @@ class Conversation:
         return True
 
     def reset(self) -> None:
-        """Begin anew. The system message and the sampling stay."""
+        """Start again. The system message and the sampling stay."""
         self.messages.clear()
         self.stats.clear()
 

@@ -24,9 +24,9 @@ Ctrl-C            ends an answer, or clears a line"""
 
 
 class Slash:
-    """What can be told a conversation between two messages.
+    """The commands that a user can give between two messages.
 
-    more: commands of whoever shows the conversation, by name; each takes what follows the name, and returns words.
+    more: commands of the front that shows the conversation, by name: from what follows the name to words for the user.
     """
 
     def __init__(self, talk: Conversation, more: Mapping[str, Callable[[str], str]]) -> None:

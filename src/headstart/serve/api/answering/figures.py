@@ -195,7 +195,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
 
 
 def _ahead(stats: Sequence[AheadStats]) -> dict[str, Any] | None:
-    """What drafting ahead brought; null where nothing was drafted ahead."""
+    """The figures of drafting ahead; null where nothing was drafted ahead."""
     if not stats:
         return None
     found = sum(stats, AheadStats())

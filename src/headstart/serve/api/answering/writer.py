@@ -66,7 +66,7 @@ class Writer(ABC):
     # -- a whole answer -------------------------------------------------------------------------------------------
 
     def take(self, choice: int, chunks: Sequence[Chunk]) -> None:
-        """Count chunks that are not shown, and keep what is told of them at the end."""
+        """Count chunks that are not shown, and keep their trace for the end."""
         self._counts[choice].add(chunks)
         self._lines[choice] += piece_of(chunks).lines
 

@@ -42,7 +42,7 @@ def generation(service: Service) -> APIRouter:
 
 
 async def _work(service: Service, request: Request, schema: type[R], reading: Reading[R]) -> Work:
-    """The request as jobs. Raises what is to be told to the client."""
+    """The request as jobs. Raises the errors that the client gets."""
     model, body = service.model, await body_of(request)
     caller = Caller(state_of(request.scope).get("salt", ""), service.deadline())
 

@@ -15,7 +15,7 @@ Pages = Mapping[str, Callable[[], str]]
 """By path: what writes the page, a whole HTML document that asks for nothing but this server's own paths."""
 
 _HEADERS = {
-    "cache-control": "no-cache",  # asked for anew each time, and sent only if it has changed
+    "cache-control": "no-cache",  # requested again each time, and sent only if it has changed
     "vary": "accept-encoding",
     "content-security-policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",  # beside the page's own
     "x-frame-options": "DENY",

@@ -53,7 +53,7 @@ class Strict(BaseModel):
         """Whether to tell the client that this field does nothing.
 
         Raises:
-            Refused: the answer would be another one with it, or nobody knows the field.
+            Refused: the field would change the answer, or no known interface has it.
         """
         if name not in cls.harmless and name not in cls.refused:
             raise _unknown(cls, name)
