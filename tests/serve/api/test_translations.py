@@ -178,7 +178,6 @@ def test_counts_of_a_prediction() -> None:
     assert counts.predicted_rejected == 2, "each place once; what stands behind it was not judged"
     assert counts.accepted == [3, 1, 0, 1]
     assert counts.histogram == [1, 2, 0, 1]
-    assert counts.sources == {"prediction": 4, "ngram": 1}
     assert counts.tokens == 10
     assert Counts().histogram == []
 

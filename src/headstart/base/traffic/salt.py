@@ -11,7 +11,6 @@ import hmac
 import os
 import secrets
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from headstart.base.errors import InvalidFile
@@ -52,14 +51,6 @@ class Salt:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Salt:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _locked(traffic: Path) -> IO[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -109,7 +110,7 @@ def forget(path: Path, user: str) -> int:
     """
     if not salt_path(path).exists():
         raise InvalidFile(f"{path} has no salt beside it", hint=f"without {salt_path(path)} no user can be found")
-    with Salt(path) as salt:
+    with closing(Salt(path)) as salt:
         name = salt.pseudonym(user)
         traffic = read(path)
         kept = [exchange for exchange in traffic.exchanges if exchange.user != name]

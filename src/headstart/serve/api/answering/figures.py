@@ -20,7 +20,10 @@ PREDICTION = "prediction"
 
 @dataclass(slots=True)
 class Counts:
-    """One choice's drafts, step by step. Steps are counted and let go: a draft may hold large tensors."""
+    """One choice's drafts, step by step, as far as `Stats` does not count them.
+
+    Steps are counted and let go: a draft may hold large tensors.
+    """
 
     accepted: list[int] = field(default_factory=list)
     """Of each step that judged a draft, the tokens accepted."""
@@ -28,8 +31,6 @@ class Counts:
     """Of the same steps, the tokens drafted."""
     tokens: int = 0
     """Tokens written so far."""
-    sources: Counter[str] = field(default_factory=Counter)
-    """Accepted tokens by the drafter they came from."""
     predicted_accepted: int = 0
     predicted_rejected: int = 0
     """Tokens of the prediction that were judged and refused; those behind a refused one were not judged."""
@@ -45,7 +46,6 @@ class Counts:
             return
         self.accepted.append(step.accepted)
         self.drafted.append(len(step.draft))
-        self.sources[public_name(step.draft.source)] += step.accepted
         if step.draft.source == PREDICTION:
             self.predicted_accepted += step.accepted
             self.predicted_rejected += len(step.path) < max(step.draft.depths)
@@ -103,7 +103,6 @@ def total(counts: Sequence[Counts]) -> Counts:
         sum_.tokens += each.tokens
         sum_.accepted += each.accepted
         sum_.drafted += each.drafted
-        sum_.sources += each.sources
         sum_.predicted_accepted += each.predicted_accepted
         sum_.predicted_rejected += each.predicted_rejected
     return sum_
@@ -123,7 +122,7 @@ def metrics(done: Sequence[Done], shown: Shown) -> dict[str, Any]:
         "mean_itl_ms": _ms(_ratio(whole - first, max(each.tokens for each in stats) - 1)),
         "tokens_per_second": round(_ratio(tokens, whole), 3),
         "speculative_decoding": _speculative_decoding(counts, shown),
-        "headstart": _ours(done, counts),
+        "headstart": _ours(done),
     }
 
 
@@ -166,7 +165,7 @@ def _speculative_decoding(counts: Counts, shown: Shown) -> dict[str, Any]:
     return found
 
 
-def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
+def _ours(done: Sequence[Done]) -> dict[str, Any]:
     stats = [each.output.stats for each in done]
     forwards = sum(each.target_forwards for each in stats)
     tested, kept = (_by_position([getattr(each, name) for each in stats]) for name in (
@@ -175,6 +174,10 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
     speculation = stats[0].speculation
     reason = public_words(speculation.reason, speculation.drafter)
     seconds = asdict(sum((each.seconds for each in stats[1:]), stats[0].seconds))
+    sources: Counter[str] = Counter()
+    for each in stats:
+        for name, count in each.accepted_by_source.items():
+            sources[public_name(name)] += count
     return {
         "tokens_per_forward": round(_ratio(sum(each.tokens for each in stats), forwards), 4),
         "target_forwards": forwards,
@@ -184,7 +187,7 @@ def _ours(done: Sequence[Done], counts: Counts) -> dict[str, Any]:
         "conditional_acceptance": [round(_ratio(a, t), 4) for a, t in zip(kept, tested, strict=True)],
         "seconds": {part: round(value, 6) for part, value in seconds.items()},
         "drafter": public_name(speculation.drafter),
-        "sources": dict(counts.sources),
+        "sources": dict(+sources),  # without those of which nothing was accepted
         "ahead": _ahead([each.ahead for each in stats if each.ahead is not None]),
         "speculating": speculation.on,
         "off_reason": None if speculation.on else reason,
