@@ -20,12 +20,11 @@ import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.base.store import LEDGER
 from headstart.serve.bridge import Job
-from headstart.serve.events import Ended
+from headstart.serve.events import Ended, Stepped
 from headstart.serve.ledger import Ledger, Recording
 from headstart.serve.names import public_name
 from headstart.serve.worker import ThreadBridge
-from headstart.theory.rounds import PositionCounts
-from headstart.types import Output, Seconds, Speculation, Stats
+from headstart.types import Draft, Output, Seconds, Speculation, Stats, Step
 
 Load = Callable[..., hs.Engine]
 LONG: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True}
@@ -50,7 +49,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         ledger = Ledger(tmp_path / "deep" / "ledger", "model", write_seconds=0.01)
-        ledger(ended(tested=[1], accepted=[1]))
+        record(ledger, (1, 1))
         until = time.monotonic() + 60
         while not (files := list((tmp_path / "deep").glob("ledger-*"))):
             assert time.monotonic() < until, "SQLite's files beside it are there while it is written"
@@ -62,14 +61,17 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-def ended(*, tag: str = "", tested: Sequence[int] = (), accepted: Sequence[int] = (), seconds: float = 1.0) -> Ended:
-    """A request of three tokens in two forwards, whose draft was one source's."""
-    counts = PositionCounts()
-    counts.tested, counts.accepted = list(tested), list(accepted)
+def record(ledger: Ledger, *drafts: tuple[int, int], tag: str = "", seconds: float = 1.0) -> None:
+    """A request of three tokens in two forwards. drafts: of one source, how long each was and how much was accepted."""
     speculation = Speculation(True, "some")
-    stats = Stats(3, 1, 2, 0, sum(tested), sum(accepted), (), (), Seconds(), 0.0, seconds, speculation)
+    for length, accepted in drafts:
+        draft = Draft(tuple(range(length)), tuple(range(-1, length - 1)), source="some")
+        path, tokens = tuple(range(accepted)), (*range(accepted), 9)
+        step = Step(0, 0, 1, draft, path, tokens, None, 1 + length, 1, Seconds(), None, speculation)
+        ledger(Stepped([step], 0.0))
+    stats = Stats(3, 1, 2, 0, 0, 0, (), (), Seconds(), 0.0, seconds, speculation)
     output = Output("", (5, 6, 7), "length", None, stats, (5,), 0)
-    return Ended(0, Job((5,), tag=tag), output, "finished", 0.0, seconds / 2, seconds, {"some": counts})
+    ledger(Ended(0, Job((5,), tag=tag), output, "finished", 0.0, seconds / 2, seconds))
 
 
 def test_rows_are_the_sums_of_the_requests(tiny: Callable[..., str], load: Load, tmp_path: Path) -> None:
@@ -79,6 +81,7 @@ def test_rows_are_the_sums_of_the_requests(tiny: Callable[..., str], load: Load,
     jobs = [Job(prompt, hs.Sampling(**LONG), tag=tag) for prompt in prompts() for tag in ("code", "talk")]
     outputs = serve(engine, ledger, jobs)
     assert ledger.stopped is None
+    assert not ledger._drafts, "nothing is kept of requests that have ended"
     for tag, own in (("code", outputs[::2]), ("talk", outputs[1::2])):
         where = f"WHERE hour = 500000 AND model = 'target + draft' AND tag = '{tag}'"
         found = rows(path, f"SELECT position, tested, accepted FROM acceptance {where} ORDER BY position")
@@ -100,8 +103,8 @@ def test_shares_are_of_the_first_guess_alone(tmp_path: Path) -> None:
     """Later ones are tested more or less often as draft lengths change, and would move a share without any drift."""
     path = tmp_path / "ledger.db"
     ledger = Ledger(path, "m")
-    for tested, accepted in (((4, 3, 3), (3, 3, 0)), ((4,), (1,)), ((), ())):
-        ledger(ended(tested=tested, accepted=accepted))
+    for drafts in ([(3, 2), (3, 2), (3, 2), (3, 0)], [(1, 1), (1, 0), (1, 0), (1, 0)], []):
+        record(ledger, *drafts)
     ledger.close()
     found = rows(path, "SELECT requests, shares, share_sum, share_squares FROM requests")
     assert found == [(3, 2, 0.75 + 0.25, 0.75**2 + 0.25**2)]
@@ -111,11 +114,11 @@ def test_an_hour_goes_on_after_a_restart_and_ends(tmp_path: Path) -> None:
     path, now = tmp_path / "ledger.db", [3600.0 * 10]
     for _ in range(2):
         ledger = Ledger(path, "m", clock=lambda: now[0])
-        ledger(ended(tested=(2, 1), accepted=(1, 1)))
+        record(ledger, (2, 2), (2, 0))
         ledger.close()
     now[0] += 3600
     ledger = Ledger(path, "other", clock=lambda: now[0])
-    ledger(ended(tested=(2,), accepted=(0,), seconds=10_000.0))
+    record(ledger, (1, 0), (1, 0), seconds=10_000.0)
     ledger.close()
     assert rows(path, "SELECT hour, model, position, tested, accepted FROM acceptance") == [
         (10, "m", 0, 4, 2),
@@ -137,7 +140,7 @@ def test_old_hours_are_forgotten(tmp_path: Path) -> None:
     for hours in (0, 30, 20):
         now[0] += 3600 * hours
         ledger = Ledger(path, "m", days=1, clock=lambda: now[0])
-        ledger(ended(tested=(1,), accepted=(1,)))
+        record(ledger, (1, 1))
         ledger.close()
     for table in ("acceptance", "requests", "latency"):
         assert rows(path, f"SELECT DISTINCT hour FROM {table}") == [(1030,), (1050,)], table
@@ -147,7 +150,7 @@ def test_tags_are_kept_few(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger(path, "m")
     for tag in range(30):
-        ledger(ended(tag=str(tag)))
+        record(ledger, tag=str(tag))
     ledger.close()
     assert rows(path, "SELECT count(*), max(requests) FROM requests") == [(21, 10)]
 
@@ -218,7 +221,7 @@ def test_entries_that_find_no_room_are_counted_and_nobody_waits(tmp_path: Path) 
         blocker.execute("BEGIN EXCLUSIVE")
         ledger = Ledger(path, "m", most_waiting=3)
         for _ in range(10):
-            ledger(ended())
+            record(ledger)
         assert ledger.lost == 7
         blocker.rollback()
     ledger.close()
@@ -237,6 +240,6 @@ def test_recording_options(tmp_path: Path) -> None:
 
 def test_failed_requests_are_not_counted(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.db", "m")
-    ledger(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
+    ledger(Ended(0, job([5]), None, "failure", 0.0, None, 1.0))
     ledger.close()
     assert rows(tmp_path / "ledger.db", "SELECT * FROM requests") == []

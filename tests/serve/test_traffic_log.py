@@ -57,7 +57,7 @@ def test_exchanges_are_written_unless_refused(load: Load, tmp_path: Path, consen
 
 def test_failed_requests_are_not_written(load: Load, tmp_path: Path) -> None:
     log = TrafficLog(tmp_path / "t", "target", limit=MEGABYTE)
-    log(Ended(0, job([5]), None, "failure", 0.0, None, 1.0, {}))
+    log(Ended(0, job([5]), None, "failure", 0.0, None, 1.0))
     log.close()
     assert read(tmp_path / "t").exchanges == ()
 

@@ -7,13 +7,12 @@ the same `Step`s, which its chunks carry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
 from headstart.serve.bridge import Job
-from headstart.theory.rounds import PositionCounts
 from headstart.types import Output, Step
 
 Ending = Literal["finished", "client", "deadline", "slow reader", "shutdown", "failure"]
@@ -64,8 +63,6 @@ class Ended:
     """From its arrival to its first token; None where there was none."""
     total_seconds: float
     """From its arrival to its end."""
-    by_source: Mapping[str, PositionCounts]
-    """What became of the drafts of each source, by position."""
 
     @property
     def seconds_per_token(self) -> float | None:

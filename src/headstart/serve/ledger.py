@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +18,11 @@ from pathlib import Path
 from headstart.base.errors import InvalidFile
 from headstart.base.options import check_fields, option, strict
 from headstart.base.store import LEDGER, Database
-from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event
+from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Stepped
 from headstart.serve.names import Names, public_name
 from headstart.serve.recorder import Recorder, Write
+from headstart.theory.rounds import PositionCounts
+from headstart.types import Stats
 
 _KEYS = {
     "acceptance": ("hour", "model", "tag", "source", "position"),
@@ -103,21 +105,32 @@ class Ledger(Recorder[Entry]):
         self._path, self._model, self._days = path, model, days
         self._clock = clock
         self._tags, self._sources = Names(), Names()
+        self._drafts: defaultdict[int, dict[str, PositionCounts]] = defaultdict(dict)  # by running request and source
         self._cleaned = 0
         self._start()
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, Ended) or event.output is None or self.stopped is not None:
+        if self.stopped is not None:
             return
-        stats = event.output.stats
+        if isinstance(event, Stepped):
+            for step in event.steps:
+                if len(step.draft):
+                    counts = self._drafts[step.request].setdefault(step.draft.source, PositionCounts())
+                    counts.add(max(step.draft.depths), len(step.path))
+        elif isinstance(event, Ended):
+            drafts = self._drafts.pop(event.request, {})
+            if event.output is not None:
+                self._record(self._entry(event, event.output.stats, drafts))
+
+    def _entry(self, event: Ended, stats: Stats, drafts: Mapping[str, PositionCounts]) -> Entry:
         tested = tuple(
             (self._sources.of(public_name(source)), position, tested, counts.accepted[position])
-            for source, counts in event.by_source.items()
+            for source, counts in drafts.items()
             for position, tested in enumerate(counts.tested)
         )
         hour, tag = int(self._clock() // 3600), self._tags.of(event.job.tag)
         times = event.first_token_seconds, event.seconds_per_token
-        self._record(Entry(hour, tag, stats.tokens, stats.target_forwards, tested, *times))
+        return Entry(hour, tag, stats.tokens, stats.target_forwards, tested, *times)
 
     @contextmanager
     def _open(self) -> Iterator[Write[Entry]]:

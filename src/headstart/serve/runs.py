@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headstart.base.errors import HeadstartError
 from headstart.engine.request import Request
 from headstart.serve.events import Ended, Ending, Events
 from headstart.serve.outbox import ThreadAnswer
 from headstart.serve.recording import JobRecording
-from headstart.theory.rounds import PositionCounts
 from headstart.types import Step
 
 _WEIGHT = 0.1
@@ -30,15 +29,11 @@ class Run:
     first_token: float | None = None
     unread_since: float | None = None
     """Since when its client has left too much unread."""
-    by_source: dict[str, PositionCounts] = field(default_factory=dict)
     recording: JobRecording | None = None
     """Where the job is recorded."""
 
     def note(self, step: Step, now: float) -> bool:
-        """Count a step; returns whether it has the first tokens."""
-        if len(step.draft):
-            counts = self.by_source.setdefault(step.draft.source, PositionCounts())
-            counts.add(max(step.draft.depths), len(step.path))
+        """Note when the first tokens came; returns whether this step has them."""
         first = self.first_token is None and bool(step.tokens)
         if first:
             self.first_token = now
@@ -122,7 +117,6 @@ class Runs:
                 queue_seconds=(now if run.started is None else run.started) - arrived,
                 first_token_seconds=None if run.first_token is None else run.first_token - arrived,
                 total_seconds=now - arrived,
-                by_source=run.by_source,
             )
         )
 
