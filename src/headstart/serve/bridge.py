@@ -83,11 +83,6 @@ class Answer(Protocol):
         """End the request at once, also where it still waits or its prompt is being read. Its slot becomes free."""
         ...
 
-    @property
-    def queue_seconds(self) -> float:
-        """From the submission until the request had a slot; 0 while it waits."""
-        ...
-
 
 class Bridge(Protocol):
     """An engine behind an inbox. All methods are called from one event loop."""

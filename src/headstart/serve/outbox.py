@@ -29,7 +29,6 @@ class ThreadAnswer:
         self.listed = False
         """Whether it is among those that `Outbox` will wake."""
         self._cancel = cancel
-        self._queue_seconds = 0.0
         self._chunks: deque[Chunk] = deque()
         self._put = self._taken = 0
         self._read = False
@@ -66,10 +65,6 @@ class ThreadAnswer:
         if not self._closed:
             self._cancel(self)
 
-    @property
-    def queue_seconds(self) -> float:
-        return self._queue_seconds
-
     def wake(self) -> None:
         """Wake the coroutine that waits for something new."""
         self._changed.set()
@@ -84,10 +79,6 @@ class ThreadAnswer:
         return chunks
 
     # -- the engine's side ----------------------------------------------------------------------------------------
-
-    def begin(self, queue_seconds: float) -> None:
-        """The request has a slot."""
-        self._queue_seconds = queue_seconds
 
     def put(self, chunks: Sequence[Chunk]) -> None:
         self._chunks.extend(chunks)

@@ -58,7 +58,6 @@ class Runs:
         """The mean time for which recent requests had a slot."""
         self._events = events
         self._by_number: dict[int, Run] = {}
-        self._by_answer: dict[ThreadAnswer, Run] = {}
         self._waiting: list[Run] = []
 
     def __bool__(self) -> bool:
@@ -68,14 +67,14 @@ class Runs:
         return tuple(self._by_number.values())
 
     def of(self, answer: ThreadAnswer) -> Run | None:
-        return self._by_answer.get(answer)
+        return next((run for run in self._by_number.values() if run.answer is answer), None)
 
     def numbered(self, request: int) -> Run | None:
         return self._by_number.get(request)
 
     def add(self, run: Run) -> None:
         """It waits."""
-        self._by_number[run.request.number] = self._by_answer[run.answer] = run
+        self._by_number[run.request.number] = run
         self._waiting.append(run)
 
     def note_started(self, waiting: Collection[Request], began: float) -> None:
@@ -85,7 +84,6 @@ class Runs:
         numbers = {request.number for request in waiting}
         for run in [run for run in self._waiting if run.request.number not in numbers]:
             run.started = began
-            run.answer.begin(began - run.answer.submitted)
             self._waiting.remove(run)
             self.leave(run.answer)
 
@@ -102,7 +100,7 @@ class Runs:
             self.leave(run.answer)
         else:
             self.service_seconds += _WEIGHT * (now - run.started - self.service_seconds)
-        del self._by_number[run.request.number], self._by_answer[run.answer]
+        del self._by_number[run.request.number]
         if run.recording is not None:
             run.recording.close()
         output = None if error is not None else run.request.finish()
@@ -122,15 +120,14 @@ class Runs:
 
     def drop_all(self, error: HeadstartError) -> Sequence[ThreadAnswer]:
         """Close all answers with an error, and forget everything; returns the answers."""
-        answers = tuple(self._by_answer)
-        for answer in answers:
-            answer.close(None, error)
+        runs = self.all()
+        for run in runs:
+            run.answer.close(None, error)
         for run in self._waiting:
             self.leave(run.answer)
-        for run in self._by_number.values():
-            if run.recording is not None:
-                run.recording.close()
         self._waiting.clear()
         self._by_number.clear()
-        self._by_answer.clear()
-        return answers
+        for run in runs:
+            if run.recording is not None:
+                run.recording.close()
+        return [run.answer for run in runs]
