@@ -10,7 +10,7 @@ import pytest
 from support.http_server import MODEL, Running
 
 import headstart as hs
-from headstart.serve.api.reading.sampling import seed_of
+from headstart.serve.api.reading.work import seed_of
 
 Post = Callable[..., httpx2.Response]
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -24,18 +24,17 @@ from headstart.base.errors import (
     ServerStopping,
 )
 from headstart.model.tokens.spelling import Spelling
-from headstart.serve.api import pace as pace_module
+from headstart.serve.api import stream as stream_module
 from headstart.serve.api.answering.figures import Counts
 from headstart.serve.api.answering.logprobs import LEAST, chat_logprobs, completion_logprobs
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.errors import Refused, failure_of
-from headstart.serve.api.pace import LONGEST, Pace
-from headstart.serve.api.reading.sampling import seed_of
-from headstart.serve.api.reading.work import Caller, Model, completion_work
+from headstart.serve.api.reading.work import Caller, Model, completion_work, seed_of
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.completions import CompletionRequest
 from headstart.serve.api.schemas.parts import Defaults
 from headstart.serve.api.schemas.strict import read
+from headstart.serve.api.stream import LONGEST, Pace
 from headstart.serve.bridge import TracedChunk
 from headstart.serve.names import public_name, public_words, sources_of
 from headstart.types import Chunk, Draft, Seconds, Speculation, Step, TokenLogprob
@@ -228,7 +227,7 @@ def test_the_field_of_an_error_is_named() -> None:
 
 def test_a_smooth_stream_never_falls_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    set_clock(monkeypatch, lambda: now, pace_module)
+    set_clock(monkeypatch, lambda: now, stream_module)
     pace = Pace()
     assert pace.burst(4) == 0.0, "nothing is known yet"
     for _ in range(20):

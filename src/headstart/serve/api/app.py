@@ -20,11 +20,11 @@ from starlette.responses import Response
 
 from headstart.base.errors import HeadstartError
 from headstart.serve.api.body import BoundedBody
-from headstart.serve.api.errors import METHOD, NOT_FOUND, Failure, failure_of
+from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of
+from headstart.serve.api.replies import failure_reply
 from headstart.serve.api.reporting import Reporting
 from headstart.serve.api.routes.generation import generation
 from headstart.serve.api.routes.pages import Pages, pages
-from headstart.serve.api.routes.replies import json_reply
 from headstart.serve.api.routes.status import status
 from headstart.serve.api.routes.tokens import tokens
 from headstart.serve.api.running import ClientGone
@@ -125,7 +125,7 @@ def _guarded(api: ASGI, options: ServerOptions, open_paths: Collection[str]) -> 
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:
-    return _reply(failure_of(error))
+    return failure_reply(failure_of(error))
 
 
 async def _on_gone(_request: Request, _error: Exception) -> Response:
@@ -134,13 +134,7 @@ async def _on_gone(_request: Request, _error: Exception) -> Response:
 
 async def _on_http(_request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
-    return _reply({404: NOT_FOUND, 405: METHOD}.get(code) or failure_of(error))
-
-
-def _reply(failure: Failure) -> Response:
-    reply = json_reply(failure.body, failure.status)
-    reply.headers.update(failure.headers)
-    return reply
+    return failure_reply({404: NOT_FOUND, 405: METHOD}.get(code) or failure_of(error))
 
 
 def _describe(api: FastAPI) -> None:

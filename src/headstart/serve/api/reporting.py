@@ -12,10 +12,11 @@ import uuid
 from collections.abc import MutableMapping
 from typing import Any
 
-from headstart.serve.api.errors import Failure, failure_of
+from headstart.serve.api.errors import failure_of
+from headstart.serve.api.replies import failure_reply
 from headstart.serve.api.running import ClientGone
 from headstart.serve.api.security import ASGI
-from headstart.serve.api.stream import as_json, note
+from headstart.serve.api.stream import note
 
 _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
 _UNSAFE = re.compile(r"[^\x21-\x7e]")
@@ -55,17 +56,8 @@ class Reporting:
             failure = failure_of(error)
             words = f"{failure.status} {failure.code or ''}".strip()
             if status == 0:
-                await send_failure(named, failure)
+                await failure_reply(failure)(scope, receive, named)
         finally:
             path = _UNSAFE.sub("?", scope["path"])[:80]
             took = 1000 * (time.perf_counter() - start)
             log.info("%s %s %s %s %.1f ms", number.decode(), scope["method"], path, words, took)
-
-
-async def send_failure(send: Any, failure: Failure) -> None:
-    """The answer that an error is."""
-    body = as_json(failure.body)
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **failure.headers}
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": failure.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from headstart.base.errors import HeadstartError
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.errors import failure_of
-from headstart.serve.api.pace import Pace
+from headstart.serve.api.replies import as_json
 from headstart.serve.api.running import ClientGone, Receive, attended, flushes, output_of
 from headstart.serve.bridge import Answer
 
@@ -29,6 +29,10 @@ _PATIENCE = 0.5
 """Seconds that the status of a stream waits for its first tokens: what is wrong shows there, and becomes the status."""
 _PING = b": ping\n\n"
 _END = b"data: [DONE]\n\n"
+LONGEST = 0.05
+"""Seconds between two tokens, however slow the model is."""
+_SHARE = 0.8
+"""Of the time measured: so that showing never falls behind writing."""
 log = logging.getLogger("headstart.serve")
 
 
@@ -47,9 +51,24 @@ def event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + as_json(data) + b"\n\n"
 
 
-def as_json(data: Any) -> bytes:
-    """Compact JSON in UTF-8, without NaN."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+class Pace:
+    """`speculation.smooth`: the tokens of a burst shown evenly over the time that a burst takes.
+
+    It says how long to wait behind each piece, from how long the last bursts took.
+    """
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._each = 0.0
+
+    def burst(self, pieces: int) -> float:
+        """A burst of so many pieces has come: the seconds to wait behind each of them."""
+        now = time.monotonic()
+        if self._last is not None and pieces:
+            each = (now - self._last) / pieces
+            self._each = each if self._each == 0.0 else 0.5 * (self._each + each)
+        self._last = now
+        return min(_SHARE * self._each, LONGEST) if pieces > 1 else 0.0
 
 
 class EventStream(Response):

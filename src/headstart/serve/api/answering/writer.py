@@ -15,8 +15,7 @@ from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings, total, usage, usage_of
 from headstart.serve.api.answering.pieces import Gathering, Piece, piece_of, token_by_token
 from headstart.serve.api.answering.trace import Json, Traced
-from headstart.serve.api.reading.sampling import used
-from headstart.serve.api.reading.work import Work
+from headstart.serve.api.reading.work import Work, used
 from headstart.types import Chunk, FinishReason, Output
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from headstart.serve.api.answering.forms import ChatWriter, CompletionWriter
 from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.reading.work import Caller, Model, Work, chat_work, completion_work
-from headstart.serve.api.routes.replies import body_of, json_reply, takes
+from headstart.serve.api.replies import json_reply, takes
 from headstart.serve.api.running import attended, outputs
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.common import Common
@@ -43,7 +43,7 @@ def generation(service: Service) -> APIRouter:
 
 async def _work(service: Service, request: Request, schema: type[R], reading: Reading[R]) -> Work:
     """The request as jobs. Raises the errors that the client gets."""
-    model, body = service.model, await body_of(request)
+    model, body = service.model, await request.body()
     caller = Caller(state_of(request.scope).get("salt", ""), service.deadline())
 
     def translate() -> Work:

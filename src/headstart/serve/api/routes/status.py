@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from headstart.serve.api.errors import Refused
-from headstart.serve.api.routes.replies import ERRORS, json_reply
+from headstart.serve.api.replies import ERRORS, failure_reply, json_reply
 from headstart.serve.api.service import Service
 from headstart.serve.metrics import dashboard
 from headstart.serve.names import public_name
@@ -24,9 +24,7 @@ def status(service: Service) -> APIRouter:
     async def health() -> Response:
         trouble = service.trouble
         if trouble is not None:
-            reply = json_reply({"status": trouble.code, "uptime": service.uptime, **trouble.body}, trouble.status)
-            reply.headers.update(trouble.headers)
-            return reply
+            return failure_reply(trouble, status=trouble.code, uptime=service.uptime)
         return json_reply({"status": "ok"})
 
     @router.get("/v1/models", summary="The model that is served, by each of its names")

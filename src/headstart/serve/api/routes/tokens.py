@@ -11,7 +11,7 @@ from headstart.base.errors import ContextExceeded
 from headstart.engine.prompts import within
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.reading.prompts import chat_prompt
-from headstart.serve.api.routes.replies import body_of, json_reply, takes
+from headstart.serve.api.replies import json_reply, takes
 from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service
@@ -26,7 +26,7 @@ def tokens(service: Service) -> APIRouter:
 
     @router.post("/tokenize", **takes(TokenizeRequest, "Count a text or a conversation in tokens"))
     async def tokenize(request: Request) -> Response:
-        model, body = service.model, await body_of(request)
+        model, body = service.model, await request.body()
 
         def translate() -> dict[str, Any]:
             asked, _ = read(TokenizeRequest, body)
@@ -45,7 +45,7 @@ def tokens(service: Service) -> APIRouter:
 
     @router.post("/detokenize", **takes(DetokenizeRequest, "Write tokens as text"))
     async def detokenize(request: Request) -> Response:
-        model, body = service.model, await body_of(request)
+        model, body = service.model, await request.body()
 
         def translate() -> dict[str, Any]:
             asked, _ = read(DetokenizeRequest, body)

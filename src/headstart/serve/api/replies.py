@@ -1,14 +1,15 @@
-"""What the paths have in common: reading a body, answering JSON, and what the OpenAPI description says of both."""
+"""Answers in JSON, errors among them, and what the OpenAPI description says of bodies and errors."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from fastapi import Request
 from starlette.responses import Response
 
+from headstart.serve.api.errors import Failure
 from headstart.serve.api.schemas.strict import Strict
-from headstart.serve.api.stream import as_json
 
 _ERROR: dict[str, Any] = {
     "type": "object",
@@ -46,11 +47,16 @@ def takes(schema: type[Strict], summary: str) -> dict[str, Any]:
     }
 
 
-async def body_of(request: Request) -> bytes:
-    """The body, which `BoundedBody` has read already."""
-    return await request.body()
+def as_json(data: Any) -> bytes:
+    """Compact JSON in UTF-8, without NaN."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def json_reply(data: Any, status: int = 200) -> Response:
+def json_reply(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON as it is."""
-    return Response(as_json(data), status, media_type="application/json")
+    return Response(as_json(data), status, headers, media_type="application/json")
+
+
+def failure_reply(failure: Failure, **more: Any) -> Response:
+    """An error object. more: what stands before it in the body."""
+    return json_reply({**more, **failure.body}, failure.status, failure.headers)
