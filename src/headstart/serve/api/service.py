@@ -18,13 +18,17 @@ from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.lane import Lane
 from headstart.serve.api.reading.work import Model
+from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.parts import Defaults
+from headstart.serve.api.schemas.strict import read
+from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Common | TokenizeRequest | DetokenizeRequest)
 _LONG = 20_000
 """Bytes of a request from which on it is read in a lane of its own, so that others do not wait for it."""
 _MOST_READ, _MOST_READ_LONG = 512, 16
@@ -179,15 +183,24 @@ class Service:
         seconds = self.served.request_seconds
         return None if seconds is None else time.monotonic() + seconds
 
-    async def read(self, size: int, work: Callable[[], T]) -> T:
-        """Do what only computes, off the event loop; large requests wait for large ones only.
+    async def read(self, body: bytes, schema: type[R], work: Callable[[R, Sequence[str], Model], T]) -> T:
+        """Read a request, off the event loop; large requests wait for large ones only.
+
+        work: what only computes, from the request, the names of its fields that do nothing here, and the model.
 
         Raises:
             Overloaded: too many wait to be read.
-            Refused: it took too long.
+            Refused: the body is no such request, or reading took too long.
         """
+        model = self.model
+
+        def translate() -> T:
+            asked, ignored = read(schema, body)
+            self.check_model(asked.model)
+            return work(asked, ignored, model)
+
         seconds = min(_READ_SECONDS, self.served.request_seconds or _READ_SECONDS)
-        return await (self._short if size < _LONG else self._long).do(work, seconds)
+        return await (self._short if len(body) < _LONG else self._long).do(translate, seconds)
 
 
 async def _on_a_thread(source: Callable[[], T]) -> T:

@@ -16,12 +16,10 @@ from headstart.serve.api.running import attended, outputs
 from headstart.serve.api.schemas.chat import ChatRequest
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.completions import CompletionRequest
-from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.service import Service, state_of
 from headstart.serve.api.stream import EventStream
 
 R = TypeVar("R", bound=Common)
-Reading = Callable[[R, Sequence[str], Model, Caller], Work]
 
 
 def generation(service: Service) -> APIRouter:
@@ -41,17 +39,17 @@ def generation(service: Service) -> APIRouter:
     return router
 
 
-async def _work(service: Service, request: Request, schema: type[R], reading: Reading[R]) -> Work:
+async def _work(
+    service: Service,
+    request: Request,
+    schema: type[R],
+    reading: Callable[[R, Sequence[str], Model, Caller], Work],
+) -> Work:
     """The request as jobs. Raises the errors that the client gets."""
-    model, body = service.model, await request.body()
+    service.check_served()
+    body = await request.body()
     caller = Caller(state_of(request.scope).get("salt", ""), service.deadline())
-
-    def translate() -> Work:
-        asked, ignored = read(schema, body)
-        service.check_model(asked.model)
-        return reading(asked, ignored, model, caller)
-
-    return await service.read(len(body), translate)
+    return await service.read(body, schema, lambda asked, ignored, model: reading(asked, ignored, model, caller))
 
 
 async def _answer(service: Service, request: Request, writer: Writer) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,8 +12,8 @@ from headstart.base.errors import ContextExceeded
 from headstart.engine.prompts import within
 from headstart.serve.api.errors import Refused, invalid_value
 from headstart.serve.api.reading.prompts import chat_prompt
+from headstart.serve.api.reading.work import Model
 from headstart.serve.api.replies import json_reply, takes
-from headstart.serve.api.schemas.strict import read
 from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service
 
@@ -26,45 +27,34 @@ def tokens(service: Service) -> APIRouter:
 
     @router.post("/tokenize", **takes(TokenizeRequest, "Count a text or a conversation in tokens"))
     async def tokenize(request: Request) -> Response:
-        model, body = service.model, await request.body()
+        service.check_served()
 
-        def translate() -> dict[str, Any]:
-            asked, _ = read(TokenizeRequest, body)
-            service.check_model(asked.model)
-            most = max(MOST_TOKENS, model.context)
-            try:
-                ids = _ids(asked, model.tokenizer, most)
-            except ContextExceeded:
-                raise _too_many(most) from None
+        def count(asked: TokenizeRequest, _: Sequence[str], model: Model) -> dict[str, Any]:
+            ids = _ids(asked, model)
             found: dict[str, Any] = {"count": len(ids), "max_model_len": model.context, "tokens": ids}
             if asked.return_token_strs:
                 found["token_strs"] = [service.spelling.text(token) for token in ids]
             return found
 
-        return json_reply(await service.read(len(body), translate))
+        return json_reply(await service.read(await request.body(), TokenizeRequest, count))
 
     @router.post("/detokenize", **takes(DetokenizeRequest, "Write tokens as text"))
     async def detokenize(request: Request) -> Response:
-        model, body = service.model, await request.body()
-
-        def translate() -> dict[str, Any]:
-            asked, _ = read(DetokenizeRequest, body)
-            service.check_model(asked.model)
-            if len(asked.tokens) > (most := max(MOST_TOKENS, model.context)):
-                raise _too_many(most)
-            for token in asked.tokens:
-                if not 0 <= token < model.vocab_size:
-                    raise invalid_value(
-                        "tokens",
-                        f"token id {token} is not in the vocabulary",
-                        f"this model has the ids 0 to {model.vocab_size - 1}",
-                    )
-            text = str(model.tokenizer.decode(asked.tokens, skip_special_tokens=False))
-            return {"prompt": text, "content": text}
-
-        return json_reply(await service.read(len(body), translate))
+        service.check_served()
+        return json_reply(await service.read(await request.body(), DetokenizeRequest, _text))
 
     return router
+
+
+def _text(asked: DetokenizeRequest, _: Sequence[str], model: Model) -> dict[str, Any]:
+    if len(asked.tokens) > (most := max(MOST_TOKENS, model.context)):
+        raise _too_many(most)
+    outside = next((token for token in asked.tokens if not 0 <= token < model.vocab_size), None)
+    if outside is not None:
+        hint = f"this model has the ids 0 to {model.vocab_size - 1}"
+        raise invalid_value("tokens", f"token id {outside} is not in the vocabulary", hint)
+    text = str(model.tokenizer.decode(asked.tokens, skip_special_tokens=False))
+    return {"prompt": text, "content": text}
 
 
 def _too_many(most: int) -> Refused:
@@ -75,23 +65,27 @@ def _too_many(most: int) -> Refused:
     )
 
 
-def _ids(asked: TokenizeRequest, tokenizer: Any, most: int) -> list[int]:
+def _ids(asked: TokenizeRequest, model: Model) -> list[int]:
+    tokenizer, most = model.tokenizer, max(MOST_TOKENS, model.context)
     given = [each for each in (asked.prompt, asked.content, asked.messages) if each is not None]
     if len(given) != 1:
         raise Refused(
             "give one of prompt, content and messages", hint="prompt and content are texts", code="invalid_value"
         )
-    if asked.messages is not None:
-        return chat_prompt(
-            tokenizer,
-            asked.messages,
-            context=most,
-            begin_answer=asked.add_generation_prompt,
-            continue_last=asked.continue_final_message,
-            variables=asked.chat_template_kwargs,
-        )
-    text = asked.prompt if asked.prompt is not None else asked.content
-    if not text:
-        return []
-    special = asked.add_special_tokens is not False
-    return list(within(lambda part: tokenizer(part, add_special_tokens=special)["input_ids"], text, most))
+    try:
+        if asked.messages is not None:
+            return chat_prompt(
+                tokenizer,
+                asked.messages,
+                context=most,
+                begin_answer=asked.add_generation_prompt,
+                continue_last=asked.continue_final_message,
+                variables=asked.chat_template_kwargs,
+            )
+        text = asked.prompt if asked.prompt is not None else asked.content
+        if not text:
+            return []
+        special = asked.add_special_tokens is not False
+        return list(within(lambda part: tokenizer(part, add_special_tokens=special)["input_ids"], text, most))
+    except ContextExceeded:
+        raise _too_many(most) from None
