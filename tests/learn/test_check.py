@@ -96,8 +96,8 @@ def test_answers_may_sum_the_series_or_return_arrays_or_compute_in_floats() -> N
     assert judged(1, lambda alpha, gamma: sum(alpha**i for i in range(gamma + 1))).passed
     assert judged(2, lambda p, q: list(solutions.corrected_distribution(p, q))).passed
 
-    def floats(draft: Any, p: Any, q: Any, coin: Any, draw: Any) -> list[int]:
-        return solutions.verify(draft, [x.astype(float) for x in p], [x.astype(float) for x in q], coin, draw)
+    def floats(draft: Any, p: Any, q: Any, accept: Any, draw: Any) -> list[int]:
+        return solutions.verify(draft, [x.astype(float) for x in p], [x.astype(float) for x in q], accept, draw)
 
     found = judged(4, floats)
     assert found.passed
@@ -174,8 +174,8 @@ def test_wrong_lengths_are_told(old: str, new: str, words: str) -> None:
     [
         ("np.maximum(p[i] - q[i], 0)", "p[i]", "from p itself"),
         ("np.maximum(p[i] - q[i], 0)", "q[i]", "drawn from q"),
-        ("coin(min(1, p[i][token] / q[i][token]))", "coin(1)", "every guess were kept"),
-        ("coin(min(1, p[i][token] / q[i][token]))", "p[i][token] >= q[i][token]", "REFUTED"),
+        ("accept(min(1, p[i][token] / q[i][token]))", "accept(1)", "every guess were kept"),
+        ("accept(min(1, p[i][token] / q[i][token]))", "p[i][token] >= q[i][token]", "REFUTED"),
         ("min(1, p[i][token] / q[i][token])", "p[i][token]", "gives tokens away|REFUTED"),
         ("p[i][token] / q[i][token]", "p[i + 1][token] / q[i][token]", "REFUTED"),
         ("draw(p[len(draft)])", "draw(p[0])", "REFUTED"),
@@ -202,7 +202,7 @@ def test_a_counterexample_is_the_smallest_and_its_numbers_are_exact() -> None:
 
 
 def test_a_verifier_that_is_right_but_keeps_too_little_is_proved_and_does_not_pass() -> None:
-    def shy(draft: Any, p: Any, q: Any, coin: Any, draw: Any) -> list[int]:
+    def shy(draft: Any, p: Any, q: Any, accept: Any, draw: Any) -> list[int]:
         return [draw(p[0])]
 
     found = judged(4, shy)
@@ -216,7 +216,7 @@ def test_other_chance_than_coin_and_draw_is_noticed() -> None:
 
     luck = random.Random(5)
 
-    def lucky(draft: Any, p: Any, q: Any, coin: Any, draw: Any) -> list[int]:
+    def lucky(draft: Any, p: Any, q: Any, accept: Any, draw: Any) -> list[int]:
         for i, token in enumerate(draft):
             if luck.random() >= p[i][token] / q[i][token]:
                 residual = np.maximum(p[i] - q[i], 0)
@@ -242,9 +242,9 @@ def changed(of: Exercise, old: str, new: str) -> Callable[..., Any]:
 def test_block_verification_here_is_the_engines_own_rule() -> None:
     """Twins: the solution on a list of tokens, and `traverse` on a chain."""
 
-    def engines(draft: list[int], p: Any, q: Any, coin: Any, draw: Any) -> list[int]:
+    def engines(draft: list[int], p: Any, q: Any, accept: Any, draw: Any) -> list[int]:
         verdict = traverse(
-            Draft.chain(tuple(draft)), p, q, lambda chance, _: coin(chance), lambda distribution, _: draw(distribution)
+            Draft.chain(tuple(draft)), p, q, lambda chance, _: accept(chance), lambda distribution, _: draw(distribution)
         )
         return [*(draft[node] for node in verdict.path), verdict.bonus]
 
@@ -259,7 +259,7 @@ def test_the_cases_tell_block_verification_from_the_classic_rule() -> None:
 
 def test_distributions_are_enumerated_exactly() -> None:
     def play(oracle: Oracle) -> tuple[int, ...]:
-        return (int(oracle.coin(Fraction(1, 3))), oracle.draw([Fraction(1, 4), 0, Fraction(3, 4)]))
+        return (int(oracle.accept(Fraction(1, 3))), oracle.draw([Fraction(1, 4), 0, Fraction(3, 4)]))
 
     distribution = outcomes(play)
     assert distribution[1, 2] == Fraction(1, 4)
@@ -314,7 +314,7 @@ def test_each_harm_is_told_with_its_line_and_the_other_exercises_go_on(home: Pat
                 pass
         def adaptive_k(k, history):
             raise SystemExit(3)
-        def verify(draft, p, q, coin, draw):
+        def verify(draft, p, q, accept, draw):
             os._exit(7)
         """,
         seconds=1.5,

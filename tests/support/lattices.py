@@ -138,7 +138,7 @@ def _rational_distribution(distribution: Any) -> Any:
 
 
 class JudgedNoise(EnumeratedNoise):
-    """The same for the rule as well, whose uniform draws the oracle tosses."""
+    """The same for the rule as well, whose uniform draws the oracle decides."""
 
     def __init__(self, oracle: Oracle) -> None:
         super().__init__(oracle)

@@ -56,12 +56,12 @@ def verify(
     if q is None or rule == "coupled":
         return walk(draft, p, draw)
 
-    def uniform(chance: Any, node: int) -> bool:
+    def accept(chance: Any, node: int) -> bool:
         # Strictly less: chance 0 never passes. The node's number tells apart the uniform draws of equal depth.
         depth = draft.depths[node] - 1
         return bool(noise.uniform(position + depth, Purpose.ACCEPT, lane=position, index=node) < chance)
 
-    return traverse(draft, p, q, uniform, draw)
+    return traverse(draft, p, q, accept, draw)
 
 
 def walk(draft: Draft, p: Sequence[T] | NDArray[Any], draw: Callable[[T, int], int]) -> Verdict:
@@ -84,7 +84,7 @@ def traverse(
     draft: Draft,
     p: Distributions,
     q: DraftedDistributions,
-    uniform: Callable[[Any, int], bool],
+    accept: Callable[[Any, int], bool],
     draw: Callable[[Distribution, int], int],
 ) -> Verdict:
     """Traversal verification.
@@ -97,6 +97,7 @@ def traverse(
         rest = max(weight * p - q, 0),   weight <- S / (S + 1 - weight),   p <- rest / S,   S = sum(rest).
 
     After the last child the node itself is accepted with its weight, and the bonus drawn from its current p.
+    `accept(chance, node)` is True with that chance; `draw(distribution, depth)` is a token of that distribution.
     """
 
     def visit(node: int, weight: Any) -> Verdict | None:
@@ -116,8 +117,8 @@ def traverse(
                 weight, distribution = total / (total + (1 - weight)), rest / total
             elif weight < 1:
                 weight = 0
-            # else p = q up to rounding: this rejection had probability 0, and p stands
-        if node < 0 or (weight > 0 and uniform(weight, node)):
+            # else p = q up to rounding: this rejection had probability 0, and p stays
+        if node < 0 or (weight > 0 and accept(weight, node)):
             path = draft.path(node)
             return Verdict(path, draw(p[node + 1] if distribution is None else distribution, len(path)))
         return None

@@ -1,4 +1,4 @@
-"""The rule of a step once more, with its uniform draws and draws written down. Pure: nothing of the engine is touched.
+"""The rule of a step once more, with its uniform draws and its drawn tokens written down. Pure: nothing of the engine is touched.
 
 The engine keeps of a verdict only the path and the token after it. Because the rule is a function of the draft, the
 distributions and the request's noise, running it again gives the same verdict, and shows on the way what each uniform
@@ -75,7 +75,7 @@ def _traversed(draft: Draft, dense: NDArray[Any], noise: Noise, position: int) -
     weights: dict[int, float] = {}
     last = dense[0]
 
-    def uniform(weight: Any, node: int) -> bool:
+    def accept(weight: Any, node: int) -> bool:
         weights[node] = float(weight)
         return bool(uniform_of(draft, node, noise, position) < weight)
 
@@ -84,7 +84,7 @@ def _traversed(draft: Draft, dense: NDArray[Any], noise: Noise, position: int) -
         last = distribution
         return noise.draw(distribution, position + depth, Purpose.TOKEN)
 
-    verdict = traverse(draft, dense, drafted_distributions(draft), uniform, draw)
+    verdict = traverse(draft, dense, drafted_distributions(draft), accept, draw)
     for node in _entered(draft, verdict.path[-1] if verdict.path else -1):
         if node not in verdict.path:
             weights.setdefault(node, 0.0)

@@ -1,4 +1,4 @@
-"""Exact distributions by enumeration: a random procedure is run once for every way that its coins and draws can
+"""Exact distributions by enumeration: a random procedure is run once for every way that its decisions and draws can
 fall."""
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Oracle:
         self._asked = 0
         self._questions = 0
 
-    def coin(self, chance: Any) -> bool:
+    def accept(self, chance: Any) -> bool:
         """True with this chance."""
-        asked = _fraction(chance, "coin")
+        asked = _fraction(chance, "accept")
         value = Fraction(0) if asked < 0 else Fraction(1) if asked > 1 else asked
         return bool(self._ask([(1, value), (0, 1 - value)]))
 
@@ -56,7 +56,7 @@ class Oracle:
         self._questions += 1
         if self._questions > _MOST_QUESTIONS:
             raise WrongAnswer(
-                f"more than {_MOST_QUESTIONS} coins and draws in one round",
+                f"more than {_MOST_QUESTIONS} decisions and draws in one round",
                 hint="a draft of K guesses needs at most 2 K + 1",
             )
         options = [(value, chance) for value, chance in options if chance > 0]
@@ -68,8 +68,8 @@ class Oracle:
         self._asked += 1
         if before != options:
             raise WrongAnswer(
-                "verify asks something else when the same coins and draws fall again",
-                hint="all chance has to come from coin(...) and draw(...), and nothing may be kept between calls",
+                "verify asks something else when the same decisions and draws fall again",
+                hint="all chance has to come from accept(...) and draw(...), and nothing may be kept between calls",
             )
         return answer
 

@@ -32,25 +32,25 @@ def adaptive_k(k: int, history: Sequence[tuple[int, int]]) -> int:
     return max(2, min(10, k))
 
 
-def verify(draft: list[int], p: Any, q: Any, coin: Callable[[Any], bool], draw: Callable[[Any], int]) -> list[int]:
+def verify(draft: list[int], p: Any, q: Any, accept: Callable[[Any], bool], draw: Callable[[Any], int]) -> list[int]:
     for i, token in enumerate(draft):
-        if not coin(min(1, p[i][token] / q[i][token])):
+        if not accept(min(1, p[i][token] / q[i][token])):
             residual = np.maximum(p[i] - q[i], 0)
             return [*draft[:i], draw(residual / residual.sum())]
     return [*draft, draw(p[len(draft)])]
 
 
 def verify_block(
-    draft: list[int], p: Any, q: Any, coin: Callable[[Any], bool], draw: Callable[[Any], int]
+    draft: list[int], p: Any, q: Any, accept: Callable[[Any], bool], draw: Callable[[Any], int]
 ) -> list[int]:
     weights = [1]  # the chance with which the first i guesses may still be kept
     for i, token in enumerate(draft):
         weights.append(min(weights[i] * p[i][token] / q[i][token], 1))
-    if not draft or coin(weights[-1]):
+    if not draft or accept(weights[-1]):
         return [*draft, draw(p[len(draft)])]
     for i in reversed(range(len(draft))):  # from the end: keep i guesses, and replace the next
         rest = np.maximum(weights[i] * p[i] - q[i], 0)
         total = rest.sum()
-        if total > 0 and coin(total / (total + 1 - weights[i])):
+        if total > 0 and accept(total / (total + 1 - weights[i])):
             break  # at i = 0 the weight is 1, and so is this chance
     return [*draft[:i], draw(rest / total)]

@@ -1,6 +1,6 @@
 """Exercise 4: a verifier for chains, proved or refuted by the exact distribution of what it emits.
 
-Every coin and draw that the verifier asks for is answered in every way, each with its chance as a fraction. A
+Every accept and draw that the verifier asks for is answered in every way, each with its chance as a fraction. A
 round's output is then continued by the target alone to K + 1 tokens, and has to follow the target's own distribution,
 to the last digit.
 """
@@ -29,7 +29,7 @@ from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, di
 
 HINTS = (
     "Go through the draft from left to right. Guess i was drawn from q[i] and is judged by p[i]: keep it if "
-    "coin(min(1, p[i][token] / q[i][token])). At the first refusal stop: what follows was drafted after a wrong token.",
+    "accept(min(1, p[i][token] / q[i][token])). At the first refusal stop: what follows was drafted after a wrong token.",
     "A refusal has to bring what is still missing to p: draw from max(p[i] - q[i], 0) over its sum. If no guess was "
     "refused, one token more comes for free, drawn from p[K], the distribution after the last guess.",
 )
@@ -61,7 +61,7 @@ class Case:
 
 
 def check(answer: Any) -> Findings:
-    """Prove or refute a function of (draft, p, q, coin, draw), from the smallest case on."""
+    """Prove or refute a function of (draft, p, q, accept, draw), from the smallest case on."""
     yours = classic = block = Fraction(0)
     rounded = False
     cases = _cases()
@@ -108,7 +108,7 @@ def _round(answer: Any, case: Case) -> Outcomes:
             given,
             [distribution.copy() for distribution in p],
             [distribution.copy() for distribution in q],
-            oracle.coin,
+            oracle.accept,
             oracle.draw,
         )
         return _emitted(value, draft, case.size)
@@ -193,7 +193,7 @@ def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
         return (
             "The first token of a round is right; a later one is not. Is each guess judged by its own p[i] and q[i]?",
         )
-    return ("All chance has to come from coin(...) and draw(...), and guess i has to be judged by p[i] and q[i].",)
+    return ("All chance has to come from accept(...) and draw(...), and guess i has to be judged by p[i] and q[i].",)
 
 
 def _wasted(answer: Any) -> str:

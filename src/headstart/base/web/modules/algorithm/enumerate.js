@@ -1,6 +1,6 @@
 // Exact distributions by enumeration: every outcome of a random procedure, with its chance. With fractions the answer is a proof.
 //
-// A procedure is a function of an oracle. It asks for uniform draws and draws, and the enumeration answers every way in turn.
+// A procedure is a function of an oracle. It asks it to accept with a chance or to draw a token, and the enumeration gives every answer in turn.
 // A *judge* is a verifier: (draft, p, q, oracle) -> the tokens that the round emits, or null where it breaks down.
 
 import { arithmeticOf, sum } from "hs/algorithm/arithmetic";
@@ -20,7 +20,7 @@ class Oracle {
 
   constructor(script) {
     this.#script = script;
-    this.uniform = (chance) => {
+    this.accept = (chance) => {
       const a = arithmeticOf(chance);
       return this.#ask([[true, chance], [false, a.minus(a.one, chance)]]);
     };
@@ -42,7 +42,7 @@ class Oracle {
 /**
  * Every outcome of a procedure with its chance; outcomes that print alike are one.
  *
- * @param {(oracle: {uniform: (chance: any) => boolean, draw: (distribution: Array) => number}) => any} procedure
+ * @param {(oracle: {accept: (chance: any) => boolean, draw: (distribution: Array) => number}) => any} procedure
  * @param {any} one a number or a fraction: what the chances are to be
  * @returns {{value: any, chance: any}[]} in order of first appearance
  */
@@ -69,7 +69,7 @@ export function outcomes(procedure, one) {
   return [...found.values()];
 }
 
-const judged = (rule) => (draft, p, q, oracle) => rule(draft, p, q, oracle.uniform, oracle.draw).emitted;
+const judged = (rule) => (draft, p, q, oracle) => rule(draft, p, q, oracle.accept, oracle.draw).emitted;
 
 /** The right verifiers. */
 export const JUDGES = Object.freeze({

@@ -31,7 +31,7 @@ function ratio({ tokens, p, q }, i, asked = tokens[i]) {
 }
 
 const RIGHT = {
-  keeps: (round, i, oracle) => oracle.uniform(ratio(round, i)),
+  keeps: (round, i, oracle) => oracle.accept(ratio(round, i)),
   refused: ({ p, q }, i) => residual(p[i], q[i]),
   finished: ({ p, tokens }) => p[tokens.length],
   joined: (kept, last) => [...kept, ...last],
@@ -65,7 +65,7 @@ export const MUTANTS = Object.freeze({
   }),
   /** q is looked up at the next guess instead of at the one that is judged. */
   otherToken: verifier({
-    keeps: (round, i, oracle) => oracle.uniform(ratio(round, i, round.tokens[(i + 1) % round.tokens.length])),
+    keeps: (round, i, oracle) => oracle.accept(ratio(round, i, round.tokens[(i + 1) % round.tokens.length])),
   }),
   /** A refusal does not end the round: later guesses are judged all the same. */
   goesOn: (draft, p, q, oracle) => {

@@ -13,7 +13,7 @@ import { Purpose } from "hs/algorithm/noise";
  *   path: (node: number) => number[]}} Draft
  * @typedef {{rule: string, path: number[], accepted: number, token: number, kind: "correction"|"bonus"|"plain",
  *   distribution: Array, emitted: number[], steps: object[]}} Verdict
- * @typedef {(chance: any, node: number) => boolean} Uniform draw whether a uniform draw of that chance comes up
+ * @typedef {(chance: any, node: number) => boolean} Accept whether the uniform draw of a node is below that chance
  * @typedef {(distribution: Array, depth: number) => number} Draw a token of that distribution
  */
 
@@ -22,7 +22,7 @@ export function makeDraft(tokens, parents) {
   const children = [[], ...tokens.map(() => [])];
   const depths = [];
   parents.forEach((parent, node) => {
-    if (!(parent >= -1 && parent < node)) throw new RangeError("a parent must stand before its child");
+    if (!(parent >= -1 && parent < node)) throw new RangeError("a parent must come before its child");
     children[parent + 1].push(node);
     depths.push(parent < 0 ? 1 : depths[parent] + 1);
   });
@@ -35,7 +35,7 @@ export function chain(tokens) {
   return makeDraft(tokens, tokens.map((_, i) => i - 1));
 }
 
-/** A uniform draw made of given numbers: u < chance, by node. */
+/** Acceptance by given uniform draws: u < chance, by node. */
 export function uniforms(numbers) {
   return (chance, node) => {
     const a = arithmeticOf(chance);
@@ -55,16 +55,16 @@ function verdict(rule, draft, p, node, distribution, draw, steps, more = {}) {
  * The rule of 2022 and 2023 on a chain: keep guess x while u < p(x)/q(x); at the first refusal draw from what p has
  * beyond q; after no refusal draw from the last p.
  *
- * @param {Draft} draft @param {Array[]} p N + 1 distributions @param {Array[]} q N distributions @param {Uniform draw} uniform draw @param {Draw} draw
+ * @param {Draft} draft @param {Array[]} p N + 1 distributions @param {Array[]} q N distributions @param {Accept} accept @param {Draw} draw
  * @returns {Verdict}
  */
-export function chainRule(draft, p, q, uniform, draw) {
+export function chainRule(draft, p, q, accept, draw) {
   const a = arithmeticOf(p[0]);
   const steps = [];
   for (let node = 0; node < draft.tokens.length; node++) {
     const token = draft.tokens[node];
     const chance = a.min(a.over(p[node][token], q[node][token]), a.one);
-    const accepted = uniform(chance, node);
+    const accepted = accept(chance, node);
     steps.push({ node, token, p: p[node][token], q: q[node][token], chance, accepted });
     if (!accepted) return verdict("chain", draft, p, node - 1, residual(p[node], q[node]), draw, steps);
   }
@@ -73,7 +73,7 @@ export function chainRule(draft, p, q, uniform, draw) {
 }
 
 /**
- * Block verification of a chain: weights from the beginning, uniform draws from the end, the last that comes up wins.
+ * Block verification of a chain: weights from the beginning, uniform draws from the end; the last one below its chance decides.
  *
  *     pi_0 = 1,  pi_i = min(pi_(i-1) p(x_i)/q(x_i), 1),  S_i = sum max(pi_i p - q, 0),
  *     h_i = S_i / (S_i + 1 - pi_i),  h_K = pi_K
@@ -82,7 +82,7 @@ export function chainRule(draft, p, q, uniform, draw) {
  *
  * @returns {Verdict} also with weights [K + 1], and spare and chances [K + 1] (entry i belongs to the first i guesses)
  */
-export function blockRule(draft, p, q, uniform, draw) {
+export function blockRule(draft, p, q, accept, draw) {
   const { weights, spare, chances } = blockChances(draft, p, q);
   const a = arithmeticOf(p[0]);
   const K = draft.tokens.length;
@@ -90,7 +90,7 @@ export function blockRule(draft, p, q, uniform, draw) {
   let kept = K;
   for (; kept > 0; kept--) {
     const node = kept - 1;
-    const accepted = !a.isZero(chances[kept]) && uniform(chances[kept], node);
+    const accepted = !a.isZero(chances[kept]) && accept(chances[kept], node);
     steps.push({ node, token: draft.tokens[node], weight: weights[kept], chance: chances[kept], accepted });
     if (accepted) break;
   }
@@ -102,7 +102,7 @@ export function blockRule(draft, p, q, uniform, draw) {
   return verdict("block", draft, p, kept - 1, distribution, draw, steps, { weights, spare, chances });
 }
 
-/** The numbers of block verification, which depend on no uniform: pi_i, S_i and h_i for i = 0..K; S_K is null. */
+/** The numbers of block verification, which depend on no uniform draw: pi_i, S_i and h_i for i = 0..K; S_K is null. */
 export function blockChances(draft, p, q) {
   const a = arithmeticOf(p[0]);
   const K = draft.tokens.length;
@@ -133,10 +133,10 @@ function stillAccepted(a, total, weight) {
  * part of weight * p that the child's distribution covered is taken away, and what remains is the node's new weight and distribution.
  * After the last child the node itself is accepted with its weight, and the bonus drawn from its distribution.
  *
- * @returns {Verdict} whose steps say, in order: "enter" a node with its weight, throw its "uniform draw", "subtract" a refused
+ * @returns {Verdict} whose steps say, in order: "enter" a node with its weight, compare its "uniform" draw, "subtract" a refused
  *   child from its parent, "draw" the last token
  */
-export function traverse(draft, p, q, uniform, draw) {
+export function traverse(draft, p, q, accept, draw) {
   const a = arithmeticOf(p[0]);
   const steps = [];
 
@@ -155,7 +155,7 @@ export function traverse(draft, p, q, uniform, draw) {
       steps.push({ event: "subtract", node, child, rest, total, weight, distribution });
     }
     if (node >= 0) {
-      const accepted = !a.isZero(weight) && uniform(weight, node);
+      const accepted = !a.isZero(weight) && accept(weight, node);
       steps.push({ event: "uniform", node, weight, distribution, accepted });
       if (!accepted) return null;
     }

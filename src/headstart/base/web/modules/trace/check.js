@@ -5,7 +5,7 @@ import { uniformOf } from "hs/algorithm/rules";
 import { events, reachOf } from "hs/trace/replay";
 import { childrenOf, depthsOf } from "hs/trace/rounds";
 
-/** The uniform draws of a request, from its seed alone: (step, node, depth) -> the uniform number of the node. */
+/** The uniform draws of a request, from its seed alone: (step, node, depth) -> the uniform draw of the node. */
 export function uniformsOf(request) {
   const noise = new Noise(request.seed);
   return (step, node, depth = depthsOf(step)[node]) => uniformOf(noise, step.position, depth, node);
@@ -14,7 +14,7 @@ export function uniformsOf(request) {
 /**
  * What the page can work out by itself, held against what the file says.
  *
- * uniforms: those in the file that were computed anew, and how many differ. decisions: uniform draws that were compared with a
+ * uniforms: those in the file that were computed again, and how many differ. decisions: uniform draws that were compared with a
  * weight, and how many did not come out as the file says. weights: leaves whose weight follows from p and q, and how many
  * differ by more than the five digits of the file allow.
  */
@@ -26,11 +26,11 @@ export function checkOf(request) {
     into.count += 1;
     into.wrong += right ? 0 : 1;
   };
-  const anew = uniformsOf(request);
+  const again = uniformsOf(request);
   for (const step of request.steps) {
     const depths = depthsOf(step);
     step.nodes.forEach(({ uniform }, node) => {
-      if (typeof uniform === "number") tally(uniforms, Math.abs(uniform - anew(step, node, depths[node])) < 1e-12);
+      if (typeof uniform === "number") tally(uniforms, Math.abs(uniform - again(step, node, depths[node])) < 1e-12);
     });
     if (step.procedure !== "traverse") continue;
     const children = childrenOf(step);

@@ -7,8 +7,8 @@ import { childrenOf, entryOf, isChain, pathTo } from "hs/trace/rounds";
 /**
  * @typedef {{kind: "enter"|"uniform"|"own"|"draw"|"read", node: number, accepted?: boolean, token?: number,
  *   child?: number|null, uniform?: number, weight?: number, end?: string}} Event
- *   enter: the rule goes down past a node, whose own uniform draw waits. uniform: a node's uniform draw is compared with its weight.
- *   own: the target draws its own token after a node (-1: x0), which `child` bears or nobody. draw: the last token.
+ *   enter: the rule goes down past a node, whose uniform draw is looked at later. uniform: a node's uniform draw is compared with its weight.
+ *   own: the target draws its own token after a node (-1: x0), which `child` has, or no guess. draw: the last token.
  */
 
 /** What the rule did in a step, in order. @returns {Event[]} */
@@ -83,11 +83,11 @@ export function ruleOf(request, step) {
   return isChain(step)
     ? {
         name: "Block verification",
-        words: "Weights are carried down the chain, then uniform draws are thrown from the end back to the beginning. The first guess whose uniform draw comes up is kept, and with it all guesses before it.",
+        words: "Weights are carried down the chain, then each guess’s uniform draw is compared with its weight, from the last guess to the first. The first guess whose uniform draw is below its weight is kept, and with it all guesses before it.",
       }
     : {
         name: "Traversal verification",
-        words: "Weights are carried down the tree, then uniform draws are thrown from the leaves back to the root. The first node whose uniform draw comes up is kept, and with it all nodes above it.",
+        words: "Weights are carried down the tree, then each node’s uniform draw is compared with its weight, from the leaves to the root. The first node whose uniform draw is below its weight is kept, and with it all nodes above it.",
       };
 }
 
@@ -119,7 +119,7 @@ export function inWords(request, step, event) {
 function uniformWords(name, { uniform, weight, accepted }) {
   if (weight === null) return `${capital(name)} is ${accepted ? "accepted" : "refused"}.`;
   if (!(weight > 0)) return `Back at ${name}: its weight is 0, so no uniform draw can keep it.`;
-  const compared = `uniform ${probability(uniform)} against weight ${probability(weight)}`;
+  const compared = `uniform draw ${probability(uniform)}, weight ${probability(weight)}`;
   return accepted
     ? `Back at ${name}: ${compared}. The uniform draw is below: accepted, and all above it.`
     : `Back at ${name}: ${compared}. The uniform draw is not below: not kept.`;

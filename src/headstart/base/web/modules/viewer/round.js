@@ -151,7 +151,7 @@ function tableOf({ request, step }) {
   if (!step) return { columns: [], rows: [] };
   const value = (x) => (typeof x === "number" ? probability(x) : "–");
   return {
-    columns: ["guess", "token", "after", "p", "q", "uniform", "weight", "outcome"],
+    columns: ["guess", "token", "after", "p", "q", "uniform draw", "weight", "outcome"],
     rows: step.tokens.map((token, node) => {
       const { p, q, uniform, weight, state } = step.nodes[node];
       return [node + 1, visible(request.text(token)), step.parents[node] < 0 ? "–" : step.parents[node] + 1, value(p), value(q), value(uniform), value(weight), state];

@@ -168,7 +168,7 @@ export default {
       ),
       section(
         "A tree of guesses: traversal, or a walk",
-        prose("A tree holds several guesses for the same place. Where they were drawn from the draft’s distribution, headstart goes to the leaves first and back to the root: traversal verification, which on a chain is block verification. Where they were not drawn, as with n-grams or the likeliest words of a model, there is no q to weigh against. Then the target draws its own word at each place, and a guess that says the same saves a forward. No uniform draw is thrown at all."),
+        prose("A tree holds several guesses for the same place. Where they were drawn from the draft’s distribution, headstart goes to the leaves first and back to the root: traversal verification, which on a chain is block verification. Where they were not drawn, as with n-grams or the likeliest words of a model, there is no q to weigh against. Then the target draws its own word at each place, and a guess that says the same saves a forward. No uniform draw is needed at all."),
         treeFigure(),
       ),
       section(
@@ -191,7 +191,7 @@ export default {
       uniformsExercise({
         id: "04b.4",
         title: "Stricter",
-        ask: "The same guesses. Now find uniform draws with which the rule of 2023 keeps all three and block verification none. There must be such uniforms: both rules keep the same distribution.",
+        ask: "The same guesses. Now find uniform draws with which the rule of 2023 keeps all three and block verification none. There must be such draws: both rules keep the same distribution.",
         wanted: { classic: 3, block: 0 },
         start: [0.8, 0.8, 0.4],
         answer: [0.3, 0.3, 0.8],

@@ -56,7 +56,7 @@ export default {
     });
     choose.first();
     return [
-      prose("This is what you came for. A trace says what every round drafted, what both models thought of it, which uniform draws were thrown, and how long it took. Nothing in it is made up for teaching."),
+      prose("This is what you came for. A trace says what every round drafted, what both models thought of it, which uniform draws decided, and how long it took. Nothing in it is made up for teaching."),
       section("Choose a run",
         choose.element,
         prose("One of your own is made by one command, and stays on your machine:"),

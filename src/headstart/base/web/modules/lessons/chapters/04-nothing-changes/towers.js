@@ -7,7 +7,7 @@ import { FRACTIONS, fractions } from "hs/algorithm/arithmetic";
 import { leftOver, overlap, shared } from "hs/algorithm/distributions";
 import { PARTS, partsOf, short, spoken, withValue } from "hs/lessons/chapters/04-nothing-changes/two-distributions";
 
-const LAWS = [["p", "target"], ["q", "draft"]];
+const ROLES = [["p", "target"], ["q", "draft"]];
 
 /**
  * The towers.
@@ -20,7 +20,7 @@ const LAWS = [["p", "target"], ["q", "draft"]];
  */
 export function towers({ words, p, q, onChange = () => {} }) {
   const distributions = signal({ p: fractions(p), q: fractions(q) });
-  const bars = LAWS.map(([distribution, role]) => words.map((word, i) => bar(distributions, distribution, role, word, i)));
+  const bars = ROLES.map(([distribution, role]) => words.map((word, i) => bar(distributions, distribution, role, word, i)));
   const share = h("div.towers-share", { "aria-hidden": "true" });
   const element = h(
     "div.towers",

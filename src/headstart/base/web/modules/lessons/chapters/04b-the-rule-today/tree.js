@@ -19,7 +19,7 @@ const Q_WITHOUT_CAT = fractions(["1/2", "0", "1/2"]);
 
 /** Two guesses after the text, and one after each of them. */
 const DRAFT = makeDraft([1, 0, 1, 1], [-1, -1, 0, 1]);
-const LAWS = [Q, Q_WITHOUT_CAT, Q, Q];
+const DRAFTED = [Q, Q_WITHOUT_CAT, Q, Q];
 const ROWS = [P, ...DRAFT.tokens.map(() => P)];
 const START = 8;
 
@@ -33,8 +33,8 @@ export function stepsOf(rule, seed) {
   const draw = (distribution, depth) => noise.draw(numbersOf(distribution), depth, Purpose.TOKEN);
   if (rule === "walk") return walkSteps(walk(DRAFT, ROWS, draw));
   const numbers = DRAFT.depths.map((depth, node) => uniformOf(noise, 0, depth, node));
-  const uniform = uniforms(numbers.map((u) => fraction(u.toFixed(6))));
-  return traverseSteps(traverse(DRAFT, ROWS, LAWS, uniform, draw), numbers);
+  const accept = uniforms(numbers.map((u) => fraction(u.toFixed(6))));
+  return traverseSteps(traverse(DRAFT, ROWS, DRAFTED, accept, draw), numbers);
 }
 
 function traverseSteps(verdict, numbers) {
@@ -44,7 +44,7 @@ function traverseSteps(verdict, numbers) {
   const below = (node) => DRAFT.tokens.map((_, i) => i).filter((i) => DRAFT.path(i).includes(node));
   for (const step of verdict.steps) {
     const { event, node, weight } = step;
-    if (event === "enter" && node < 0) add(node, "Begin at the text so far, with weight 1. Its children are asked first.");
+    if (event === "enter" && node < 0) add(node, "Begin at the text so far, with weight 1. Its children come first.");
     else if (event === "enter") add(node, `Go to ${named(node)}: its weight is its parent’s times p/q, at most 1: ${short(weight)}.`);
     else if (event === "uniform") {
       const u = fixed(numbers[node], 2);
@@ -86,7 +86,7 @@ export function treeFigure() {
   const seed = signal(START);
   let steps = stepsOf(rule.value, seed.value);
   let at = 0;
-  const nodesNow = () => DRAFT.tokens.map((token, i) => ({ text: WORDS[token], parent: DRAFT.parents[i], state: steps[at].states[i], p: P[token].toNumber(), q: LAWS[i][token].toNumber() }));
+  const nodesNow = () => DRAFT.tokens.map((token, i) => ({ text: WORDS[token], parent: DRAFT.parents[i], state: steps[at].states[i], p: P[token].toNumber(), q: DRAFTED[i][token].toNumber() }));
   const tree = draftTree({ nodes: nodesNow(), path: [], root: "…", label: "Four guesses" });
   const words = h("p.step-words");
   const show = (i) => {

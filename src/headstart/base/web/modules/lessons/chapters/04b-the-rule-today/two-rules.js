@@ -18,8 +18,8 @@ const NOTHING = () => -1;
 export function bothRules(tokens, numbers) {
   const draft = chain(tokens);
   const [p, q] = [[...tokens, 0].map(() => P), tokens.map(() => Q)];
-  const uniform = uniforms(numbers.map((u) => fraction(u)));
-  return { classic: chainRule(draft, p, q, uniform, NOTHING), block: blockRule(draft, p, q, uniform, NOTHING) };
+  const accept = uniforms(numbers.map((u) => fraction(u)));
+  return { classic: chainRule(draft, p, q, accept, NOTHING), block: blockRule(draft, p, q, accept, NOTHING) };
 }
 
 /**
@@ -33,7 +33,7 @@ export function twoRules(tokens, start, onChange = () => {}) {
   const numbers = start.map((u) => signal(u));
   const table = h("table.two-rules");
   const sliders = numbers.map((u, i) =>
-    slider({ label: `uniform ${i + 1}, ${WORDS[tokens[i]]}`, value: u, min: 0.05, max: 0.95, step: 0.05, format: (x) => fixed(x, 2) }),
+    slider({ label: `u ${i + 1}, ${WORDS[tokens[i]]}`, value: u, min: 0.05, max: 0.95, step: 0.05, format: (x) => fixed(x, 2) }),
   );
   let until = 3;
   const verdicts = () => bothRules(tokens, numbers.map((u) => u.value.toFixed(2)));
