@@ -580,7 +580,7 @@ be found.
 
 {tables}## Refused
 
-No cell is empty: what does not stand above, because it would not be exact or cannot be done, raises a typed error that
+No cell is empty: what is not in the table above, because it would not be exact or cannot be done, raises a typed error that
 says why. These are tested as well.
 
 | | error | reason |

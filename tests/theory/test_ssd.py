@@ -40,13 +40,13 @@ def test_the_account_of_a_round_is_the_formula_term_by_term(
     costs = account.sharing + account.waiting + account.missing
     assert account.ahead - (1 + in_turn) == pytest.approx(costs - account.hidden, abs=1e-9)
     assert account.pays == (costs < account.hidden) or math.isclose(costs, account.hidden, abs_tol=1e-9)
-    assert getattr(account, account.dearest) == max(account.sharing, account.waiting, account.missing)
+    assert getattr(account, account.largest) == max(account.sharing, account.waiting, account.missing)
 
 
 def test_the_account_says_what_costs() -> None:
-    assert theory.ssd_account(0.8, 0.1, 0.9, slow=0.6).dearest == "sharing"
-    assert theory.ssd_account(0.9, 0.5, 1.6).dearest == "waiting"
-    assert theory.ssd_account(0.1, 0.5, 0.9).dearest == "missing"
+    assert theory.ssd_account(0.8, 0.1, 0.9, slow=0.6).largest == "sharing"
+    assert theory.ssd_account(0.9, 0.5, 1.6).largest == "waiting"
+    assert theory.ssd_account(0.1, 0.5, 0.9).largest == "missing"
     assert theory.ssd_account(0.5, 0.4, 0.9).missing == pytest.approx(0.2), "a miss drafts as a round in turn does"
 
 

@@ -1,4 +1,4 @@
-"""`headstart simulate`: what speculation would bring if acceptance, draft, machine, batch or temperature were so."""
+"""`headstart simulate`: what speculation would gain if acceptance, draft, machine, batch or temperature were so."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def simulate(
     html: Path | None = option(None, "Also write a page with plots.", panel=_OUT),
     as_json: bool = option(False, "Print the numbers as JSON.", "--json", panel=_OUT),
 ) -> None:
-    """Predict what speculation would bring, before there is a draft model or a machine. No model is run.
+    """Predict what speculation would gain, before there is a draft model or a machine. No model is run.
 
     Prints one answer for each acceptance, the speedup at every draft length, and maps of where speculation pays. The
     figures of a machine add batch sizes; a temperature adds a toy pair; scenarios are simulated token by token.
@@ -53,7 +53,7 @@ def simulate(
     """
     if scenario or all_scenarios:
         for name in (*question.given, *ahead.given, *(["ssd"] if ssd else [])):
-            raise InvalidOption(f"{_flag(name)} has no part in a scenario", hint="a scenario brings its own figures")
+            raise InvalidOption(f"{_flag(name)} has no part in a scenario", hint="a scenario has its own figures")
         _scenarios(scenario or [], html, as_json=as_json)
         return
     if ssd:

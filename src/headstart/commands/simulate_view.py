@@ -73,7 +73,7 @@ def _answer(console: Console, answer: Answer, found: WhatIf) -> None:
     elif answer.alpha is not None:
         words += f" Pays above alpha {answer.break_even:.2f}."
     if math.isfinite(answer.ceiling):
-        words += f" No K and no c bring more than {answer.ceiling:.2f}x."
+        words += f" No K and no c give more than {answer.ceiling:.2f}x."
     console.print(words)
 
 

@@ -46,7 +46,7 @@ def watch(
     ),
     state: Path | None = option(None, "Keep windows and evidence in this SQLite file, and go on from it.", panel=_FROM),
     relearn: bool = option(
-        False, "Forget what --state says of drift: after a new drafter, what is normal is learnt anew.", panel=_FROM
+        False, "Forget what --state says of drift: after a new drafter, the baseline is learned again.", panel=_FROM
     ),
     api_key_env: str | None = option(
         None, "Environment variable that holds the servers' API key.", metavar="NAME", panel=_FROM

@@ -150,8 +150,8 @@ class Drafter(Protocol):
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
         """(nodes, depth) of the trees it can draft, fewest nodes first and not beyond `limit`: a budget of so many
-        nodes buys so many levels. Where there are several, siblings must stand in order of likelihood: pacing then
-        learns what breadth brings from the ranks of accepted nodes. Empty for a drafter of chains, which have any
+        nodes buys so many levels. Where there are several, siblings must come in order of likelihood: pacing then
+        learns what breadth gains from the ranks of accepted nodes. Empty for a drafter of chains, which have any
         length up to `limit`."""
         return ()
 
@@ -176,7 +176,7 @@ class Drafter(Protocol):
 
     def applies(self, row: Row) -> bool:
         """Whether it could draft for this request at all, by what the request says of itself: the answer is the same
-        for all rows of a request. Where it could not, nobody asks it, and pacing does not count on it."""
+        for all rows of a request. Where it could not, `propose` is not called for it, and pacing does not count on it."""
         return True
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:

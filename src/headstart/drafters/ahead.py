@@ -50,7 +50,7 @@ class Ahead(Drafter):
             the target, and all where the target runs on another device.
         pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux).
         partial: serve a draft that the worker has not finished as it is, where no seed promises the text. Without it
-            the rest is drafted then: what a further token costs and brings is the same as in turn.
+            the rest is drafted then: what a further token costs and gains is the same as in turn.
         always: draft ahead also where that is found to be slower than drafting in turn.
         worker: makes the worker, for tests.
 

@@ -260,7 +260,7 @@ class Engine:
         return self._loop.step()
 
     def cancel(self, request: Request) -> None:
-        """End a request where it stands, keeping what it has; nothing happens if it has ended."""
+        """End a request now, keeping what it has; nothing happens if it has ended."""
         if request.finish_reason is None:
             self._loop.end(request, "cancelled")
 

@@ -1,1 +1,1 @@
-"""The rule of speculative decoding and what it stands on: distributions, noise and verification."""
+"""The rule of speculative decoding and what it needs: distributions, noise and verification."""

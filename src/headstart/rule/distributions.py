@@ -1,5 +1,5 @@
 """The target's distributions over the rows of a step: computed as they are asked for, on a CPU; all at once on a
-device, and for greedy requests whose logits nobody edits, of which all rows take as long as one."""
+device, and for greedy requests whose logits are not edited, of which all rows take as long as one."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class RepetitionPenalty(TokenEdit):
     """Divides the logits of tokens in prompt and output by the penalty if positive, else multiplies them by it.
 
     penalty: as in `Sampling`.
-    seen: the ids in prompt and output; one may stand there more than once, which costs less than finding out.
+    seen: the ids in prompt and output; one may be there more than once, which costs less than finding out.
     """
 
     penalty: np.float32
@@ -163,7 +163,7 @@ class CountPenalty(TokenEdit):
     """Takes count * frequency + presence from the logit of every token of the output.
 
     presence, frequency: the penalties, as in `Sampling`.
-    counts: how often each token of the output stands there.
+    counts: how often each token of the output occurs.
     """
 
     presence: np.float32

@@ -22,7 +22,7 @@ from headstart.base.options import check_number
 from headstart.theory.speed import verify_cost
 
 DRAFT = "draft"
-"""The source's name where there is only one and nobody named it."""
+"""The source's name where there is only one and it was not named."""
 _NOTHING: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 

@@ -17,7 +17,7 @@ class Stretch:
     """One round of a chain: what was drafted, how much of it was accepted, and what the text gained."""
 
     source: str
-    """Who drafted; "" if nobody did."""
+    """Who drafted; "" if there was no draft."""
     nodes: int
     """Drafted tokens."""
     accepted: int

@@ -1,4 +1,4 @@
-"""Speedup over plain decoding: tokens per round over what the round costs, in units of one plain step.
+"""Speedup over the baseline: tokens per round over what the round costs, in units of one plain step.
 
     speedup = E / (v(K+1) / v(1) + cK)
 

@@ -21,7 +21,7 @@ from headstart.base.options import check_choice, check_number
 from headstart.theory.values import Array, Real, numbers, plain, scalar, whole
 
 Drafted = Literal["all", "missed", "nothing"]
-"""Who is drafted for when some rows of a batch missed: all rows anew, the missed ones, or nobody (a missed row then
+"""Who is drafted for when some rows of a batch missed: all rows again, the missed ones, or none (a missed row then
 verifies without a draft and emits one token)."""
 
 
@@ -33,7 +33,7 @@ def ssd_speedup(
     on_miss: ArrayLike,
     slow: ArrayLike = 0.0,
 ) -> Real:
-    """Over plain decoding: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)).
+    """Speedup over the baseline: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)).
 
     Args:
         hit: h, the share of rounds whose outcome was ready; for a batch see `batch_hit_rate`.
@@ -93,7 +93,7 @@ class SsdAccount:
         return self.gain > 1
 
     @property
-    def dearest(self) -> Literal["sharing", "waiting", "missing"]:
+    def largest(self) -> Literal["sharing", "waiting", "missing"]:
         """The term that costs most."""
         terms: tuple[Literal["sharing", "waiting", "missing"], ...] = ("sharing", "waiting", "missing")
         return max(terms, key=lambda name: float(getattr(self, name)))
@@ -142,10 +142,10 @@ def ssd_batch(
     slow: float = 0.0,
     drafted: Drafted = "missed",
 ) -> float:
-    """Speedup of a batch over plain decoding of the same batch: rows hit independently, and verify together.
+    """Speedup of a batch over baseline decoding of the same batch: rows hit independently, and verify together.
 
     With `drafted="all"` this is `ssd_speedup` at a hit rate of h^B. With "missed" each row keeps its own draft and only
-    the drafting of the missed ones is waited for; with "nothing" nobody waits, and a missed row emits one token.
+    the drafting of the missed ones is waited for; with "nothing" no row waits, and a missed row emits one token.
 
     Args:
         on_miss: T_m, or T_m of a number of rows.

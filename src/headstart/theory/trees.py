@@ -34,7 +34,7 @@ class Shape:
     parents: tuple[int, ...] = ()
     """parents[i] < i is the parent of node i, -1 for a child of x0."""
     ranks: tuple[int, ...] = ()
-    """ranks[i] is 1 for an eldest child, 2 for the next, and so on; elder siblings stand first."""
+    """ranks[i] is 1 for an eldest child, 2 for the next, and so on; elder siblings come first."""
     expected: float = 1.0
     """The expected tokens of a step with this tree, the bonus included."""
 

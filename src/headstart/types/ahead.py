@@ -48,7 +48,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class AheadStats:
-    """What drafting ahead brought a request: how often its draft was ready when it was asked for.
+    """What drafting ahead gained a request: how often its draft was ready when it was asked for.
 
     A round counts where something was foreseen of it. Not before the first draft of a request, nor where the target
     was done before the drafter had drafted anything; so `drafts` is more than hits and misses.

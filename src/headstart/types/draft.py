@@ -17,7 +17,7 @@ TreeKind = Literal["none", "mixed", "top-k", "sampled"]
 """What models and heads draft: chains ("none"); dynamic trees of the likeliest nodes ("top-k"); static trees drawn
 without replacement ("sampled"); or the first for greedy requests and the second for others ("mixed"). At temperature 0
 both trees do about as well; above it point masses are accepted less often than drawn nodes, and a tree of them may
-bring less than a drawn chain."""
+gain less than a drawn chain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Draft:
         without replacement has them zeroed and the row renormalised). None if the nodes are point masses, which
         were not drawn (n-gram, suffix, top-k trees, greedy drafts).
     vocabulary: [W] int64, where the drafter can propose a part of the vocabulary only: the token of each column of q,
-        which is then [N, W]. No token may stand there twice. None where column i is token i.
+        which is then [N, W]. No token may be there twice. None where column i is token i.
     source: the name of the drafter it comes from. The engine fills it in where a drafter leaves it empty.
     expected: how many of its tokens the drafter expects to be accepted; None where it has no estimate.
     passed_over: what other sources would have drafted instead, to learn from what was then accepted.
@@ -57,7 +57,7 @@ class Draft:
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
         if any(not -1 <= parent < i for i, parent in enumerate(self.parents)):
-            raise ValueError(f"a parent must stand before its child: {self.parents}")
+            raise ValueError(f"a parent must come before its child: {self.parents}")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -109,10 +109,10 @@ class Budget:
     reason: str = ""
     """Why so many, in plain words."""
     max_nodes: Mapping[str, int] = field(default_factory=dict)
-    """By source (a drafter's name), where a drafter has several, the most nodes: one with 0 is not asked, one that is
+    """By source (a drafter's name), where a drafter has several, the most nodes: one with 0 is not used, one that is
     not named may use them all, as far as its own default goes."""
     expected_gain: Mapping[str, float] = field(default_factory=dict)
-    """By source, the accepted tokens that a draft of it should bring, less the tokens that plain decoding would make in
+    """By source, the accepted tokens that a draft of it should add, less the tokens that plain decoding would make in
     the time it takes to draft."""
     idle: str = ""
     """In a sentence, why nothing is guessed as a rule; empty where something is. A single trial does not change it."""

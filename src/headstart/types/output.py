@@ -29,7 +29,7 @@ class Stats:
     cached_tokens: tokens of the prompt that the cache held already, so that they were not read again.
     accepted_by_source: of `accepted`, those of each drafter, by its name.
     refused_by_source: how often a guess of each drafter's was refused; what hung below it had no chance.
-    ahead: what drafting ahead brought; None where no draft was made by a drafter that drafts ahead.
+    ahead: what drafting ahead gained; None where no draft was made by a drafter that drafts ahead.
     """
 
     tokens: int

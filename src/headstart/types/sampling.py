@@ -101,7 +101,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How one request may be drafted for. Its text follows the same distribution whatever stands here.
+    """How one request may be drafted for. Its text follows the same distribution whatever is set here.
 
     Raises:
         InvalidOption: a field has the wrong type or lies outside its range.

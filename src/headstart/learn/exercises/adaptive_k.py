@@ -100,5 +100,5 @@ def _race(answer: Chooser) -> tuple[str, ...]:
         "time: target calls + 0.1 for each guess; the target alone needs 200 calls):",
         *table(("", "target calls", "guesses", "time"), rows),
         f"Your rule takes {yours.time:.1f}, {verdict} the best fixed length ({best.name}: {best.time:.1f}), and "
-        "nobody told it which length that is.",
+        "it was not told which length that is.",
     )

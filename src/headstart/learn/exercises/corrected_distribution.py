@@ -14,8 +14,8 @@ HINTS = (
     "asked for.",
 )
 WHY = (
-    "Accepted guesses already bring min(p, q) of every token. What is still missing to p is p - min(p, q), which is "
-    "max(p - q, 0); a refusal has to bring exactly that."
+    "Accepted guesses already give min(p, q) of every token. What is still missing to p is p - min(p, q), which is "
+    "max(p - q, 0); a refusal has to add exactly that."
 )
 _SHOWN = (([0.5, 0.3, 0.2], [0.2, 0.6, 0.2]), ([0.4, 0.4, 0.2], [0.3, 0.3, 0.4]))
 _HIDDEN = (([0.25, 0.75], [0.25, 0.75]), ([1.0, 0.0, 0.0], [0.0, 0.5, 0.5]), ([0.0, 1.0], [1.0, 0.0]))
@@ -74,5 +74,5 @@ def _guess(found: Any, p: Any, q: Any) -> tuple[str, ...]:
     if rest.sum() > 0 and np.allclose(found, rest):
         return (f"It has the right shape but sums to {found.sum():.4g}: divide by the sum.",)
     if np.allclose(found, p):
-        return ("That is p itself. Drawn from p, the replacement would bring once more what was accepted already.",)
+        return ("That is p itself. Drawn from p, the replacement would add once more what was accepted already.",)
     return ()

@@ -1,6 +1,6 @@
 """Exercise 4: a verifier for chains, proved or refuted by the exact distribution of what it emits.
 
-Every accept and draw that the verifier asks for is answered in every way, each with its chance as a fraction. A
+Every `accept` and `draw` that the verifier calls is answered in every way, each with its chance as a fraction. A
 round's output is then continued by the target alone to K + 1 tokens, and has to follow the target's own distribution,
 to the last digit.
 """
@@ -30,12 +30,12 @@ from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, di
 HINTS = (
     "Go through the draft from left to right. Guess i was drawn from q[i] and is judged by p[i]: keep it if "
     "accept(min(1, p[i][token] / q[i][token])). At the first refusal stop: what follows was drafted after a wrong token.",
-    "A refusal has to bring what is still missing to p: draw from max(p[i] - q[i], 0) over its sum. If no guess was "
+    "A refusal has to add what is still missing to p: draw from max(p[i] - q[i], 0) over its sum. If no guess was "
     "refused, one token more comes for free, drawn from p[K], the distribution after the last guess.",
 )
 WHY = (
     "A guess x comes and is kept with chance q(x) min(1, p(x)/q(x)) = min(p(x), q(x)). Refusals happen with chance "
-    "1 - sum of min(p, q), which is the sum of max(p - q, 0); the replacement brings exactly that, and both add up "
+    "1 - sum of min(p, q), which is the sum of max(p - q, 0); the replacement adds exactly that, and both add up "
     "to p. Block verification (the second function, Sun et al., arXiv:2403.10444) judges the draft as one and never "
     "keeps fewer guesses; headstart runs it, and its form for trees, in src/headstart/rule/verify.py."
 )
@@ -135,7 +135,7 @@ def _emitted(value: Any, draft: list[int], size: int) -> tuple[int, ...]:
         raise WrongAnswer(f"{call} returns {shortened(value)}", hint=f"tokens are whole numbers, here 0 to {size - 1}")
     if not tokens:
         raise WrongAnswer(
-            f"{call} returns no token", hint="a refused guess is replaced; otherwise a round could bring nothing at all"
+            f"{call} returns no token", hint="a refused guess is replaced; otherwise a round could emit nothing at all"
         )
     if len(tokens) > len(draft) + 1 or list(tokens[:-1]) != draft[: len(tokens) - 1]:
         raise WrongAnswer(
@@ -174,7 +174,7 @@ def _counterexample(case: Case, emitted: Outcomes) -> tuple[str, ...]:
 
 
 def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
-    """The classic mistakes, by the distribution of the first token that they bring."""
+    """The classic mistakes, by the distribution of the first token that they give."""
     p, q = case.p(()), case.q(())
     shared = np.minimum(p, q)
     alpha = shared.sum()
@@ -197,7 +197,7 @@ def _guess(case: Case, found: list[Fraction]) -> tuple[str, ...]:
 
 
 def _wasted(answer: Any) -> str:
-    """Why fewer tokens come than the classic rule brings."""
+    """Why fewer tokens come than the classic rule gives."""
     same = Case(2, 1, lambda context: _distribution(1, 1), lambda context: _distribution(1, 1))  # noqa: ARG005
     if _mean(_round(answer, same)) < 2:
         return "Where all guesses are kept, one token more is free: the distribution after the last guess is there."

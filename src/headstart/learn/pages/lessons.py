@@ -43,7 +43,7 @@ def traces() -> list[dict[str, Any]]:
 
 
 def race() -> Any:
-    """The recorded race of plain and speculative decoding; None where there is none."""
+    """The recorded race of baseline and speculative decoding; None where there is none."""
     file = files("headstart.learn").joinpath("traces", "race.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 

@@ -25,7 +25,7 @@ def simulate_page(found: WhatIf) -> Page:
     Raises:
         InvalidOption: plotly or jinja2 is missing.
     """
-    page = Page("What would speculation bring?", "By formula; no model was run. Measure before you rely on it.")
+    page = Page("What would speculation gain?", "By formula; no model was run. Measure before you rely on it.")
     for answer in found.answers:
         page.verdict(answer.kind, f"{answer.name}: {answer.verdict}", f"{answer.reason}.")
     _assumptions(page, found)
@@ -70,7 +70,7 @@ def _by_length(page: Page, found: WhatIf) -> None:
     marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
     page.figure(
         charts.lines(
-            series, x="K, draft tokens per round", y="speedup over plain decoding", marks=marks, reference=1.0
+            series, x="K, draft tokens per round", y="speedup over the baseline", marks=marks, reference=1.0
         ),
         caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
         alt="Speedup by draft length: " + "; ".join(peaks),
@@ -98,7 +98,7 @@ def _batches(page: Page, compared: Batches) -> None:
         "best K": (sizes, [row.best.speedup for row in compared.curve]),
     }
     page.figure(
-        charts.lines(series, x="requests in a batch", y="speedup over plain decoding", reference=1.0),
+        charts.lines(series, x="requests in a batch", y="speedup over the baseline", reference=1.0),
         caption="Below 1 plain decoding is faster; the best K may be 0.",
         alt="; ".join(f"batch {row.batch}: {row.speedup:.2f}" for row in compared.rows),
     )
@@ -159,7 +159,7 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
     Raises:
         InvalidOption: plotly or jinja2 is missing.
     """
-    page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over plain decoding.")
+    page = Page("Would it help?", "Situations that people meet, simulated round by round. Speedup over the baseline.")
     names = [result.scenario.name for result in results]
     gains = [result.speedup for result in results]
     lows, highs = ([gain.value + sign * 2 * gain.standard_error for gain in gains] for sign in (-1, 1))
@@ -167,7 +167,7 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
         charts.bars(
             names,
             {"simulated": [gain.value for gain in gains]},
-            y="speedup over plain decoding",
+            y="speedup over the baseline",
             low_high={"simulated": (lows, highs)},
             reference=1.0,
         ),

@@ -51,7 +51,7 @@ def _compared(page: Page, prospects: Sequence[Prospect]) -> None:
         caption="Below 1 drafting in turn is faster.",
         alt="; ".join(f"{name}: {gain:.2f}" for name, gain in zip(names, gains, strict=True)),
     )
-    columns = ["placement", "K", "hit rate", "tokens a round", "in turn, ms", "ahead, ms", "over plain",
+    columns = ["placement", "K", "hit rate", "tokens a round", "in turn, ms", "ahead, ms", "over the baseline",
                "over drafting in turn", "measured by others"]  # fmt: skip
     rows = [
         [
@@ -69,7 +69,7 @@ def _lanes(page: Page, found: Prospect) -> None:
         "alpha": "/".join(f"{a:.3g}" for a in found.placement.plan.acceptance),
         "K": str(found.placement.plan.k),
         "hit rate": f"{found.ahead.hit_rate:.2f}",
-        "over plain decoding": f"{found.over_plain:.2f}x",
+        "over the baseline": f"{found.over_plain:.2f}x",
         "known": found.placement.known,
         "assumed": found.placement.assumed,
     }

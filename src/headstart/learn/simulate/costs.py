@@ -94,7 +94,7 @@ class Run:
         return total
 
     def speedup(self, c: float = 0.1, v: VerifyCost = None) -> Estimate:
-        """Over plain decoding: tokens over cost, in plain steps, as in `headstart.theory.speedup`."""
+        """Speedup over the baseline: tokens over cost, in plain steps, as in `headstart.theory.speedup`."""
         return ratio_of_sums(self.emitted.astype(np.float64), self.cost(c, v))
 
 

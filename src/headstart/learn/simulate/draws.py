@@ -17,7 +17,7 @@ _MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 class Draws:
-    """The noise of `streams` streams. `position` [B] is where each one stands: how many tokens it has emitted."""
+    """The noise of `streams` streams. `position` [B] is how many tokens each one has emitted."""
 
     def __init__(self, seed: int, streams: int, vocab: int) -> None:
         self._rng = np.random.default_rng(seed)

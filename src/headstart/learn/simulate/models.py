@@ -73,7 +73,7 @@ class TableModel:
     """A Markov model: one distribution for every possible sequence of the last `order` tokens.
 
     table: [V, ..., V, V], `order` axes for the last tokens (oldest first) and one for the next. A context shorter
-    than that is read as if token 0 stood before it.
+    than that is read as if token 0 came before it.
     """
 
     table: Floats

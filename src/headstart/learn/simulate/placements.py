@@ -1,6 +1,6 @@
-"""Where target and drafter may stand, with the figures of each: published runs to check the simulator by, and guesses.
+"""Where target and drafter may run, with the figures of each: published runs to check the simulator by, and guesses.
 
-Times are milliseconds. `known` says which figures come from where, `assumed` which are nobody's measurement.
+Times are milliseconds. `known` says which figures come from where, `assumed` which are not measured.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def qwen_32b(k: int = 4, published: float = 1.49) -> Placement:
 
 
 def predictions() -> tuple[Placement, ...]:
-    """Nobody measured these. Their figures are estimates from memory bandwidth unless `known` says more."""
+    """Not measured. The figures are estimates from memory bandwidth unless `known` says more."""
     h200 = "8B in bf16 is 15 GB a forward, 4.2 ms on an H200 at 0.83 of its copy bandwidth."
     small = SsdPlan((0.8,), 5, (3,), FORESEEN)
     level = {1: 0.8, 18: 0.9}

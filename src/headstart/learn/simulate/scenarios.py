@@ -90,7 +90,7 @@ class ScenarioResult:
     def verdict(self) -> str:
         """One sentence."""
         gain = {True: "faster", False: "slower", None: "no different"}[self.pays]
-        text = f"{self.speedup.value:.2f} times plain decoding: {gain}"
+        text = f"{self.speedup.value:.2f} times the baseline: {gain}"
         if self.break_even is not None and self.pays is False:
             need = "no acceptance would do" if math.isnan(self.break_even) else f"needs alpha {self.break_even:.2f}"
             text += f" ({need})"
@@ -122,7 +122,7 @@ class ScenarioResult:
 SCENARIOS = (
     Scenario("a good draft", "A small model of the same family, trained on the same text.", 0.85, 5, 0.05),
     Scenario(
-        "the draft is too dear", "It guesses well, but a step of it takes 0.6 of a step of the target.", 0.8, 5, 0.6
+        "the draft is too expensive", "It guesses well, but a step of it takes 0.6 of a step of the target.", 0.8, 5, 0.6
     ),
     Scenario("the draft is too different", "Another family, or text it was never trained on.", 0.3, 5, 0.1),
     Scenario("the draft is too long", "A fair draft asked for ten tokens at a time.", 0.5, 10, 0.1),

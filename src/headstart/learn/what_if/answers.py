@@ -1,4 +1,4 @@
-"""What a draft of given acceptance and cost brings, and whether to use it: `headstart.theory` in words."""
+"""What a draft of given acceptance and cost gains, and whether to use it: `headstart.theory` in words."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _verdict(
     if best.k == most:
         advice += f", the longest draft looked at (--most {most})"
     if k is not None and gained <= 1:
-        return "bad", f"Not with K = {k}: {gained:.2f}x.", f"a draft this long costs more than it brings; {advice}"
+        return "bad", f"Not with K = {k}: {gained:.2f}x.", f"a draft this long costs more than it saves; {advice}"
     if best.speedup < _WORTH_IT:
         return "unsure", f"Hardly worth it: {best.speedup:.2f}x at best.", f"{advice}; measure before you rely on it"
     if k is not None and gained < _AS_GOOD * best.speedup:

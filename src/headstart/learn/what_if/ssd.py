@@ -91,7 +91,7 @@ class Prospect:
 
     @property
     def reason(self) -> str:
-        """The terms of a round, the dearest named."""
+        """The terms of a round, the most expensive named."""
         cost = sum(self.costs.values())
         words = f"It hides {self.number(self.hidden)} of drafting a round and costs {self.number(cost)}"
         dearest = max(self.costs, key=lambda name: self.costs[name])
@@ -140,7 +140,7 @@ def ask_ssd(question: Question, ahead: SsdQuestion) -> SsdAnswer:
     own = [name for name in (*question.given, *ahead.given) if name not in run_alone]
     if ahead.placement is not None:
         if own:
-            raise InvalidOption(f"{_flag(own[0])} has no part in a placement", hint="a placement brings its figures")
+            raise InvalidOption(f"{_flag(own[0])} has no part in a placement", hint="a placement has its own figures")
         return _single(_named(ahead.placement), ahead, "ms", own=False)
     if not own:
         return SsdAnswer(tuple(_prospect(one, ahead, "ms") for one in placements()))

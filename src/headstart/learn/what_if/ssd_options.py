@@ -72,7 +72,7 @@ class SsdQuestion:
         "for all."
     )  # fmt: skip
     drafted: Literal["all", "missed", "nothing"] = _ahead(
-        "missed", "Some requests of a batch missed: draft for all anew, for the missed ones, or for nobody."
+        "missed", "Some requests of a batch missed: draft for all of them again, for the missed ones, or for none."
     )
     plain_ms: float | None = _ahead(None, "Milliseconds of a plain step, to print times and tokens/s.", above=0)
     rounds: int = _ahead(DEFAULT_ROUNDS, "Rounds that are simulated.", low=10)

@@ -90,7 +90,7 @@ class Outlook:
             "waiting": f"drafting for {BRANCHES} outcomes takes {self.ahead:.2f} of a verification, and the target "
             "waits for it",
             "missing": f"only {self.hit:.0%} of its drafts were ready, of the {self._hidden} there is to hide",
-        }[account.dearest]
+        }[account.largest]
 
 
 def put_ahead(candidate: Candidate, name: str) -> Candidate:

@@ -24,7 +24,7 @@ class ServerOptions:
         "--api-key", metavar="KEY", panel=_PANEL,
     )  # fmt: skip
     served_model_name: Sequence[str] = option(
-        (), "The model's name in requests and answers; the first of several stands in answers. Default: its own.",
+        (), "The model's name in requests and answers; answers show the first of several. Default: its own.",
         panel=_PANEL,
     )  # fmt: skip
     allowed_hosts: Sequence[str] = option(

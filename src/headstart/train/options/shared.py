@@ -78,7 +78,7 @@ class Training:
     validation_windows: int = _data(64, "Number of held-out windows to measure on.", low=1)
     evaluate_every: int = _run(500, "Steps between measurements.", low=1)
     patience: int | None = _run(
-        None, "End once so many measurements in a row brought no longer accepted drafts, and keep the best weights.",
+        None, "Stop after this many evaluations without an increase in the accepted length, and keep the best weights.",
         low=1,
     )  # fmt: skip
     save_every: float = _run(120.0, "Seconds between checkpoints.", above=0)

@@ -35,7 +35,7 @@ class Settings:
     drop: float = option(0.05, "Proved is a fall by more than this share of the baseline.", low=0.0, high=0.9)
     learning: int = option(
         48,
-        "Windows from which is learnt what is normal; up to four times as many where neighbouring windows are alike.",
+        "Windows from which the baseline is learned; up to four times as many where neighbouring windows are alike.",
         low=12,
     )
     least_spread: float = option(

@@ -2,7 +2,7 @@
 //
 // e-CUSUM (Shin, Ramdas, Rinaldo: "E-detectors", 2022). X_t in [0, 1] is a request's acceptance, and the claim is that
 // its mean, given the past, is at least m. A bet l in (0, 1/(1-m)) multiplies its capital by 1 + l (m - X_t), which on
-// average loses while the claim holds, and begins anew at 1 whenever it is below. An alarm at the level A, raised
+// average loses while the claim holds, and starts again at 1 whenever it is below. An alarm at the level A, raised
 // where the mean of all bets' capital reaches A, comes on average no sooner than after A requests without a drift.
 
 /** Shares of the greatest allowed bet: a mixture need not know how far the mean has fallen. */

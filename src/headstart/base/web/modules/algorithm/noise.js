@@ -1,4 +1,4 @@
-// Seeded noise as a pure function of (seed, position, purpose, lane): the numbers that the engine uses, computed anew.
+// Seeded noise as a pure function of (seed, position, purpose, lane): the numbers that the engine uses, computed again.
 // Twin of headstart.rule.noise, SplitMix64 (Steele, Lea, Flood 2014) on 64-bit integers.
 
 const MASK = (1n << 64n) - 1n;

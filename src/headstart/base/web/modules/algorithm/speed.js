@@ -1,4 +1,4 @@
-// Tokens per round, and speed over plain decoding. Twin of headstart.theory.rounds and headstart.theory.speed.
+// Tokens per round, and speedup over the baseline. Twin of headstart.theory.rounds and headstart.theory.speed.
 //
 // alpha: chance that a guess is kept. K: guesses a round. c: one draft step over one plain step. v(n): a forward of n
 // rows over one of 1 row; null for 1 whatever the width, a mapping {rows: cost}, or a function.

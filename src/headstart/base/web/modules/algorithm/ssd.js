@@ -2,7 +2,7 @@
 
 import { acceptedLengths } from "hs/algorithm/speed";
 
-/** Over plain decoding: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)). */
+/** Speedup over the baseline: (h E_h + (1-h) E_m) / (h max(1 + s, T_a) + (1-h)(1 + s + T_m)). */
 export function ssdSpeedup(hit, tokensHit, tokensMiss, ahead, onMiss, slow = 0) {
   const tokens = hit * tokensHit + (1 - hit) * tokensMiss;
   return tokens / (hit * Math.max(1 + slow, ahead) + (1 - hit) * (1 + slow + onMiss));

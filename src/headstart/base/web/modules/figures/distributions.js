@@ -17,7 +17,7 @@ const PAGE_STEP = 0.1;
  * @param {(distribution: "p"|"q"|"r", index: number, value: number) => void} [options.onDrag] makes p and q sliders; it is told
  *   what the reader wants, and calls `set` with what becomes of it
  * @returns {{element: HTMLElement, set: (distributions: {p?: number[], q?: number[], r?: number[], mark?: number}) => void}}
- *   `mark` is the index of a word that stands out, -1 for none
+ *   `mark` is the index of a word that is marked, -1 for none
  */
 export function distributionBars({ words, p, q, r, height = 160, top, values = false, onDrag }) {
   const now = { p, q, r, mark: -1 };
@@ -64,7 +64,7 @@ export function distributionBars({ words, p, q, r, height = 160, top, values = f
     legend.replaceChildren(...distributions.filter((distribution) => now[distribution]).map(keyOf));
   }
 
-  // The numbers of the word that stands out are told in the legend: over narrow bars they would not fit.
+  // The numbers of the marked word are in the legend: over narrow bars they would not fit.
   function keyOf(distribution) {
     const told = now.mark >= 0 && !values && [" of ", h("b", words[now.mark]), ": ", h("b", probability(now[distribution][now.mark]))];
     return h("li", {}, h(`span.distribution-key.${distribution}`), h("span", {}, NAMES[distribution], told));

@@ -7,7 +7,7 @@ import { append, fill, h, signal } from "hs/base/dom";
  * A figure.
  * @param {object} options
  * @param {string} options.label what it shows, in words, for those who cannot see it; also its heading if `title` is true.
- * @param {boolean} [options.title] whether the label stands above the picture.
+ * @param {boolean} [options.title] whether the label is above the picture.
  * @param {Node|Node[]} options.body the picture: SVG that is aria-hidden, or elements that explain themselves.
  * @param {Node|Node[]} [options.controls] sliders and buttons under the picture.
  * @param {string|Node|Node[]} [options.caption] a sentence or two under it.

@@ -1,4 +1,4 @@
-// A drawing that is made anew for the width that it has, so that its letters keep their size on every screen.
+// A drawing that is redrawn for the width that it has, so that its letters keep their size on every screen.
 
 import { fill, h, svg } from "hs/base/dom";
 

@@ -1,4 +1,4 @@
-// Rounds in a row: below, the time of each, split by what it was spent on; above, the tokens that it brought.
+// Rounds in a row: below, the time of each, split by what it was spent on; above, the tokens that it gave.
 
 import { append, h, svg } from "hs/base/dom";
 import { counted, seconds } from "hs/base/format";

@@ -31,7 +31,7 @@ export function term(word, meaning) {
 /** A remark beside the text. */
 export const note = (...children) => append(h("aside.note"), children);
 
-/** A listing, line by line; what stands behind three spaces is a remark. mark: the lines that stand out, from 0. */
+/** A listing, line by line; what follows three spaces is a remark. mark: the lines that stand out, from 0. */
 export function pseudocode(lines, { mark = [], label = "A listing" } = {}) {
   // A line that is too long for a phone goes on under its own beginning, so no listing scrolls sideways.
   const rows = lines.map((line, i) => {

@@ -27,7 +27,7 @@ function write() {
 export const progress = {
   /** A signal that changes with every entry. */
   changed,
-  /** What stands under this name; undefined where nothing does. */
+  /** What is under this name; undefined where nothing does. */
   get: (id) => kept[id],
   /** Keep a value that JSON can hold. */
   set(id, value) {

@@ -99,7 +99,7 @@ function turnsPart({ turns }) {
     "div.turns",
     { role: "group", "aria-label": "The conversation so far" },
     turns.value.map(({ role, content }) => h(`p.turn.${role}`, {}, h("b", role === "user" ? "You" : "Model"), " ", content)),
-    button("Begin anew", () => (turns.value = []), { quiet: true }),
+    button("Start again", () => (turns.value = []), { quiet: true }),
   );
 }
 

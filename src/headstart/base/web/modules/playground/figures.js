@@ -37,7 +37,7 @@ export function figureList(run) {
   const { speed, perForward, accepted, judged, first, cached, prompt } = figuresOf(run);
   return [
     ["tokens/s", orDash(speed, (v) => fixed(v, v < 9.95 ? 2 : v < 99.5 ? 1 : 0)), "Tokens of the text by the time from request to end"],
-    ["tokens / forward", orDash(perForward, (v) => fixed(v, 2)), "Tokens that one pass of the target model brought; 1 is plain decoding"],
+    ["tokens / forward", orDash(perForward, (v) => fixed(v, 2)), "Tokens that one pass of the target model gave; 1 is plain decoding"],
     ["accepted of judged", judged ? `${whole(accepted)} of ${whole(judged)}` : "–", judged ? `${percent(accepted / judged)} of the guesses that were judged` : "No guess was judged"],
     ["first token", orDash(first, seconds), "From the request to its first token"],
     ["cached", orDash(cached, (v) => `${whole(v)} of ${whole(prompt)}`), "Tokens of the prompt that the server still held from before"],

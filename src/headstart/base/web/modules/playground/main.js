@@ -39,7 +39,7 @@ const why = whyPanel(current, answer);
 const versus = h("div.versus-place");
 const comparison = comparePanel(pins, { onShow: show });
 
-/** Whether the card of a token stands in the right column already. */
+/** Whether the card of a token is in the right column already. */
 const besides = (index) => index === answer.token.value && matchMedia("(min-width: 1181px)").matches;
 
 answer.token.watch(() => besides(answer.token.value) && card.hideNow());

@@ -80,7 +80,7 @@ function keyWanted({ failure }, onKey) {
     h("div.with-button", {}, input, h("button", { type: "submit" }, "Unlock")),
     wrong && h("p.wrong", wrong),
     h("label.choice", {}, keep, h("span", "Keep it until this tab is closed")),
-    h("p.soft", "It is sent to this server only, and never stands in an address."));
+    h("p.soft", "It is sent to this server only, and is never part of an address."));
   return { element: notice({ kind: "ask", title, children: form }), say: wrong || title, focus: () => input.focus() };
 }
 

@@ -1,5 +1,5 @@
 // Which part of a text each token wrote. Texts come as whole characters, tokens may be parts of one: tokens that share
-// a character share a piece, which stands with the last of them.
+// a character share a piece, which belongs to the last of them.
 
 const PART = /<0x[0-9A-F]{2}>/; // how a trace writes a byte that is no whole character
 

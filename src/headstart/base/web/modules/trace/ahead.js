@@ -9,7 +9,7 @@ export const draftsAhead = (request) => request.steps.some((step) => step.ahead 
 export const waitedOf = ({ asked, answered }) => answered - asked;
 
 /**
- * What drafting ahead brought; the counts are those of `AheadStats`. Null where nothing was drafted ahead.
+ * What drafting ahead gave; the counts are those of `AheadStats`. Null where nothing was drafted ahead.
  * @param {object[]} steps those that judged something
  * @returns {{drafts: number, hits: number, misses: number, waits: number, secondsOnHits: number, secondsOnMisses: number,
  *   hitRate: number, byDepth: {depth: number, rounds: number, hits: number}[]}|null}

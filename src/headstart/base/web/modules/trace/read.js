@@ -159,7 +159,7 @@ function checkLine(line, number) {
   const whole = line.nodes.length === nodes && line.parents.length === nodes && (distributions === 0 || distributions === nodes + 1);
   if (!whole) throw broken("(step) has not as many nodes, parents and distributions as tokens", number);
   if (line.parents.some((parent, node) => !(parent >= -1 && parent < node))) {
-    throw broken("(step) has a node that stands before its parent", number);
+    throw broken("(step) has a node that comes before its parent", number);
   }
 }
 

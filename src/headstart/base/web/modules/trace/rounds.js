@@ -1,4 +1,4 @@
-// What the steps of a request say: where every token came from, what each round brought, and what it all adds up to.
+// What the steps of a request say: where every token came from, what each round gave, and what it all adds up to.
 
 import { aheadOf } from "hs/trace/ahead";
 

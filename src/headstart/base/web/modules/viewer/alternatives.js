@@ -19,7 +19,7 @@ const UNKNOWN = "less than the likeliest, which alone are recorded";
  * @param {object} request @param {object} step
  * @param {number|null} node of the draft; null for the token after `after`
  * @param {{after?: number, token?: number, most?: number, residual?: boolean}} [options] after: with node null, the node
- *   after which the distribution stands (-1: x0); token: the one that is marked; most: how many rows
+ *   after which the distribution holds (-1: x0); token: the one that is marked; most: how many rows
  */
 export function alternatives(request, step, node, { after, token, most = 6, residual = true } = {}) {
   const own = node === null ? null : step.nodes[node];

@@ -34,10 +34,10 @@ export function viewer({ trace, heading = "h2" }) {
     const text = tokenText({ onPick: (index) => pickToken(index - now.before) });
     const strip = roundStrip({ onPick: (index) => goStep(index, { quiet: true }) });
     const stripFigure = figure({
-      label: "The rounds: the time of each, and the tokens that it brought",
+      label: "The rounds: the time of each, and the tokens that it gave",
       body: strip.element,
       controls: stripLegend(),
-      caption: "A round is as wide as it took long. Above it stand its tokens: accepted guesses filled, corrections dotted, bonuses in blue outline. The arrow keys go along.",
+      caption: "A round is as wide as it took long. Above it are its tokens: accepted guesses filled, corrections dotted, bonuses in blue outline. The arrow keys go along.",
       table: () => tableOf(now.rounds),
     });
     const ahead = aheadView({ heading, onPick: (index) => goStep(index, { quiet: true }) });

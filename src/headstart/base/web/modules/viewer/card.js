@@ -50,9 +50,9 @@ function why(token, step, request) {
   if (token.node === null) {
     if (token.origin === "bonus") return "After a draft that was accepted to its end, the same forward gives the distribution of one token more.";
     return step.procedure === "walk"
-      ? "No guess bore the target's own token, so that token stands here."
+      ? "No guess bore the target's own token, so that token is here."
       : greedy
-        ? "The guess was not the target's likeliest token, so that token stands here."
+        ? "The guess was not the target's likeliest token, so that token is here."
         : "No uniform draw kept a guess here. The token was drawn from what the target's distribution has beyond what the guesses covered.";
   }
   if (step.procedure === "walk") return "The target's own token here is the guess.";

@@ -118,7 +118,7 @@ function headlineOf(request, step) {
   const guesses = step.tokens.length ? `${counted(step.tokens.length, "guess", "guesses")}${by}, ${kept} accepted` : "no guesses";
   const end = step.emitted.length > kept ? `, then ${step.end.kind === "plain" ? "the target's own token" : `a ${step.end.kind}`}` : "";
   const tokens = step.emitted.map((token, i) => h(`span.tok.${i < kept ? "accepted" : step.end.kind}`, visible(request.text(token))));
-  return [h("strong", `Round ${step.i + 1}`), `: ${guesses}${end}. It brought ${counted(step.emitted.length, "token")}: `, tokens.flatMap((each) => [each, " "])];
+  return [h("strong", `Round ${step.i + 1}`), `: ${guesses}${end}. It gave ${counted(step.emitted.length, "token")}: `, tokens.flatMap((each) => [each, " "])];
 }
 
 function factsOf(step) {

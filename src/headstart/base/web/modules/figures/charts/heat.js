@@ -7,7 +7,7 @@ import { fill, h } from "hs/base/dom";
  * @param {any[]} options.rows @param {any[]} options.columns their headings
  * @param {(row: number, column: number) => number} options.value by indices
  * @param {(value: number) => string} [options.format]
- * @param {[number, number]} [options.ring] the cell that stands out: row and column
+ * @param {[number, number]} [options.ring] the cell that is marked: row and column
  * @param {(row: number, column: number) => void} [options.onPick]
  * @param {string} [options.corner] what the rows and columns are: "α \\ K"
  * @param {string} [options.label] of the grid, for a screen reader

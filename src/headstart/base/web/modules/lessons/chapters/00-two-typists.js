@@ -39,7 +39,7 @@ function countPasses() {
     check(values) {
       const fields = { passes: values.passes === passes ? "good" : "bad", guessed: values.guessed === guessed ? "good" : "bad" };
       if (fields.passes === "good" && fields.guessed === "good") return { ok: true, fields, say: `${tokens.length} words for ${passes} passes: ${fixed(tokens.length / passes, 2)} words a pass, where one at a time would have taken ${tokens.length} passes.` };
-      if (values.passes === tokens.length) return { ok: false, fields, say: "So many passes it would take without guesses. With them, a pass ends where a word of the large model’s own stands: with a dotted or a double line." };
+      if (values.passes === tokens.length) return { ok: false, fields, say: "That is the number of passes without guesses. With guesses, a pass ends at a word of the large model’s own: one with a dotted or a double line." };
       if (values.passes === guessed && values.guessed === passes) return { ok: false, fields, say: "The other way round: solid lines are guesses, the others end a pass." };
       if (fields.passes === "good") return { ok: false, fields, say: "The passes are right. Guessed right are the words with a solid line." };
       return { ok: false, fields, say: "Count the words with a dotted or a double line: each of them ends a pass." };
@@ -57,7 +57,7 @@ function betAgain(recorded) {
     const bet = progress.get(`prediction ${BET}`);
     fill(element, typeof bet === "number"
       ? ["Your bet was ", h("strong", `${fixed(bet, 1)} times`), "; it was ", h("strong", `${fixed(gainOf(recorded), 1)} times`), ". By chapter 7 you will be able to work it out beforehand."]
-      : "You have not bet yet. The question still stands at the top of this chapter.");
+      : "You have not bet yet. The question is still at the top of this chapter.");
   };
   progress.changed.watch(show);
   show();
@@ -93,18 +93,18 @@ export default {
         "The race",
         prose("Alone, the model works as usual: one pass through all of its weights for each token. With a draft, the small model writes a few tokens ahead, and the large one reads them all in one pass, keeps those that it would have written, and adds one of its own."),
         recorded ? race(recorded) : note(MISSING),
-        prose("Look at the two strips: each block is one pass of the large model. With a draft a block is a little longer, because the small model takes its time too. But there are fewer of them, because most bring several tokens."),
+        prose("Look at the two strips: each block is one pass of the large model. With a draft a block is a little longer, because the small model needs time too. But there are fewer of them, because most give several tokens."),
       ),
       section(
         "An intern and a manager",
-        prose("A manager has a letter to write. Her intern drafts the next five words, and she reads all five at a glance. She keeps them up to the first word that is not hers, writes her own there, and the intern goes on behind it. She decides about every word, so the letter is hers. If the first three of the five are hers, one look has brought four words: the three, and one of her own. It is done sooner, because reading five words takes her no longer than writing one."),
+        prose("A manager has a letter to write. Her intern drafts the next five words, and she reads all five at a glance. She keeps them up to the first word that is not hers, writes her own there, and the intern goes on behind it. She decides about every word, so the letter is hers. If the first three of the five are hers, one look has given four words: the three, and one of her own. It is done sooner, because reading five words takes her no longer than writing one."),
         prose("The intern is the ", h("b", "draft model"), ", the manager the ", h("b", "target model"), ". Three questions are left open, and the next chapters answer them. Why does reading five words cost no more than writing one? How must she judge, so that the letter is exactly hers, even where there is chance in what she writes? And when is an intern worth having?"),
       ),
       recorded && section(
         "Easy words and hard words",
-        prose("“The Eiffel Tower stands in …”: nobody needs a large model for the next word. Most texts are full of such places, and a few where everything is decided. Here is the text of the race again. Where was the small model right?"),
+        prose("“The Eiffel Tower stands in …”: you do not need a large model for the next word. Most texts are full of such places, and a few where everything is decided. Here is the text of the race again. Where was the small model right?"),
         markGuessed(recorded.headstart.tokens),
-        prose("Where a line is only indented or a bracket closed, two models hardly ever differ; where a new name begins, they easily do. Nobody has to know beforehand which places are easy: the small model tries all of them, and the large one sorts them out."),
+        prose("Where a line is only indented or a bracket closed, two models hardly ever differ; where a new name begins, they easily do. You do not have to know beforehand which places are easy: the small model tries all of them, and the large one sorts them out."),
         note("The papers that introduced this in 2022 and 2023 measured 2 to 3 times the speed with T5-XXL (11 billion weights), and 2 to 2.5 times with Chinchilla (70 billion), with the same distribution of what is written."),
       ),
       countPasses(),
@@ -112,7 +112,7 @@ export default {
       summary(
         "A small model guesses a few tokens; the large model checks all of them in one pass and adds one token of its own.",
         "The text is the large model’s. Only the number of its passes changes.",
-        "Where words are easy, one pass brings several of them.",
+        "Where words are easy, one pass gives several of them.",
       ),
     ];
   },

@@ -135,7 +135,7 @@ export default {
       ),
       section(
         "Your own machine",
-        prose("Where the line bends is a matter of the machine, of the model, and of how many texts are written at once, since each brings rows of its own. So measure it."),
+        prose("Where the line bends is a matter of the machine, of the model, and of how many texts are written at once, since each adds rows of its own. So measure it."),
         ownMachine(),
       ),
       timeOfToken(),

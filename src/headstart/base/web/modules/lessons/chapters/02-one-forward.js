@@ -93,7 +93,7 @@ function countDistributions() {
       if (Object.values(fields).every((state) => state === "good")) return { ok: true, fields, say: `${k + 1} distributions, rows ${length - 1} to ${length + k - 1}. In code: logits[${length - 1}:${length + k}].` };
       if (distributions === k) return { ok: false, fields, say: `${k} distributions judge the guesses. One more is of use, if all of them are kept.` };
       if (first === length) return { ok: false, fields, say: "Counting from 0, the text’s last token is not in the row of its number. And it is the row before a guess that judges it." };
-      if (fields.distributions === "good" && first === right.first) return { ok: false, fields, say: "The last row is that of the last guess. Where does it stand, counted from 0?" };
+      if (fields.distributions === "good" && first === right.first) return { ok: false, fields, say: "The last row is that of the last guess. What is its index, counted from 0?" };
       return { ok: false, fields, say: "The first guess is judged by the row of the text’s last token; the bonus comes from the row of the last guess." };
     },
     hints: ["Try it small in the picture: 3 words and K = 2.", "One distribution for each guess, and one for what comes after the last."],
@@ -148,7 +148,7 @@ export default {
         reveal: (said) => prose(said === "1" ? "Yes, one. " : "One. ", "It even answers a fifth question along the way: what comes after all four. You can read off why."),
       }),
       section(
-        "Nobody looks ahead",
+        "No row looks ahead",
         prose("A model of this kind reads its words side by side. In every layer each word gathers something from other words, but only from itself and those before it: this is the ", term("causal mask", "a triangle of permissions, fixed when the model is trained"), "."),
         mask(k),
         prose("So what the row of “sat” computes cannot depend on the guesses after it. Its distribution is the very one that it would give if the text ended there. The same holds for every row: reading ", handle(k, { label: "number of guesses", min: 1, max: GUESSES.length, step: 1 }),
@@ -174,7 +174,7 @@ export default {
       countDistributions(),
       rewind(),
       summary(
-        "A row of a pass sees only what stands before it, so one pass gives the distribution after every word that it reads.",
+        "A row of a pass sees only what is before it, so one pass gives the distribution after every word that it reads.",
         "The row before a guess judges it; K guesses and the bonus take K + 1 distributions from one pass.",
         "The cache keeps what was computed; after a refusal it is set back to the words that stay.",
       ),

@@ -66,7 +66,7 @@ function comesOut() {
       if (given === "sat on a") return { ok: true, say: "Two guesses and the correction: three words for one pass of the large model." };
       if (given === "sat on") return { ok: false, say: "The round does not end empty-handed at a refusal: one more word comes out." };
       if (/^sat on a (mat|red|the)/.test(given)) return { ok: false, say: "What was guessed after “red” was guessed for another text, and goes with it." };
-      if (given.includes("red")) return { ok: false, say: "“red” was refused. It does not come out; the residual’s word stands in its place." };
+      if (given.includes("red")) return { ok: false, say: "“red” was refused. It does not come out; the residual’s word is in its place." };
       if (given.startsWith("the cat")) return { ok: false, say: "Leave out “the cat”: it was there before." };
       return { ok: false, say: "Walk from left to right: keep, keep, replace, and stop there." };
     },
@@ -90,7 +90,7 @@ function whyTheyGo() {
     check({ why }) {
       if (why === "context") return { ok: true, say: "The distributions that the pass gave for these places are distributions after “the cat a red …”. The text now reads “the cat a cat”: for it nothing has been guessed, and nothing computed." };
       const say = {
-        unlikely: "How likely they are is never asked: after another word they could be likely or not, and nobody knows.",
+        unlikely: "How likely they are is never asked: after another word they could be likely or not, and the draft does not say.",
         time: "It is true that judging them after “cat” would take another pass. But why are the distributions of this pass of no use for them?",
         order: "There is always another number. Ask instead what text the distributions of this pass belong to.",
       }[why];
@@ -136,7 +136,7 @@ export default {
         prose(h("b", "Accept or reject."), " From left to right, a guess x is kept with chance p(x)/q(x), or for certain where p(x) is the larger. At the first refusal you stop, and draw the word for this place from the ",
           term("residual", "the part of p that lies above q, scaled so that it adds up to 1"), "."),
         prose(h("b", "Commit."), " The kept guesses and one word of the target’s join the text: a ", h("span.tok.correction", "correction"), " after a refusal, or, if every guess was kept, a ", h("span.tok.bonus", "bonus"),
-          " from the last distribution, which nobody had to guess. So a round always adds at least 1 word, and at most K + 1: with K = 4 that is anything from 1 to 5, as chance will have it."),
+          " from the last distribution, which needed no guess. So a round always adds at least 1 word, and at most K + 1: with K = 4 that is anything from 1 to 5, as chance will have it."),
         pseudocode([
           "repeat",
           "  for i = 1 … K:",

@@ -57,7 +57,7 @@ function proof() {
       verdict,
     ),
     controls: [button("Begin again", () => tower.set(SMALL.p, SMALL.q), { quiet: true }), button("Equal towers", () => tower.set(SMALL.p, SMALL.p), { quiet: true }), button("Nothing shared", () => tower.set(["1/2", "1/2", "0"], ["0", "0", "1"]), { quiet: true })],
-    caption: "A distribution adds up to 1: when you move one tower, its two neighbours of the same distribution share what is left. The sums are exact fractions, worked out anew at every move.",
+    caption: "A distribution adds up to 1: when you move one tower, its two neighbours of the same distribution share what is left. The sums are exact fractions, worked out again at every move.",
     table,
   });
   return { element: frame.element, own, distributions: tower.distributions };
@@ -129,7 +129,7 @@ export default {
       }),
       section(
         "One guess, as towers",
-        prose("Stand the two distributions beside each other. What they share at a word is the smaller of the two towers. A guess that falls into the shared part is always kept; a guess from the part that q has beyond p is refused. So the chance to keep a guess, ", term("α", "alpha, the acceptance: the sum of the smaller towers, 1 minus the total variation distance of p and q"), ", is the green part of q."),
+        prose("Put the two distributions beside each other. What they share at a word is the smaller of the two towers. A guess that falls into the shared part is always kept; a guess from the part that q has beyond p is refused. So the chance to keep a guess, ", term("α", "alpha, the acceptance: the sum of the smaller towers, 1 minus the total variation distance of p and q"), ", is the green part of q."),
         prose("What is refused must be paid back. The green parts of p and of q are equal, and both distributions add up to 1. So what q has too much is, in all, just what p is still owed. The ", term("residual", "the distribution max(p − q, 0), divided by its sum"), " pays it out where it is owed."),
         element,
         prose("Try to break it. Give “the” a chance of ", handleOfP(distributions), " in p, or drag any tower: the outline on the right is p, and what comes out fills it every time."),

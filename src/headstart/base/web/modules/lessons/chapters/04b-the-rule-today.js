@@ -54,7 +54,7 @@ function proofByCounting() {
     const words = ["chain", "block"].map((judge) => {
       const distribution = textDistribution(setup(judge), 4);
       const gap = distance(distribution, joint(setup(judge).p, 4));
-      return `${judge === "chain" ? "the rule of 2023" : "block verification"} is ${short(gap)} away from the target’s distribution of ${counted(distribution.length, "text")} and brings ${tokensARound(judge).toDecimal(3)} tokens a round`;
+      return `${judge === "chain" ? "the rule of 2023" : "block verification"} is ${short(gap)} away from the target’s distribution of ${counted(distribution.length, "text")} and gives ${tokensARound(judge).toDecimal(3)} tokens a round`;
     });
     fill(said, `By enumeration, in fractions: ${words.join("; ")}.`);
     announce(said.textContent);

@@ -16,7 +16,7 @@ function hunt(listing) {
   const lines = suspects(listing.lines, "Which line is wrong?");
   const mended = () => [
     prose("Mended:"),
-    pseudocode(listing.mended, { mark: listing.changed, label: "The mended listing" }),
+    pseudocode(listing.mended, { mark: listing.changed, label: "The fixed listing" }),
     mendedEvidence(listing, RIGHT_VERIFIER),
     listing.also && h("p.soft", listing.also),
   ];
@@ -54,7 +54,7 @@ export default {
         question: "A verifier writes fluent text, every word of it likely. How many of these would you notice by reading: words drawn from the wrong distribution after each refusal, a correction in the wrong place, a wrong acceptance figure?",
         kind: "choice",
         options: [["all", "all three"], ["some", "the wrong order only"], ["none", "hardly any"]],
-        reveal: () => prose("Hardly any. Faults like these stood in published tutorials and in a released engine, and were read and run by many people. What breaks is the distribution of the text, and a distribution cannot be seen in one text. It can be worked out."),
+        reveal: () => prose("Hardly any. Faults like these were in published tutorials and in a released engine, and were read and run by many people. What breaks is the distribution of the text, and a distribution cannot be seen in one text. It can be worked out."),
       }),
       section(
         "Six suspects",

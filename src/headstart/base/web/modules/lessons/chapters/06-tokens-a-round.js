@@ -17,7 +17,7 @@ import { predict } from "hs/lessons/predict";
 function guess() {
   return predict({
     id: "06.guess",
-    question: "Eight of ten guesses pass, and a round has five guesses. How many tokens does a round bring, on average?",
+    question: "Eight of ten guesses pass, and a round has five guesses. How many tokens does a round give, on average?",
     kind: "number",
     unit: "tokens",
     min: 0,
@@ -65,7 +65,7 @@ function build() {
         " after none.",
       ),
       ladder(state),
-      prose("With α = ", a(), " and K = ", n(), " a round brings ", live([alpha, k], (x, y) => rounded(expectedTokens(x, y))), " tokens on average. However many guesses you add, it stays below 1 / (1 − α) = ", live([alpha], (x) => (x === 1 ? "∞" : rounded(ceiling(x)))), "."),
+      prose("With α = ", a(), " and K = ", n(), " a round gives ", live([alpha, k], (x, y) => rounded(expectedTokens(x, y))), " tokens on average. However many guesses you add, it stays below 1 / (1 − α) = ", live([alpha], (x) => (x === 1 ? "∞" : rounded(ceiling(x)))), "."),
       sum(),
       prose("Check the ends. If nothing passes (α = 0) one term is left: 1, as without a draft. If everything passes (α = 1) every term is 1: K + 1. The ", h("em", "ceiling"), " is 5 at α = 0.8 and 10 at α = 0.9; a draft that costs something never gets there, as the next chapter shows."),
     ),
@@ -85,14 +85,14 @@ function build() {
       prose("“Acceptance rate” is used for at least three different fractions. They come from the same rounds and differ by a factor of two and more. Choose one, and see what is counted above the line (filled) and below it (framed)."),
       threeRates(),
       prose(
-        "Only the conditional rate is α. Accepted of drafted is lower, because it divides by guesses that nobody looked at. The last choice is what was printed with this run, 46.2% at seven guesses: it takes corrections and bonus tokens for accepted guesses. So the same 17 rounds have an acceptance of 31.9%, 46.2% or 71.7%, as you like; but only one of them belongs into the formula.",
+        "Only the conditional rate is α. Accepted of drafted is lower, because it divides by guesses that were never judged. The last choice is what was printed with this run, 46.2% at seven guesses: it takes corrections and bonus tokens for accepted guesses. So the same 17 rounds have an acceptance of 31.9%, 46.2% or 71.7%, as you like; but only one of them belongs into the formula.",
       ),
     ),
     three(),
     proofread(),
     summary(
-      "A round of K guesses brings E = 1 + α + … + α^K tokens on average; 1 at α = 0, K + 1 at α = 1.",
-      "No K brings more than 1 / (1 − α): 5 at α = 0.8, 10 at α = 0.9.",
+      "A round of K guesses gives E = 1 + α + … + α^K tokens on average; 1 at α = 0, K + 1 at α = 1.",
+      "No K gives more than 1 / (1 − α): 5 at α = 0.8, 10 at α = 0.9.",
       "α is accepted of judged. Accepted of drafted is lower; tokens a round is what you gain.",
     ),
   ];
@@ -102,7 +102,7 @@ export default {
   id: "06",
   title: "How many tokens a round",
   minutes: 8,
-  question: "How many tokens does one forward of the target bring, and which of three “acceptance rates” tells you?",
+  question: "How many tokens does one forward of the target give, and which of three “acceptance rates” tells you?",
   sources: [
     { text: "Leviathan, Kalman, Matias 2023, equation 1", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Chen et al. 2023", url: "https://arxiv.org/abs/2302.01318" },

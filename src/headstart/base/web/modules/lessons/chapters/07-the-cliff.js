@@ -83,7 +83,7 @@ function build() {
     chooseK(),
     section(
       "The cliff",
-      prose("A long draft is a bet on α. At c = 0.10 and α = 0.95 sixteen guesses bring 4.48×. Let α fall to 0.80, as it may from one paragraph to the next, and they bring 1.88×; at 0.60 they lose, with 0.96×. Three guesses fall from 2.85× to 2.27× and 1.67×. Far to the right the ground is highest and the way down is steepest: follow a column, and then the line at which nothing is left."),
+      prose("A long draft is a bet on α. At c = 0.10 and α = 0.95 sixteen guesses give 4.48×. Let α fall to 0.80, as it may from one paragraph to the next, and they give 1.88×; at 0.60 they lose, with 0.96×. Three guesses fall from 2.85× to 2.27× and 1.67×. Far to the right the ground is highest and the way down is steepest: follow a column, and then the line at which nothing is left."),
       map(state),
     ),
     section(
@@ -108,13 +108,13 @@ function build() {
       ),
       forwards(),
       note(
-        "Who waits notices a delay of some 300 ms, one often reads. A faster round shortens the time for each token; it does not shorten the time to the first one, because the prompt has to be read as before. Chapter 10 is about that, and about batches, where rows are dear because other requests need them.",
+        "People are often said to notice delays of about 300 ms. A faster round shortens the time for each token; it does not shorten the time to the first one, because the prompt has to be read as before. Chapter 10 is about that, and about batches, where rows are expensive because other requests need them.",
       ),
     ),
     summary(
       "Speedup = E / (v(K + 1) + cK). Fewer target calls are only half of the bill.",
       "The optimum is flat: a K that is off by one or two costs little. Below break-even the best K is 0.",
-      "A perfect draft brings (K + 1) / (1 + cK), never more than 1/c; the target as its own draft brings 1.00.",
+      "A perfect draft gives (K + 1) / (1 + cK), never more than 1/c; the target as its own draft gives 1.00.",
       "headstart chooses K in every step from measured v(n), c and acceptance; you will see its reasons in a trace.",
     ),
   ];

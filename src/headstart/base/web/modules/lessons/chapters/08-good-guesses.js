@@ -91,7 +91,7 @@ function build() {
         "Temperature T flattens a distribution (T > 1) or sharpens it (T < 1). What that does to α depends on how the draft guesses. A drafter that ",
         term("draws", "It takes its guess at random from its distribution q, as the target does from p."),
         " has a flat distribution to draw from; one that ",
-        term("copies", "It proposes one word and is sure of it: its likeliest word, or what came next when the same words stood here before."),
+        term("copies", "It proposes one word and is sure of it: its likeliest word, or what came next when the same words were here before."),
         " bets everything on one word.",
       ),
       heat(level),

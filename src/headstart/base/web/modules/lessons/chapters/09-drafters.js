@@ -20,7 +20,7 @@ const guess = () =>
     kind: "choice",
     options: ["a small model of the same family", "heads on the target itself", "somebody who copies from the program"],
     reveal: () =>
-      h("div", {}, h("p", "The one who copies. Almost every line stands in the prompt already, and copying costs nothing. The rule does not ask where a guess comes from: whatever is proposed, the text stays the target’s."),
+      h("div", {}, h("p", "The one who copies. Almost every line is in the prompt already, and copying costs nothing. The rule does not ask where a guess comes from: whatever is proposed, the text stays the target’s."),
         h("p", "So a drafter may be anything that can guess. Look at nine of them.")),
   });
 
@@ -38,7 +38,7 @@ function plantExercise() {
     check: ({ parents, tokens }) => {
       if (parents.length === 0) return { ok: false, say: "Plant something first." };
       const share = tokens / most.expected;
-      const gap = `Your tree brings ${fixed(tokens, 3)} tokens a round; the best one ${fixed(most.expected, 3)}.`;
+      const gap = `Your tree gives ${fixed(tokens, 3)} tokens a round; the best one ${fixed(most.expected, 3)}.`;
       if (share >= 1 - 1e-9) return { ok: true, say: `${gap} There is no better one.` };
       if (share >= 1 - CLOSE) return { ok: true, say: `${gap} That is within 5%.` };
       return { ok: false, say: `${gap} That is ${percent(1 - share, 1)} short.${parents.length < NODES ? ` You have ${NODES - parents.length} guesses left.` : ""}` };
@@ -47,7 +47,7 @@ function plantExercise() {
       "Each box is worth its percentage: the expected tokens are 1 plus the sum of all boxes. So always add the guess whose box would show the highest percentage.",
       "A chain of eight is not the best: its last boxes are worth next to nothing. Nor is one level: after the second guess there is little left.",
     ],
-    solution: () => `The best tree has ${most.depths.filter((depth) => depth === 1).length} guesses at the first level and is ${Math.max(...most.depths)} deep: a long main branch with a second guess where it is near the root. It brings ${fixed(most.expected, 3)} tokens a round. Sequoia finds it by dynamic programming, for any number of guesses.`,
+    solution: () => `The best tree has ${most.depths.filter((depth) => depth === 1).length} guesses at the first level and is ${Math.max(...most.depths)} deep: a long main branch with a second guess where it is near the root. It gives ${fixed(most.expected, 3)} tokens a round. Sequoia finds it by dynamic programming, for any number of guesses.`,
     solve: () => widget.plant(most.parents),
   });
 }
@@ -73,10 +73,10 @@ function aheadExercise() {
 }
 
 const STORIES = [
-  ["edit", "You edit long files of code; most of the answer stands in the prompt.", "ngram", "Copying brings long accepted stretches for nothing."],
+  ["edit", "You edit long files of code; most of the answer is in the prompt.", "ngram", "Copying gives long accepted stretches for nothing."],
   ["chat", "One 70B model serves chat for a year, and you may train something small.", "eagle", "A net on the target’s own hidden states guesses best, and a year pays for its training."],
   ["family", "A 7B model of the same family as your 70B target lies on the disk; nothing may be trained.", "draft", "A small model of the same family guesses well as it is."],
-  ["memory", "There is no memory for a second model, and nothing may be trained; copying from the prompt alone brings little.", "lookahead", "Lookahead needs only the target: it guesses from its own wider forwards."],
+  ["memory", "There is no memory for a second model, and nothing may be trained; copying from the prompt alone gives little.", "lookahead", "Lookahead needs only the target: it guesses from its own wider forwards."],
   ["agent", "An agent calls the same tools with nearly the same arguments, request after request.", "suffix", "Suffix look-up remembers earlier answers, not only this text."],
 ];
 const OPTIONS = ["draft", "ngram", "suffix", "eagle", "lookahead"].map((kind) => [kind, FAMILIES.find((family) => family.kind === kind).name]);
@@ -134,19 +134,19 @@ export default {
         prose("All branches share the text before them in the cache, and each guess may look only at its own branch: the mask of chapter 2, with a branch for a row. At the end one path is kept, and the rest is forgotten."),
         plantExercise()),
       section("Guess while the verdict is out",
-        prose("Drafting and verifying take turns: one of the two models always waits. Speculative speculative decoding lets them run at once. The draft model does not know yet which guesses will be kept, so it prepares for several outcomes. Its paper reports about 30% over the best drafting in turn, and up to 5 times over plain decoding."),
+        prose("Drafting and verifying take turns: one of the two models always waits. Speculative speculative decoding lets them run at once. The draft model does not know yet which guesses will be kept, so it prepares for several outcomes. Its paper reports about 30% over the best drafting in turn, and up to 5 times over the baseline."),
         lanesFigure(),
         aheadExercise()),
       section("Which one for whom?",
         stories(),
-        note(h("strong", "Another tokenizer? "), "It is often said that draft and target must share one. They need not: the guessed text can be cut anew into the target’s tokens, or the draft distribution moved to the tokens that both have. It costs some acceptance."),
+        note(h("strong", "Another tokenizer? "), "It is often said that draft and target must share one. They need not: the guessed text can be cut again into the target’s tokens, or the draft distribution moved to the tokens that both have. It costs some acceptance."),
         note(h("strong", "Quantised models? "), "Yes, both. A draft may be as rough as it likes, because the target checks it. A quantised target is another target: its own distribution is what stays exact."),
         note(h("strong", "Beam search? "), "It looks for one likely text among many; speculation makes one text sooner. They answer different questions, and headstart does the second. The two can be combined: each beam is drafted for by itself."),
         note(h("strong", "Does anybody use it? "), "vLLM, TensorRT-LLM, SGLang and transformers have it, and large services are reported to run it."),
       ),
       summary(
         "A drafter can be a small model, heads on the target, a copy from the text, or all of these in a list; the text stays the target’s.",
-        "What it costs and what it brings differ: copying is free and spiky, trained heads guess best, small models fit anywhere.",
+        "What it costs and what it gives differ: copying is free and spiky, trained heads guess best, small models fit anywhere.",
         "A tree of guesses hedges. The best tree for eight guesses is neither a chain nor a fan, and can be computed.",
         "Drafting ahead hides the drafting, as often as the outcome was foreseen.",
       ),

@@ -21,7 +21,7 @@ function predictions() {
     options: [["same", "the same: all of them gain alike"], ["half", "a little less, but still a gain"], ["slower", "it makes all of them slower"]],
     reveal: (guess) => prose(
       guess === "slower" ? "Yes. " : "It makes them slower. ",
-      `At ${BUSY} requests the speed is ${fixed(gain(0.8, 5, BUSY))} times plain decoding. For one request the machine waited for memory, and checking guesses was free. For ${BUSY} it computes all the time, and nothing is free any more. The figures below show where that turns.`,
+      `At ${BUSY} requests the speed is ${fixed(gain(0.8, 5, BUSY))} times the baseline. For one request the machine waited for memory, and checking guesses was free. For ${BUSY} it computes all the time, and nothing is free any more. The figures below show where that turns.`,
     ),
   });
 }
@@ -33,8 +33,8 @@ function streaming() {
   const said = h("span");
   watch([chunk], (n) => (said.textContent = `${fixed(1000 * round, 0)} ms of nothing and then ${n === 1 ? "one token" : `${n} tokens at once`}`));
   return prose(
-    "Plain decoding brings a token every 42 ms. A round that emits ", handle(chunk, { label: "Tokens of a round", min: 1, max: 6, step: 1 }),
-    " tokens brings ", said, ". On average that is sooner; to the eye it is a stutter. The middle gap (P50) falls to zero, because most tokens come together with the one before; the rare long gap (P99) is a whole round. ",
+    "Plain decoding gives a token every 42 ms. A round that emits ", handle(chunk, { label: "Tokens of a round", min: 1, max: 6, step: 1 }),
+    " tokens gives ", said, ". On average that is sooner; to the eye it is a stutter. The middle gap (P50) falls to zero, because most tokens come together with the one before; the rare long gap (P99) is a whole round. ",
     "That is why P99 is the number to watch, and not P50. A paced stream shows the tokens of a burst evenly: switch it on in the figure. The last token comes a little later for it. ",
     "In headstart a request to the server asks for it with ", h("code", "speculation: {smooth: true}"), ".",
   );
@@ -44,7 +44,7 @@ export default {
   id: "10",
   title: "When it hurts",
   minutes: 8,
-  question: "You can say for a given service whether to switch speculation on, and from what load on it costs more than it brings.",
+  question: "You can say for a given service whether to switch speculation on, and from what load on it costs more than it gives.",
   sources: [
     { text: "Leviathan, Kalman, Matias 2023", url: "https://arxiv.org/abs/2211.17192" },
     { text: "Williams, Waterman, Patterson 2009: Roofline", url: "https://doi.org/10.1145/1498765.1498785" },
@@ -79,7 +79,7 @@ export default {
       section("A stream that stutters", streaming()),
       section(
         "Ten situations",
-        prose("Three things turn the gain into a loss even for one request: a draft that is too dear, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family that is 10 to 30 times smaller, a 7B model for a 70B one, is often there. Press a card, and then move what you can change."),
+        prose("Three things turn the gain into a loss even for one request: a draft that is too expensive, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family that is 10 to 30 times smaller, a 7B model for a 70B one, is often there. Press a card, and then move what you can change."),
         situationCards(),
         prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. Heat lowers α where the draft copies or stays cool itself: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7. A draft that is drawn at the same temperature need not lose anything; chapter 8 lets you see both. Measure at the temperature that you serve."),
       ),
@@ -90,11 +90,11 @@ export default {
           "ul",
           {},
           h("li", h("strong", "The KV cache. "), "Speculation needs it: without it a verification would read the whole text again. Rolling back refused guesses is setting a length (chapter 2)."),
-          h("li", h("strong", "Batching. "), "In a batch each request accepts a different number of guesses. headstart lets the rows be ragged: nobody waits for the slowest. Requests come and go between two steps (continuous batching). Their caches lie in slots; other servers cut them into pages (PagedAttention), which saves memory and changes nothing here."),
+          h("li", h("strong", "Batching. "), "In a batch each request accepts a different number of guesses. headstart lets the rows be ragged: no request waits for the slowest. Requests come and go between two steps (continuous batching). Their caches lie in slots; other servers cut them into pages (PagedAttention), which saves memory and changes nothing here."),
           h("li", h("strong", "No model that could draft. "), "A draft need not share the target's tokenizer, though that is easier, and it need not be a model: n-gram, suffix and lookahead drafts need none (chapter 9)."),
           h("li", h("strong", "Prefill and decoding on different machines "), "(disaggregation). Large services do that. Speculation then belongs to the machines that decode; headstart runs both on one."),
         ),
-        prose("You need not decide for each request. headstart's adaptive pacing measures what a draft costs and brings, for the load of this moment, and drafts nothing where nothing is to be gained; a request can also say ", h("code", "speculation: {enabled: false}"), "."),
+        prose("You need not decide for each request. headstart's adaptive pacing measures what a draft costs and gives, for the load of this moment, and drafts nothing where nothing is to be gained; a request can also say ", h("code", "speculation: {enabled: false}"), "."),
       ),
       summary(
         "Guesses are free while the machine waits for memory: one request or few. On a machine that is busy they take the place of other requests.",

@@ -44,7 +44,7 @@ function whichNumber() {
       })),
     ],
     fields: [
-      { name: "drift", label: "The draft", kind: "choice", options: [["worse", "is worse: a round brings a quarter less"], ["same", "is as good as before"], ["unknown", "cannot be judged from this"]] },
+      { name: "drift", label: "The draft", kind: "choice", options: [["worse", "is worse: a round gives a quarter less"], ["same", "is as good as before"], ["unknown", "cannot be judged from this"]] },
       { name: "why", label: "What happened", kind: "choice", options: [["load", "more requests at once, so that the pacing drafts less"], ["text", "another kind of text"], ["luck", "chance"]] },
     ],
     check({ drift, why }) {
@@ -55,7 +55,7 @@ function whichNumber() {
       return { ok, say, fields: { drift: drift === "same" ? "good" : "bad", why: why === "load" ? "good" : "bad" } };
     },
     hints: ["Tokens per forward depends on three things: the draft, the text, and how much is drafted.", "Acceptance by position, given that all before were kept, does not depend on how much is drafted."],
-    solution: () => "The draft is as good as before. Conditional acceptance by position stands still; adaptive pacing drafts less at a higher load.",
+    solution: () => "The draft is as good as before. Conditional acceptance by position has not changed; adaptive pacing drafts less at a higher load.",
     answer: { drift: "same", why: "load" },
   });
 }
@@ -73,7 +73,7 @@ function table() {
         ["What makes it fast", "High acceptance, a cheap draft, and a forward that waits for memory", "1, 6, 7"],
         ["How many guesses", "2 to 7 at c = 0.1 and α from 0.5 to 0.85; more where α is higher or c lower", "7"],
         ["Where it helps", "One request or few, a large target, answers of some length", "10"],
-        ["Where it hurts", "A machine that is busy, very short answers, a draft that is dear or unlike", "7, 10"],
+        ["Where it hurts", "A machine that is busy, very short answers, a draft that is expensive or unlike", "7, 10"],
       ],
     }),
   );
@@ -113,7 +113,7 @@ export default {
         prose("A draft is trained once; the texts go on. Acceptance that falls is called drift. It falls slowly, and every request is different, so a look at a chart either comes late or cries wolf. Try it:"),
         game.element,
         prose(
-          "The ", term("detector", "e-CUSUM: the wealth of a gambler who bets on every request and starts anew with 1 whenever he has less"), ` bets against the claim that the mean is at least ${claimed().toFixed(2)}, a lower bound from 2,000 requests of the past. As long as the claim is true, no way of betting wins on average, and a stake of 1,000 is reached no sooner than after 1,000 requests on average. If the claim is false, the stake grows and grows. `,
+          "The ", term("detector", "e-CUSUM: the wealth of a gambler who bets on every request and starts again with 1 whenever he has less"), ` bets against the claim that the mean is at least ${claimed().toFixed(2)}, a lower bound from 2,000 requests of the past. As long as the claim is true, no way of betting wins on average, and a stake of 1,000 is reached no sooner than after 1,000 requests on average. If the claim is false, the stake grows and grows. `,
           "It may be looked at after every request, which a usual test does not allow.",
         ),
         game.exercise,

@@ -16,7 +16,7 @@ import { viewer } from "hs/viewer/app";
 const guess = (current, place) =>
   predict({
     id: "12",
-    question: "Before you look closer: how many tokens does one forward of the target bring in this trace?",
+    question: "Before you look closer: how many tokens does one forward of the target give in this trace?",
     kind: "number",
     unit: "tokens",
     reveal: () => {
@@ -63,13 +63,13 @@ export default {
         pseudocode(["headstart generate --trace mine.jsonl \"def add(a, b):\""], { label: "The command that records a trace" })),
       current.trace && guess(current, place),
       section("Read it",
-        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step. The figures of the whole run stand above the text once you have made your guess."),
+        prose("Begin with the text: solid lines are guesses that were kept, dotted ones corrections, double ones bonuses. Choose a token to see its card. Then walk along the rounds with the arrow keys, and through one round step by step. The figures of the whole run appear above the text once you have made your guess."),
         place,
         note("The rule that is drawn is the one that ran. What the papers of 2023 would have done with the same uniform draws is a switch, because it is another rule with the same distribution.")),
       section("Three questions about this run", asking),
       section("The end", certificate()),
       summary(
-        "From a trace you can say what speculation brought, at which depth guesses fail, and where a round was lost.",
+        "From a trace you can say what speculation gave, at which depth guesses fail, and where a round was lost.",
         "Tokens per forward, conditional acceptance and accepted of drafted are three different numbers.",
         "The rule that ran, and why every text it makes follows the target’s distribution alone.",
       ),

@@ -54,7 +54,7 @@ export function markGuessed(tokens) {
     const guessed = tokens.filter(({ origin }) => origin === "accepted").length;
     const hits = [...marked].filter((i) => tokens[i].origin === "accepted").length;
     const yours = marked.size ? `You marked ${counted(marked.size, "token")}, and ${hits === marked.size ? "all of them were" : `${hits} of them ${hits === 1 ? "was" : "were"}`} guessed. ` : "You marked none. ";
-    return `${yours}In truth ${guessed} of these ${tokens.length} tokens came from the small model; look where the others stand.`;
+    return `${yours}In truth ${guessed} of these ${tokens.length} tokens came from the small model; look where the others are.`;
   }
 
   return figure({

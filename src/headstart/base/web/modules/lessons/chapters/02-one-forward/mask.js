@@ -8,7 +8,7 @@ export function useOf(row, prefix, guesses) {
   const place = row - (prefix.length - 1);
   if (place < 0) return { kind: "known", short: "–", words: "The next word is known already, so this distribution is not needed" };
   if (place < guesses.length) return { kind: "judges", short: `guess ${place + 1}`, words: `It judges guess ${place + 1}, “${guesses[place]}”` };
-  return { kind: "bonus", short: "bonus", words: "No guess stands there: if all guesses are kept, the bonus is drawn from it" };
+  return { kind: "bonus", short: "bonus", words: "There is no guess at this place: if all guesses are kept, the bonus is drawn from it" };
 }
 
 /** A row in a sentence. */

@@ -82,7 +82,7 @@ export function replay(round = recordedRound()) {
   }).element;
 }
 
-/** The text as it stands: what is settled with its lines, and what is only guessed. */
+/** The text as it is: what is settled with its lines, and what is only guessed. */
 function textOf(round, stage) {
   const kept = round.judged.slice(0, stage.judged).filter(({ accepted }) => accepted).map(({ token }) => h("span.tok.accepted", WORDS[token]));
   const ended = stage.drawn ? [h(`span.tok.${round.end.kind}`, WORDS[round.end.token])] : [];

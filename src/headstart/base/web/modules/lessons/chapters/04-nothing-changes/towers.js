@@ -41,7 +41,7 @@ export function towers({ words, p, q, onChange = () => {} }) {
   return { element, distributions, set: (target, drafted) => (distributions.value = { p: fractions(target), q: fractions(drafted) }) };
 }
 
-/** One tower: a slider that stands upright. */
+/** One tower: an upright slider. */
 function bar(distributions, distribution, role, word, index) {
   const kept = h("div.tower-kept");
   const beyond = h(`div.tower-beyond.of-${distribution}`);
@@ -115,7 +115,7 @@ function key() {
 }
 
 /**
- * What comes out, a column a word: the part that was kept and the part that refusals bring, in the outline of p.
+ * What comes out, a column a word: the part that was kept and the part that refusals add, in the outline of p.
  *
  * @returns {{element: HTMLElement, draw: (p, kept, brought) => void}}
  */
@@ -142,7 +142,7 @@ export function emission(words) {
   return { element, draw };
 }
 
-/** The parts that what comes out is made of: kept by word, and brought by refusals by word. */
+/** The parts that what comes out is made of: kept by word, and added by refusals by word. */
 export function partsOfEmission(p, q) {
   return { kept: shared(p, q), brought: leftOver(p, q), alpha: overlap(p, q) };
 }

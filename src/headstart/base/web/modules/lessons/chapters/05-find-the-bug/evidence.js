@@ -12,7 +12,7 @@ export function evidenceOf(listing) {
   return listing.kind === "metric" ? metricEvidence(false) : distributionEvidence(exactDistribution(listing, listing.judge), listing);
 }
 
-/** The same of the mended listing. */
+/** The same of the fixed listing. */
 export function mendedEvidence(listing, right) {
   return listing.kind === "metric" ? metricEvidence(true) : distributionEvidence(exactDistribution(listing, right), listing);
 }

@@ -1,4 +1,4 @@
-// Six listings with a fault each, as tutorials and engines have had them, in words of our own; and their mended forms.
+// Six listings with a fault each, as tutorials and engines have had them, in words of our own; and their fixed forms.
 // Each comes with the verifier that it describes, so that its exact distribution can be worked out.
 
 import { fractions } from "hs/algorithm/arithmetic";
@@ -56,7 +56,7 @@ export const LISTINGS = [
     story: "Residual and bonus are there, and every word that it writes is a word it should write.",
     lines: [...FIRST, "n = 0", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        text += [draw(residual(p[i], q[i]))]", "        leave the loop", "text += guesses[first n]", "if n == K:", "    text += [draw(p[K])]"],
     faults: [8, 10],
-    why: "The correction is written before the guesses that stand in front of it. The words are right, their order is not.",
+    why: "The correction is written before the guesses that come before it. The words are right, their order is not.",
     innocent: { 11: "The bonus only follows a wholly accepted draft: that is right.", 12: "The bonus comes last, from the last distribution: that is right.", 5: "That is the right test." },
     mended: [...FIRST, "n = 0", "last = none", "for i in 0 .. K-1:", "    x = guesses[i]", "    if uniform() < min(1, p[i][x] / q[i][x]):", "        n += 1", "    else:", "        last = draw(residual(p[i], q[i]))", "        leave the loop", "if n == K:", "    last = draw(p[K])", "text += guesses[first n] + [last]"],
     changed: [3, 9, 12, 13],

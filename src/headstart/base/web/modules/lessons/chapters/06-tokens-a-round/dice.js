@@ -45,7 +45,7 @@ export function dice({ alpha, k }) {
   function say() {
     if (!total()) return "No round thrown yet. The dashes show what the formula expects.";
     const ending = last.accepted === k.value ? "all guesses passed" : `guess ${last.accepted + 1} failed`;
-    const now = `The last round: ${ending}, so it brought ${counted(last.accepted + 1, "token")}.`;
+    const now = `The last round: ${ending}, so it gave ${counted(last.accepted + 1, "token")}.`;
     return `${now} Mean of ${counted(total(), "round")}: ${rounded(mean())} tokens. The formula: ${rounded(expectedTokens(alpha.value, k.value))}.`;
   }
 
@@ -72,7 +72,7 @@ export function dice({ alpha, k }) {
     announce(say());
   };
   const shown = figure({
-    label: "Rounds by dice against the formula: share of rounds by the tokens they brought",
+    label: "Rounds by dice against the formula: share of rounds by the tokens they gave",
     title: true,
     body: [thrown, chart.element, words],
     controls: [

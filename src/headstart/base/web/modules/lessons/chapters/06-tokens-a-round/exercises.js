@@ -62,7 +62,7 @@ export const limits = () =>
     check: each(
       {
         zero: (x) =>
-          near(x, 1) ? "" : x === 0 ? "A round never brings nothing: the target's own token comes even when all guesses fail." : "With α = 0 only one term of the sum is left.",
+          near(x, 1) ? "" : x === 0 ? "A round is never empty: the target's own token comes even when all guesses fail." : "With α = 0 only one term of the sum is left.",
         eight: (x) => (near(x, 5) ? "" : slip(x, [[1.25, "1/α is not it: what counts is how often a guess fails, 1 − α."]], "The ceiling is 1 / (1 − α); here 1 − α = 0.2.")),
         nine: (x) => (near(x, 10) ? "" : slip(x, [[1.11, "1/α is not it: what counts is how often a guess fails, 1 − α."]], "The ceiling is 1 / (1 − α); here 1 − α = 0.1.")),
         least: (x) => (near(x, 0.75) ? "" : slip(x, [[0.25, "That is 1 − α; the question is α."]], "Solve 1 / (1 − α) = 4 for α.")),
@@ -81,7 +81,7 @@ export const proofread = () =>
     id: "06.4",
     title: "Proofread a table",
     ask: [
-      h("p", "You will meet this row in print. Three of its cells are right, give or take one in the last digit; two are further off. Which two, and what should stand there?"),
+      h("p", "You will meet this row in print. Three of its cells are right, give or take one in the last digit; two are further off. Which two, and what should the cells say?"),
       append(
         h("div.scroll.printed-row", { tabindex: "0", role: "region", "aria-label": "The printed row" }),
         h(
@@ -106,7 +106,7 @@ export const proofread = () =>
             ? ""
             : k === 3
               ? "3.1866 was cut to 3.18 instead of rounded to 3.19: look for a larger difference."
-              : `K = ${k} is right as it stands. Compare each cell with the one before it: column K must add 0.85^K for every step.`;
+              : `K = ${k} is right as it is. Compare each cell with the one before it: column K must add 0.85^K for every step.`;
       const swapped = values.k1 === 8 && values.k2 === 5;
       const value = (k) => (x) =>
         near(x, expectedTokens(0.85, k))
@@ -150,7 +150,7 @@ export const three = () =>
         drafted: (x) =>
           near(x, 7 / 16, 0.006) ? "" : slip(x, [[0.7, "Accepted of drafted: the guesses behind a refusal were drafted too, so divide by all 16."], [11 / 16, "Accepted of drafted: + and ★ are the target's own tokens; no guess was accepted there."]], "Accepted of drafted: count the ✓, and divide by 4 × 4 guesses."),
         judged: (x) =>
-          near(x, 0.7, 0.006) ? "" : slip(x, [[7 / 16, "Accepted of judged: nobody looked at the guesses marked with a dot; leave them out."], [7 / 11, "Accepted of judged: ✓ and ✗ were judged, + and ★ were not."]], "Accepted of judged: count the ✓, and divide by the number of ✓ and ✗ together."),
+          near(x, 0.7, 0.006) ? "" : slip(x, [[7 / 16, "Accepted of judged: the guesses marked with a dot were never judged; leave them out."], [7 / 11, "Accepted of judged: ✓ and ✗ were judged, + and ★ were not."]], "Accepted of judged: count the ✓, and divide by the number of ✓ and ✗ together."),
         round: (x) =>
           near(x, 11 / 4, 0.006) ? "" : slip(x, [[7 / 4, "Tokens a round: + and ★ are tokens of the text as well."]], "Tokens a round: all ✓, + and ★, divided by four rounds."),
       },

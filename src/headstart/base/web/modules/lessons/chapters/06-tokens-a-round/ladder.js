@@ -51,7 +51,7 @@ export function ladder({ alpha, k }) {
     const beyond = top > most + 1 ? " and lies beyond this picture" : ", the thick line";
     axis.textContent = `The same pieces, end to end. The ceiling is ${a === 1 ? "infinite" : rounded(top)}${a === 1 ? "" : beyond}.`;
     const sofar = heights.slice(0, at + 1).reduce((x, y) => x + y, 0);
-    const rest = at < most ? "" : ` That is all of it: a round of ${most} guesses brings ${rounded(expectedTokens(a, most))} tokens on average.`;
+    const rest = at < most ? "" : ` That is all of it: a round of ${most} guesses gives ${rounded(expectedTokens(a, most))} tokens on average.`;
     fill(words, `${rung(at, a)} So far ${rounded(sofar)}.${rest}`);
   }
 

@@ -33,7 +33,7 @@ export function bill(state) {
     title: true,
     body: append(h("div"), chart.element, words),
     controls: controls(state, "alpha", "k", "c"),
-    caption: "Unit: one forward of the target with one row, a plain step. Above: the draft's steps, then one check. Below: as many tokens as the round brings on average, decoded one by one.",
+    caption: "Unit: one forward of the target with one row, a plain step. Above: the draft's steps, then one check. Below: as many tokens as the round gives on average, decoded one by one.",
     table: () => ({
       columns: ["", "plain steps"],
       rows: [
@@ -50,7 +50,7 @@ export function bill(state) {
     const gain = state.speedup();
     fill(
       words,
-      `${counted(state.k.value, "guess", "guesses")} and a check take ${rounded(state.cost())} plain steps and bring ${rounded(state.tokens())} tokens: `,
+      `${counted(state.k.value, "guess", "guesses")} and a check take ${rounded(state.cost())} plain steps and give ${rounded(state.tokens())} tokens: `,
       h("strong", `${rounded(gain)}×`),
       gain < 0.9995 ? ", slower than plain decoding." : gain < 1.0005 ? ", no gain and no loss." : " as fast.",
     );

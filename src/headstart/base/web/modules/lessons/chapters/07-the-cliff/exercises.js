@@ -56,21 +56,21 @@ export const perfect = () =>
         five: (x) =>
           near(x, 4)
             ? ""
-            : slip(x, [[6, "Six is the tokens of a round. Five guesses at 0.1 and a check take time as well."], [5, "A round brings K + 1 tokens: the bonus is one of them."], [3.33, "A round brings K + 1 = 6 tokens: the bonus is one of them."]], "Tokens of a round over its cost: (K + 1) / (1 + cK)."),
+            : slip(x, [[6, "Six is the tokens of a round. Five guesses at 0.1 and a check take time as well."], [5, "A round gives K + 1 tokens: the bonus is one of them."], [3.33, "A round gives K + 1 = 6 tokens: the bonus is one of them."]], "Tokens of a round over its cost: (K + 1) / (1 + cK)."),
         limit: (x) =>
           near(x, 10)
             ? ""
-            : slip(x, [[4, "Longer drafts bring more than 4 here: try K = 50."]], "Let K grow in (K + 1) / (1 + cK): what matters in the end is one guess, which costs c and brings one token."),
+            : slip(x, [[4, "Longer drafts give more than 4 here: try K = 50."]], "Let K grow in (K + 1) / (1 + cK): what matters in the end is one guess, which costs c and gives one token."),
       },
       "Right: 4.0 at K = 5, and never more than 1/c = 10. Even a draft that is never wrong is only as fast as it drafts.",
     ),
-    hints: ["At α = 1 a round brings K + 1 tokens and costs 1 + cK.", "For K = 1000: 1001 / 101."],
+    hints: ["At α = 1 a round gives K + 1 tokens and costs 1 + cK.", "For K = 1000: 1001 / 101."],
     solution: () => "6 / (1 + 0.5) = 4.0. For large K, (K + 1) / (1 + cK) tends to 1/c = 10.",
     answer: { five: "4", limit: "10" },
   });
 
 const SAME = [
-  ["faster", "Faster: nothing is ever refused, so every round brings K + 1 tokens"],
+  ["faster", "Faster: nothing is ever refused, so every round gives K + 1 tokens"],
   ["equal", "As fast as plain decoding at best: every token is computed once by the draft, and checked besides"],
   ["wrong", "It changes the text: the draft decides what is said"],
 ];
@@ -83,7 +83,7 @@ export const sameModel = () =>
     fields: [{ name: "what", label: "What happens", kind: "choice", options: SAME }, number("speed", "Speedup at K = 5", "×")],
     check: (values) => {
       const why = {
-        faster: "A round does bring K + 1 tokens. But what does it cost, if each guess takes a whole plain step?",
+        faster: "A round does give K + 1 tokens. But what does it cost, if each guess takes a whole plain step?",
         wrong: "The rule keeps the target's distribution whatever the draft is. The text is right; the time is not.",
       };
       const speed = numberIn(values.speed);
@@ -120,7 +120,7 @@ export const least = () => {
     title: "From where on does it pay?",
     ask: "K = 5, rows are free. Find the least α that gains anything, to two decimals. The figures help.",
     fields: [number("fifth", "at c = 0.2: α ="), number("half", "at c = 0.5: α =")],
-    check: each({ fifth: judge(0.2), half: judge(0.5) }, "Right: 0.51 and 0.78. The dearer the guess, the better it has to be."),
+    check: each({ fifth: judge(0.2), half: judge(0.5) }, "Right: 0.51 and 0.78. The more expensive the guess, the better it has to be."),
     hints: ["Look for E(α, 5) = 1 + 5c: 2 at c = 0.2, and 3.5 at c = 0.5.", "Set K = 5 and the price in the figure above, and read the sentence under it."],
     solution: () => `E(α, 5) = 2 at α = ${fixed(breakEvenAlpha(5, 0.2), 3)}; E(α, 5) = 3.5 at α = ${fixed(breakEvenAlpha(5, 0.5), 3)}.`,
     answer: { fifth: "0.51", half: "0.78" },
@@ -145,7 +145,7 @@ function regretOf({ alpha, c }) {
     if (lost <= REGRET) return "";
     const gain = speedup(alpha, k, c);
     const advice = best.k === 0 ? "Is there any K that gains?" : k < best.k ? "Longer drafts pay here." : "Shorter drafts pay here.";
-    return `${where}K = ${k} brings ${fixed(gain)}×, which is ${percent(lost)} less than the best. ${advice}`;
+    return `${where}K = ${k} gives ${fixed(gain)}×, which is ${percent(lost)} less than the best. ${advice}`;
   };
 }
 
@@ -153,7 +153,7 @@ export const chooseK = () =>
   exercise({
     id: "07.2",
     title: "Choose K",
-    ask: h("p", "Five drafts, five lengths, from 0 (do not draft) to 16. Any K that gives away at most 2% counts as right: nobody needs the exact optimum."),
+    ask: h("p", "Five drafts, five lengths, from 0 (do not draft) to 16. Any K that gives away at most 2% counts as right: the exact optimum is not needed."),
     fields: CASES.map(({ name, alpha, c }) => number(name, `α = ${alpha}, c = ${c}: K =`)),
     check: each(
       Object.fromEntries(CASES.map((one) => [one.name, regretOf(one)])),

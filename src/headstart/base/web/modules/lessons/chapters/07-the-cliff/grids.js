@@ -13,7 +13,7 @@ export const COST = { alphas: [0.3, 0.5, 0.7, 0.8, 0.9, 0.95], cs: [0.01, 0.05, 
 const place = (list, value) => list.findIndex((each) => Math.abs(each - value) < 1e-9);
 const ringAt = (row, column) => (row < 0 || column < 0 ? null : [row, column]);
 
-/** A grid whose values are computed anew whenever the state changes. */
+/** A grid whose values are computed again whenever the state changes. */
 function liveGrid({ label, corner, rows, columns, values, ring, onPick }) {
   let now = values();
   const grid = heatGrid({ corner, rows, columns, value: (r, c) => now[r][c], format: starred, label, ring: ring(), onPick });

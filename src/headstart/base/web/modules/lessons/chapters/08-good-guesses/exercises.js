@@ -159,7 +159,7 @@ export function orderKinds(kinds) {
       );
       if (!wrong.length) return { ok: true, say: `Right: ${kinds.map((kind) => `${kind.title} ${percent(kind.alpha)}`).join(", ")}.` };
       const [[above, under]] = wrong;
-      return { ok: false, say: `“${above.title}” stands above “${under.title}”. Which of the two leaves fewer ways to go on?`, fields: {} };
+      return { ok: false, say: `“${above.title}” is above “${under.title}”. Which of the two leaves fewer ways to go on?`, fields: {} };
     },
     hints: ["Text that repeats itself, or has a fixed form, leaves one way to go on.", "Digits at random leave sixteen ways at every place, all alike."],
     solution: () => kinds.map((kind, i) => `${i + 1}. ${kind.title}, ${percent(kind.alpha)}`).join("; "),

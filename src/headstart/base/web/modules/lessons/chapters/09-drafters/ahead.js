@@ -61,7 +61,7 @@ function lanesOf(ahead, hits) {
 const SCENES = [
   [false, [false, false, false], "In turn: the target waits while the draft model guesses, and the draft model waits while the target checks."],
   [true, [true, true, true], "At once: while the target checks round 1, the draft model already guesses round 2, for each outcome that it finds likely. All were foreseen: the target hardly waits."],
-  [true, [true, false, true], "A miss: the outcome of round 1 was not among the branches. Round 2 must be drafted anew, and the target waits as before."],
+  [true, [true, false, true], "A miss: the outcome of round 1 was not among the branches. Round 2 must be drafted again, and the target waits as before."],
 ];
 
 /** The two lanes, in three scenes. */

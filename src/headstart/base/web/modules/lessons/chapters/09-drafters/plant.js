@@ -22,7 +22,7 @@ export function planter() {
   const tree = draftTree({ label: "Your tree of guesses", root: "the text", onPick: (node) => ((chosen = node), show()) });
   const add = button("Add a guess here", () => grow());
   const remove = button("Remove it", () => prune(), { quiet: true });
-  const clear = button("Begin anew", () => plant([]), { quiet: true });
+  const clear = button("Start again", () => plant([]), { quiet: true });
   const element = h("div.planter", {}, h("div.planter-tree", {}, tree.element), said, h("div.actions", {}, add, remove, clear));
 
   function grow() {

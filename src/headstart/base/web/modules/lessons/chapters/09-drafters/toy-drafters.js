@@ -98,7 +98,7 @@ function copying(name) {
   return (context) => {
     const { matched, tokens } = copied(context);
     const words = matched.map((token) => WORDS[token]).join(" ");
-    return chainOf(tokens, matched.length ? `“${words}” stood in the text before. ${name} copies what followed it then.` : "Nothing like this stood in the text before: no guess, and no cost.");
+    return chainOf(tokens, matched.length ? `“${words}” was in the text before. ${name} copies what followed it then.` : "Nothing like this was in the text before: no guess, and no cost.");
   };
 }
 
@@ -179,12 +179,12 @@ export const ILLUSTRATIONS = {
   list: () =>
     illustrate((context) => {
       const { matched, tokens } = copied(context, 2);
-      if (tokens.length) return chainOf(tokens, `“${matched.map((token) => WORDS[token]).join(" ")}” stood there before: the look-up guesses.`);
+      if (tokens.length) return chainOf(tokens, `“${matched.map((token) => WORDS[token]).join(" ")}” was there before: the look-up guesses.`);
       return chainOf(stepwise(drafter, 3)(context), "Nothing to copy here: the small model guesses.");
     }, RETOLD),
   translated: () =>
     illustrate((context) => {
       const tokens = stepwise(drafter, 3)(context);
-      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was cut anew into the target's own words.`);
+      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was cut again into the target's own words.`);
     }),
 };

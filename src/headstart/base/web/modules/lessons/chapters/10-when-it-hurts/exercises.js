@@ -18,10 +18,10 @@ export function stopsPaying() {
     check({ batch }) {
       if (Math.abs(batch - right) <= NEAR * right) return { ok: true, say: `Yes: it pays up to ${right} requests. At ${right} the speed is ${gain(ALPHA, K, right).toFixed(3)}, at ${right + 1} it is ${gain(ALPHA, K, right + 1).toFixed(3)}.` };
       const whole = Math.max(1, Math.round(batch));
-      return { ok: false, say: `With ${whole} requests the speed is ${gain(ALPHA, K, whole).toFixed(2)} times plain: ${gain(ALPHA, K, whole) > 1 ? "still faster, so go higher" : "already slower, so go lower"}.` };
+      return { ok: false, say: `With ${whole} requests the speed is ${gain(ALPHA, K, whole).toFixed(2)} times the baseline: ${gain(ALPHA, K, whole) > 1 ? "still faster, so go higher" : "already slower, so go lower"}.` };
     },
     hints: ["Move the slider “Requests at once” until the speed falls through 1.00; then go back and forth by one with the arrow keys.", "Between 100 and 115."],
-    solution: () => `${right}. A verification of ${K + 1} rows a request takes as long as ${K + 1} plain rows once the machine computes all the time, and brings 2.31 tokens on average. Beyond the 239 rows that this machine computes while it reads the weights once, every guess costs what a token costs.`,
+    solution: () => `${right}. A verification of ${K + 1} rows a request takes as long as ${K + 1} plain rows once the machine computes all the time, and gives 2.31 tokens on average. Beyond the 239 rows that this machine computes while it reads the weights once, every guess costs what a token costs.`,
     answer: { batch: right },
   });
 }
@@ -53,7 +53,7 @@ const REASONS = [
 ];
 const CARDS = [
   ["chat", "A person chats with a 70B model on a GPU of her own. Answers have 400 tokens; a 1B draft is accepted at α = 0.75.", "on", "free"],
-  ["night", "A nightly job summarises 10,000 documents, 400 at a time. Nobody waits for a single one.", "off", "busy"],
+  ["night", "A nightly job summarises 10,000 documents, 400 at a time. No user waits for a single one.", "off", "busy"],
   ["filter", "A filter reads mails of 2,000 tokens and answers “yes” or “no”.", "off", "first"],
   ["edit", "A code editor lets a model rewrite a file with small changes. There is no small model with its tokenizer.", "on", "copy"],
 ];

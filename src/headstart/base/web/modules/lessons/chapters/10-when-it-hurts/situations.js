@@ -16,7 +16,7 @@ const TEXTS = 40;
 /** The situations that the page was built with. */
 export const situations = () => data("scenarios") ?? [];
 
-/** Speed over plain decoding on text that changes between two acceptances, on the mean of some texts. */
+/** Speed over the baseline on text that changes between two acceptances, on the mean of some texts. */
 export function changingGain([easy, hard], choose, c, v) {
   let total = 0;
   for (let seed = 0; seed < TEXTS; seed++) {
@@ -33,7 +33,7 @@ export function verdict(alpha, k, c, v) {
   const even = breakEvenAlpha(k, c, v);
   const need = Number.isNaN(even) ? `With K = ${k} no acceptance would pay.` : `With K = ${k} it pays above α = ${fixed(even)}.`;
   const advice = best.k === 0 ? "Best: do not speculate." : `Best: K = ${best.k} with ${fixed(best.speedup)}.`;
-  return `${fixed(now)} times plain decoding: ${now > 1 ? "faster" : "slower"}. ${need} ${advice}`;
+  return `${fixed(now)} times the baseline: ${now > 1 ? "faster" : "slower"}. ${need} ${advice}`;
 }
 
 /** The figure. */
@@ -41,7 +41,7 @@ export function situationCards() {
   const all = situations();
   const chosen = signal(Math.min(1, all.length - 1));
   const [alpha, k, c] = [signal(0.8), signal(5), signal(0.1)];
-  const chart = lineChart({ x: { label: "K, guesses a round", min: 1, max: 12, ticks: KS }, y: { label: "speed over plain decoding", min: 0, max: 4 }, series: [], rule: { y: 1, label: "as fast as plain" } });
+  const chart = lineChart({ x: { label: "K, guesses a round", min: 1, max: 12, ticks: KS }, y: { label: "speed over the baseline", min: 0, max: 4 }, series: [], rule: { y: 1, label: "as fast as plain" } });
   const words = h("p.figure-said");
   const story = h("p");
   const cards = all.map(({ name }, i) => h("button.quiet.situation", { type: "button", on: { click: () => take(i) } }, name));
@@ -55,7 +55,7 @@ export function situationCards() {
     return KS.map((length) => [length, Array.isArray(given) ? changingGain(given, fixedK(length), c.value, v) : speedup(alpha.value, length, c.value, v)]);
   };
   const frame = figure({
-    label: "Ten situations: what speculation brings at each draft length",
+    label: "Ten situations: what speculation gives at each draft length",
     title: true,
     body: [h("div.situations", { role: "group", "aria-label": "Situations" }, cards), story, chart.element, words],
     controls: sliders,

@@ -1,4 +1,4 @@
-// One answer on a line of time: what the machine does, and when a token stands on the screen.
+// One answer on a line of time: what the machine does, and when a token is on the screen.
 
 import { fill, h, signal, watch } from "hs/base/dom";
 import { counted, fixed, seconds as inWords } from "hs/base/format";
@@ -37,7 +37,7 @@ export function timeline() {
   });
   const columns = ["", "first token", "gap, P50", "gap, P99", "whole answer", "target calls"];
   const frame = figure({
-    label: "One answer in time: what runs, and when each token stands on the screen",
+    label: "One answer in time: what runs, and when each token is on the screen",
     title: true,
     body: [chart.element, numbers, words],
     controls: [

@@ -66,7 +66,7 @@ const bestFixed = () => rivals().filter((each) => each.fixed).reduce((a, b) => (
 function verdict(mine) {
   const [best, practice] = [bestFixed(), rivals().at(-1)];
   const against = (other) => `${fixed(Math.abs(mine.time - other.time), 1)} ${mine.time < other.time ? "less than" : "more than"} ${other.name}`;
-  if (mine.time === practice.time) return `Over 60 texts the practice rule takes ${against(best)}, the best of the fixed lengths, and nobody told it which one that is.`;
+  if (mine.time === practice.time) return `Over 60 texts the practice rule takes ${against(best)}, the best of the fixed lengths, although it was not told which one that is.`;
   return `Over 60 texts your rule takes ${against(best)}, the best fixed length, and ${against(practice)}.`;
 }
 

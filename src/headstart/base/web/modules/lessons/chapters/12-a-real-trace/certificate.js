@@ -22,7 +22,7 @@ function contents() {
   const open = IDS.filter((id) => !isDone(id));
   const bet = betWords();
   if (open.length) {
-    return [h("p.certificate-title", "Not yet"), h("p", `${counted(open.length, "question")} of this chapter ${open.length === 1 ? "is" : "are"} open. Then your certificate stands here.`), bet];
+    return [h("p.certificate-title", "Not yet"), h("p", `${counted(open.length, "question")} of this chapter ${open.length === 1 ? "is" : "are"} open. Then your certificate appears here.`), bet];
   }
   const kept = answered();
   return [

@@ -30,7 +30,7 @@ export function questions(request, name) {
 }
 
 /**
- * A few rounds in a row whose average is not that of the whole run, which stands beside it in large figures.
+ * A few rounds in a row whose average is not that of the whole run, which is beside it in large figures.
  *
  * @returns {{first: number, last: number, tokens: number, forwards: number, accepted: number}} the rounds as they are
  *   numbered in the strip
@@ -55,14 +55,14 @@ function tokensPerForward(request, found, name) {
   return exercise({
     id: IDS[0],
     title: "Tokens per forward",
-    ask: `How many tokens did one forward of the target bring in ${where}, on average? To one decimal place. Count from the strip of rounds, or from its table.`,
+    ask: `How many tokens did one forward of the target give in ${where}, on average? To one decimal place. Count from the strip of rounds, or from its table.`,
     fields: [{ name: "tokens", label: "Tokens per forward", kind: "number" }],
     check: ({ tokens: given }) => {
       if (Math.abs(given - right) <= 0.051) {
         keep(IDS[0], `${fixed(right)} tokens per forward in ${where}`, name);
         return { ok: true, say: `${tokens} tokens over ${forwards} forwards: ${fixed(right)}. Plain decoding has 1, and the whole run ${fixed(found.tokensPerForward)}.` };
       }
-      if (Math.abs(given - accepted / forwards) <= 0.051) return { ok: false, say: "That counts accepted guesses only. Each forward brings one token more: a correction or a bonus." };
+      if (Math.abs(given - accepted / forwards) <= 0.051) return { ok: false, say: "That counts accepted guesses only. Each forward gives one token more: a correction or a bonus." };
       if (Math.abs(given - found.tokensPerForward) <= 0.051) return { ok: false, say: `That is the whole run. Look at ${where} alone.` };
       return { ok: false, say: `Not that. Divide the tokens of ${where} by ${counted(forwards, "forward")}: each round is one.` };
     },
