@@ -23,8 +23,7 @@ PACKAGE = ROOT / "src" / "headstart"
 PRIVATE = {
     r"laws?": "distribution",
     r"coins?": "uniform draw",
-    r"(?:of|over|times|than) plain(?! decoding)": "speedup over the baseline, times the baseline's speed",
-    r"\d (?:of|times) plain decoding|over plain decoding": "speedup over the baseline, times the baseline's speed",
+    r"(?:of|than|times) plain(?! decoding)|over plain|\d+ (?:of|times) plain": "speedup over the baseline",
     r"dear(?:er|est)?": "expensive, costly",
     r"anew": "again",
     r"(?:brings?|brought|bringing)(?! (?:about|back|together))": "gives, adds, saves: say what is gained",

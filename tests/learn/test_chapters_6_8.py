@@ -199,7 +199,7 @@ class TestCliff:
     def test_three_ways_to_lose(self, seven: Chapter) -> None:
         figure = seven.figure("Tokens a round and speedup")
         for name, speedup in (
-            ("A dear draft", theory.speedup(0.7, 5, 0.5)),
+            ("An expensive draft", theory.speedup(0.7, 5, 0.5)),
             ("A bad match", theory.speedup(0.3, 5, 0.1)),
             ("A fast target", theory.speedup(0.7, 5, 0.3, SMALL)),
             ("The sweet spot", theory.speedup(0.8, 5, 0.1)),

@@ -49,10 +49,10 @@ def test_the_text_of_the_race_is_shown_to_its_end(at: Any) -> None:
     assert at("00").locator(".markable").count() == len(recorded["headstart"]["tokens"])
 
 
-def test_the_manager_s_look_brings_the_words_that_she_kept_and_one(at: Any) -> None:
+def test_the_manager_s_look_gives_the_words_that_she_kept_and_one(at: Any) -> None:
     said = at("00").locator("main").inner_text()
     assert "drafts the next five words" in said
-    assert "the first three of the five are hers, one look has brought four words" in said
+    assert "the first three of the five are hers, one look has given four words" in said
 
 
 def test_p_over_q_as_they_are_shown_is_the_share_that_is_told(at: Any) -> None:

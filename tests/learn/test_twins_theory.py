@@ -57,8 +57,6 @@ def test_speed(js: Twin, v: dict[int, float] | None) -> None:
         wanted = theory.best_k(alpha, c, v)
         assert best["k"] == wanted.k
         assert best["speedup"] == pytest.approx(wanted.speedup, **CLOSE)
-    found = js("(v) => hs.theory.treeSpeedup(3.2, 12, 4, 0.2, v)", curve)
-    assert found == pytest.approx(theory.tree_speedup(3.2, 12, 4, 0.2, v), **CLOSE)
 
 
 def test_tables(js: Twin) -> None:
@@ -85,24 +83,11 @@ def test_what_two_distributions_share(js: Twin, zeros: float) -> None:
     assert found == pytest.approx(abs(p - q).sum(1) / 2, **CLOSE)
     found = js("(pairs) => pairs.map(([p, q]) => hs.distributions.coupledAcceptance(p, q))", pairs)
     assert found == pytest.approx(theory.coupled_acceptance(p, q), **CLOSE)
-    found = js("(pairs) => pairs.map(([p, q]) => [1, 3].map((k) => hs.distributions.blockTokens(p, q, k)))", pairs)
-    wanted = [[theory.block_tokens(a, b, k) for k in (1, 3)] for a, b in zip(p, q, strict=True)]
-    assert np.array(found) == pytest.approx(np.array(wanted), rel=1e-9)  # both round weights to twelve places
-    found = js("(alphas) => alphas.map(hs.distributions.coupledFloor)", ALPHAS)
-    assert found == pytest.approx([theory.coupled_floor(a) for a in ALPHAS], **CLOSE)
 
 
-def test_acceptance_at_temperatures(js: Twin) -> None:
+def test_softmax_at_a_temperature(js: Twin) -> None:
     rng = np.random.default_rng(3)
-    p, q = rng.normal(0, 2, (5, 8)), rng.normal(0, 2, (5, 8))
-    heats = [0.0, 0.5, 1.0, 1.5]
-    call = "([p, q, heats]) => p.map((row, i) => heats.map((t) => hs.distributions.FUNCTION(row, q[i], t)))"
-    for name, twin in (
-        ("acceptanceAt", theory.acceptance_at),
-        ("pointAcceptanceAt", theory.point_acceptance_at),
-    ):
-        found = js(call.replace("FUNCTION", name), [p.tolist(), q.tolist(), heats])
-        assert np.array(found) == pytest.approx(twin(p, q, heats), **CLOSE)
+    p = rng.normal(0, 2, (5, 8))
     found = js("(rows) => rows.map((row) => hs.distributions.softmax(row, 0.7))", p.tolist())
     assert np.array(found) == pytest.approx(softmax(p, 0.7), **CLOSE)
 
@@ -132,23 +117,8 @@ def test_machine(js: Twin) -> None:
         for b in (1, 8, 64, 512)
     ]
     assert np.array(found) == pytest.approx(np.array(wanted), **CLOSE)
-    call = "({machine, model}) => [0, 500, 1e9].map((l) => hs.theory.crossoverBatch(machine, model, 4, l))"
-    wanted = [theory.crossover_batch(machine, model, 4, length) for length in (0, 500, 1e9)]
-    assert js(call, as_js) == pytest.approx(wanted, **CLOSE)
     call = "({machine, model, draft}) => hs.theory.payingBatch(machine, model, 0.7, 4, { draft })"
     assert js(call, as_js) == theory.paying_batch(machine, model, 0.7, 4, draft=draft)
-
-
-def test_ssd(js: Twin) -> None:
-    grid = list(itertools.product((0.0, 0.5, 0.9), (2.0, 4.0), (1.0, 3.0), (0.5, 1.5), (0.0, 0.4)))
-    found = js("(grid) => grid.map((each) => hs.theory.ssdSpeedup(...each))", grid)
-    assert found == pytest.approx([theory.ssd_speedup(*each) for each in grid], **CLOSE)
-    assert js("() => hs.theory.ssdBound(4, 3, 0.5)") == pytest.approx(theory.ssd_bound(4, 3, 0.5), **CLOSE)
-    cases = [(budget, k, a, r) for budget in (0, 6, 24) for k in (0, 3, 5) for a in (0.0, 0.6, 1.0) for r in (0.4, 1.0)]
-    found = js("(cases) => cases.map((each) => hs.theory.fanOuts(...each))", cases)
-    assert found == [list(theory.fan_outs(*each)) for each in cases]
-    found = js("() => [[3, 2, 1], [0, 0, 6], [1]].map((f) => hs.theory.roundHitRate(f, 0.7, 0.8))")
-    assert found == pytest.approx([theory.round_hit_rate(f, 0.7, 0.8) for f in ([3, 2, 1], [0, 0, 6], [1])], **CLOSE)
 
 
 ACCEPTANCES = ([0.6, 0.2, 0.1], [0.8], [0.5, 0.5], [0.3, 0.1, 0.4, 0.05])
@@ -165,9 +135,6 @@ def test_the_best_tree(js: Twin, acceptance: list[float]) -> None:
         assert shape["expected"] == pytest.approx(wanted.expected, **CLOSE)
         value = js("([a, shape]) => hs.sequoia.treeTokens(a, shape)", [acceptance, shape])
         assert value == pytest.approx(trees.expected_tokens(acceptance, wanted), **CLOSE)
-    chosen = js("(a) => hs.sequoia.chooseTree(a, (n) => 1 + 0.02 * (n - 1), 0.1, { nodes: 12, depth: 5 })", acceptance)
-    best = trees.choose_tree(acceptance, lambda n: 1 + 0.02 * (n - 1), 0.1, nodes=12, depth=5)
-    assert chosen["parents"] == list(best.parents)
 
 
 def test_chances_of_lengths_add_up(js: Twin) -> None:

@@ -32,7 +32,7 @@ TARGET, DRAFT = Model(70e9, kv_bytes_per_token=320e3), Model(1e9)
         (0.7, 4, 0.1, "good", "K = 4 gives 1.98x"),
         (0.7, 5, 0.1, "good", "K = 5 hardly less"),
         (0.7, 10, 0.1, "good", "against 1.63x"),
-        (0.5, 12, 0.1, "bad", "a draft this long costs more than it brings; K = 2 gives 1.46x"),
+        (0.5, 12, 0.1, "bad", "a draft this long costs more than it saves; K = 2 gives 1.46x"),
         (0.48, None, 0.5, "bad", "alpha 0.48 is not above 0.50, the least that any K needs"),
         (0.9, None, 1.2, "bad", "not even a perfect draft"),
         (0.52, None, 0.5, "unsure", "K = 1 gives 1.01x; measure"),

@@ -1,6 +1,7 @@
 """Exact distributions by enumeration: every outcome of a random procedure, with its probability as a rational number.
 
-A procedure is a function of an `Oracle`: it asks it to accept with a chance or to draw, and the enumeration gives every answer.
+A procedure is a function of an `Oracle`: it asks it to accept with a chance or to draw, and the enumeration gives every
+answer.
 """
 
 from __future__ import annotations

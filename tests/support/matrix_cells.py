@@ -580,8 +580,8 @@ be found.
 
 {tables}## Refused
 
-No cell is empty: what is not in the table above, because it would not be exact or cannot be done, raises a typed error that
-says why. These are tested as well.
+No cell is empty: what is not in the table above, because it would not be exact or cannot be done, raises a typed error
+that says why. These are tested as well.
 
 | | error | reason |
 | --- | --- | --- |

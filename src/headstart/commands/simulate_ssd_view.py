@@ -36,9 +36,7 @@ def view_ssd(console: Console, answer: SsdAnswer) -> None:
 
 def _placements(console: Console, prospects: Sequence[Prospect]) -> None:
     section(console, "Drafting ahead, simulated; a round in ms", _table(prospects))
-    console.print(
-        "h hit rate, E tokens a round; x plain, x turn: over the baseline and drafting in turn", style="dim"
-    )
+    console.print("h hit rate, E tokens a round; x plain, x turn: over the baseline and drafting in turn", style="dim")
     for found in prospects:
         published = found.placement.published
         measured = "" if published is None else f" Measured: {published:.2f}x."

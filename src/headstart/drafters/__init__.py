@@ -176,7 +176,7 @@ class Drafter(Protocol):
 
     def applies(self, row: Row) -> bool:
         """Whether it could draft for this request at all, by what the request says of itself: the answer is the same
-        for all rows of a request. Where it could not, `propose` is not called for it, and pacing does not count on it."""
+        for all rows of a request. Where it could not, `propose` is not called, and pacing does not count on it."""
         return True
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:

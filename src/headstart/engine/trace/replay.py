@@ -1,4 +1,4 @@
-"""The rule of a step once more, with its uniform draws and its drawn tokens written down. Pure: nothing of the engine is touched.
+"""The rule of a step once more, with its uniform draws and drawn tokens written down. Pure: the engine is not touched.
 
 The engine keeps of a verdict only the path and the token after it. Because the rule is a function of the draft, the
 distributions and the request's noise, running it again gives the same verdict, and shows on the way what each uniform

@@ -69,9 +69,7 @@ def _by_length(page: Page, found: WhatIf) -> None:
     peaks = (f"{a.name} is best at K = {a.best.k} with {a.best.speedup:.2f}" for a in found.answers)
     marks = [charts.Mark(a.k, a.speedup, f"K = {a.k}") for a in found.answers]
     page.figure(
-        charts.lines(
-            series, x="K, draft tokens per round", y="speedup over the baseline", marks=marks, reference=1.0
-        ),
+        charts.lines(series, x="K, draft tokens per round", y="speedup over the baseline", marks=marks, reference=1.0),
         caption="K = 0 is plain decoding. A longer draft costs more, and its last tokens are seldom reached.",
         alt="Speedup by draft length: " + "; ".join(peaks),
     )

@@ -122,7 +122,11 @@ class ScenarioResult:
 SCENARIOS = (
     Scenario("a good draft", "A small model of the same family, trained on the same text.", 0.85, 5, 0.05),
     Scenario(
-        "the draft is too expensive", "It guesses well, but a step of it takes 0.6 of a step of the target.", 0.8, 5, 0.6
+        "the draft is too expensive",
+        "It guesses well, but a step of it takes 0.6 of a step of the target.",
+        0.8,
+        5,
+        0.6,
     ),
     Scenario("the draft is too different", "Another family, or text it was never trained on.", 0.3, 5, 0.1),
     Scenario("the draft is too long", "A fair draft asked for ten tokens at a time.", 0.5, 10, 0.1),

@@ -31,11 +31,6 @@ export function residual(p, q) {
   return arithmeticOf(p).isZero(sum(rest)) ? p : normalised(rest);
 }
 
-/** In nats; numbers only, as everything below. */
-export function entropy(distribution) {
-  return -distribution.reduce((total, x) => total + (x > 0 ? x * Math.log(x) : 0), 0);
-}
-
 /** The distribution of logits; at temperature 0 all of it on the first of the greatest. */
 export function softmax(logits, temperature = 1) {
   const most = Math.max(...logits);
@@ -48,16 +43,6 @@ export function softmax(logits, temperature = 1) {
   return rises.map((x) => x / total);
 }
 
-/** alpha when both models sample at a temperature. */
-export function acceptanceAt(pLogits, qLogits, temperature) {
-  return Math.min(overlap(softmax(pLogits, temperature), softmax(qLogits, temperature)), 1);
-}
-
-/** alpha where the draft is always its own likeliest token: p of that token. */
-export function pointAcceptanceAt(pLogits, qLogits, temperature) {
-  return softmax(pLogits, temperature)[qLogits.indexOf(Math.max(...qLogits))];
-}
-
 /** alpha under rule "coupled": the sum over x of 1 / sum_y max(p(y)/p(x), q(y)/q(x)). */
 export function coupledAcceptance(p, q) {
   let alpha = 0;
@@ -67,29 +52,4 @@ export function coupledAcceptance(p, q) {
     }
   }
   return Math.min(alpha, 1);
-}
-
-/** The least that rule "coupled" accepts where rule "exact" accepts alpha. */
-export function coupledFloor(alpha) {
-  return alpha / (2 - alpha);
-}
-
-/** Tokens per round of block verification where p and q are the same at every one of k positions. */
-export function blockTokens(p, q, k) {
-  const drawn = q.map((_, i) => i).filter((i) => q[i] > 0);
-  let paths = new Map([[1, 1]]); // weight -> chance of the paths that have it
-  let tokens = 1;
-  for (let depth = 0; depth < k; depth++) {
-    const next = new Map();
-    for (const [weight, chance] of paths) {
-      for (const x of drawn) {
-        // Many paths have the same weight, up to the last digits.
-        const reached = Number(Math.min((weight * p[x]) / q[x], 1).toFixed(12));
-        next.set(reached, (next.get(reached) ?? 0) + chance * q[x]);
-      }
-    }
-    paths = next;
-    for (const [weight, chance] of paths) tokens += weight * chance;
-  }
-  return tokens;
 }

@@ -12,25 +12,11 @@ export function forwardSeconds(machine, model, rows = 1, batch = 1, context = 0)
   return Math.max(reading, (2 * parameters * batch * rows) / flops) + overhead;
 }
 
-/** v(n) in seconds on this machine: what `speedup` takes. */
-export function verifyCostOf(machine, model, batch = 1, context = 0) {
-  return (rows) => forwardSeconds(machine, model, rows, batch, context);
-}
-
 /** The speedup of a whole batch whose requests all draft k tokens; draft: a model, or c. */
 export function batchSpeedup(machine, target, alpha, k, batch, { draft, context = 0 }) {
   const plain = forwardSeconds(machine, target, 1, batch, context);
   const step = typeof draft === "number" ? draft * plain : forwardSeconds(machine, draft, 1, batch, context);
   return (expectedTokens(alpha, k) * plain) / (forwardSeconds(machine, target, k + 1, batch, context) + k * step);
-}
-
-/** The batch size, not rounded, up to which verifying k + 1 rows takes no longer than reading weights and caches. */
-export function crossoverBatch(machine, model, k, context = 0) {
-  const { parameters, bytesPerWeight = 2, kvBytesPerToken = 0 } = model;
-  const reading = (parameters * bytesPerWeight) / machine.bandwidth;
-  const computing = (2 * parameters * (k + 1)) / machine.flops;
-  const caches = (context * kvBytesPerToken) / machine.bandwidth;
-  return computing > caches ? reading / (computing - caches) : Infinity;
 }
 
 /** The batch size up to which every batch gains by drafting k tokens; 0 where not even one request does. */

@@ -10,21 +10,6 @@ export function bestTree(acceptance, nodes, depth) {
   return shapeOf(new Table(acceptance, nodes, depth), nodes, depth);
 }
 
-/** The tree whose step emits most tokens per time, an empty one where plain decoding does; forward: v(n). */
-export function chooseTree(acceptance, forward, level, { nodes = 64, depth = 12 } = {}) {
-  const table = new Table(acceptance, nodes, depth);
-  let best = [0, 0];
-  let most = 1 / forward(1);
-  for (let n = 1; n <= nodes; n++) {
-    const verify = forward(n + 1);
-    for (let levels = 1; levels <= Math.min(depth, n); levels++) {
-      const rate = table.expected(n, levels) / (levels * level + verify);
-      if (rate > most) [best, most] = [[n, levels], rate];
-    }
-  }
-  return shapeOf(table, ...best);
-}
-
 /** Tokens that a round with a tree emits: its nodes' chances to be on the kept path, and the bonus. */
 export function treeTokens(acceptance, { parents, ranks = ranksOf(parents) }) {
   return 1 + nodeChances(acceptance, { parents, ranks }).reduce((a, b) => a + b, 0);
@@ -81,11 +66,6 @@ class Table {
       }
     }
     for (let m = 0; m < sizes; m++) this.best[level][m] = Math.max(...value[m]);
-  }
-
-  /** Tokens emitted by the best tree of at most so many nodes and levels. */
-  expected(nodes, depth) {
-    return Math.max(...this.best[depth].slice(0, nodes + 2));
   }
 
   /** The sizes of the subtrees of the best tree of `size` nodes, eldest child first. */

@@ -66,11 +66,6 @@ export function speedupByPosition(acceptance, k, c, v = null) {
   return expectedTokensByPosition(acceptance, k) / roundCost(k, c, v);
 }
 
-/** A tree drafts one level after the other and verifies all of its nodes; tokens counts the bonus. */
-export function treeSpeedup(tokens, nodes, levels, level, v = null) {
-  return tokens / (verifyCost(v, nodes + 1) + level * levels);
-}
-
 /** The acceptance below which plain decoding is faster; NaN where no draft pays, 0 where any does. */
 export function breakEvenAlpha(k, c, v = null) {
   const cost = roundCost(k, c, v);

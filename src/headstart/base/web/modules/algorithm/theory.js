@@ -3,4 +3,3 @@
 export * from "hs/algorithm/distributions";
 export * from "hs/algorithm/machine";
 export * from "hs/algorithm/speed";
-export * from "hs/algorithm/ssd";

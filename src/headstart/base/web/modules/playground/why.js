@@ -1,6 +1,6 @@
 // The right column: the chosen token, and how its round went, rule and all.
 
-import { fill, h, watch } from "hs/base/dom";
+import { h, watch } from "hs/base/dom";
 import { counted } from "hs/base/format";
 import { button } from "hs/figures/controls";
 import { tokenCard } from "hs/viewer/card";

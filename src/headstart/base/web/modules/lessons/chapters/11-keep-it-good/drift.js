@@ -1,6 +1,6 @@
 // The drift game: requests come one by one; press when acceptance has fallen. A detector watches the same requests.
 
-import { fill, h, signal } from "hs/base/dom";
+import { h, signal } from "hs/base/dom";
 import { announce } from "hs/base/announce";
 import { counted, fixed, percent, whole } from "hs/base/format";
 import { lineChart } from "hs/figures/charts";
