@@ -14,8 +14,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from headstart import theory
-from headstart.commands import simulate_view
 from headstart.commands.simulate import simulate
+from headstart.learn.simulate import scenarios
+from headstart.learn.views import answers as views
+from headstart.learn.what_if.options import one_named
 from headstart.learn.what_if.question import what_if
 
 APP = typer.Typer(rich_markup_mode="markdown")
@@ -62,7 +64,7 @@ def test_do_not_speculate_is_said_with_the_reason() -> None:
     "words",
     [
         "", "-a 0.3 -a 0.95 -k 12", "-T 0 -T 0.7 -T 1.5", f"{MACHINE} -b 1 -b 64 -b 1024",
-        "--verify-cost 1:1,8:1.2,16:1.6", "--by-position 0.9,0.8,0.7 -k 3", "--scenarios", "--scenario dear",
+        "--verify-cost 1:1,8:1.2,16:1.6", "--by-position 0.9,0.8,0.7 -k 3", "--scenarios", "--scenario expensive",
     ],
 )  # fmt: skip
 def test_everything_fits_eighty_columns_and_nothing_is_cut(words: str) -> None:
@@ -88,7 +90,7 @@ def test_the_map_holds_the_published_figures() -> None:
 
 
 def test_cells_are_orange_below_one_and_blue_above() -> None:
-    shades = [simulate_view.cell(value).style for value in (0.4, 1.0, 3.0)]
+    shades = [views.cell(value).style for value in (0.4, 1.0, 3.0)]
     loss, even, gain = (style.bgcolor.triplet for style in shades)  # type: ignore[union-attr]
     assert loss.red > loss.blue + 50
     assert gain.blue > gain.red + 50
@@ -98,7 +100,7 @@ def test_cells_are_orange_below_one_and_blue_above() -> None:
 def test_a_terminal_without_block_characters() -> None:
     console = Console(file=open("/dev/null", "w", encoding="ascii"), width=80)  # noqa: SIM115
     console.begin_capture()
-    simulate_view.view(console, what_if([[0.7]], theory.StepCosts.in_plain_steps()))
+    views.view(console, what_if([[0.7]], theory.StepCosts.in_plain_steps()))
     shown = console.end_capture()
     console.file.close()
     assert shown.isascii()
@@ -149,20 +151,20 @@ def test_temperature_says_that_it_is_a_toy() -> None:
 
 def test_scenarios() -> None:
     result = run("--scenarios")
-    assert "the draft is too dear" in result.stdout
+    assert "the draft is too expensive" in result.stdout
     assert "text that changes" in result.stdout
-    one = run("--scenario dear")
-    assert "the draft is too dear" in one.stdout
+    one = run("--scenario expensive")
+    assert "the draft is too expensive" in one.stdout
     assert "100,000 rounds, standard error" in one.stdout
     assert "too different" not in one.stdout
-    found = answers("--scenario dear")["scenarios"][0]
+    found = answers("--scenario expensive")["scenarios"][0]
     assert found["predicted"] == pytest.approx(theory.speedup(found["alpha"], found["k"], found["c"]))
     assert abs(found["speedup"][0] - found["predicted"]) < 4 * found["speedup"][1]
 
 
 def test_a_scenario_may_be_named_in_part() -> None:
-    assert simulate_view.named("DEAR") == "the draft is too dear"
-    assert simulate_view.named("a short context") == "a short context"
+    assert one_named("EXPENSIVE", scenarios(), "scenario") == "the draft is too expensive"
+    assert one_named("a short context", scenarios(), "scenario") == "a short context"
 
 
 # -- JSON and page ---------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def test_json_says_what_theory_says() -> None:
         ("-a 0.3 -c 0.5", ["Do not speculate"]),
         (f"{MACHINE} -b 1 -b 64 -T 0 -T 1", ["requests in a batch", "A toy shows which way heat pushes"]),
         ("--by-position 0.9,0.8", ["acceptance 0.9 0.8"]),
-        ("--scenarios", ["the draft is too dear", "text that changes"]),
+        ("--scenarios", ["the draft is too expensive", "text that changes"]),
     ],
 )
 def test_a_page(words: str, says: list[str], tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_simulate_needs_no_torch() -> None:
     script = (
         "import sys, typer; from typer.testing import CliRunner; from headstart.commands.simulate import simulate;"
         "app = typer.Typer(); app.command()(simulate);"
-        "results = [CliRunner().invoke(app, words.split()) for words in ('-T 0.5', '--scenario dear', '--json')];"
+        "results = [CliRunner().invoke(app, words.split()) for words in ('-T 0.5', '--scenario expensive', '--json')];"
         "assert [r.exit_code for r in results] == [0, 0, 0], results;"
         "sys.exit(str(sorted({'torch', 'transformers'} & set(sys.modules))))"
     )

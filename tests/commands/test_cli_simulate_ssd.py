@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 
 from headstart import theory
 from headstart.commands.simulate import simulate
-from headstart.learn.what_if.options import Question
+from headstart.learn.what_if.options import Question, SsdQuestion
 from headstart.learn.what_if.ssd import ask_ssd
-from headstart.learn.what_if.ssd_options import SsdQuestion
 
 APP = typer.Typer(rich_markup_mode="markdown")
 APP.command()(simulate)
@@ -105,7 +104,7 @@ def test_a_page_shows_the_lanes(tmp_path: Path) -> None:
         ("--ssd --fan-out 2.5 --hits 0.5", "are not whole numbers", "for example 3"),
         ("--ssd --placement H200", "is part of several placements", "which of"),
         ("--ssd --placement moon", "there is no placement 'moon'", "the placements are"),
-        ("--ssd --placement 70B --alpha 0.5", "--alpha has no part in a placement", "brings its figures"),
+        ("--ssd --placement 70B --alpha 0.5", "--alpha has no part in a placement", "has its own figures"),
         ("--ssd -a 0.5 -a 0.6", "--ssd takes one --alpha", "once for each"),
         ("--ssd -c 0.1 --draft-costs 1:0.1", "exclude each other", "by rows"),
         ("--ssd --draft-costs 2:0.1", "level: costs must begin", "from 1 row"),

@@ -23,7 +23,7 @@ class Timeless(AdaptivePacing):
 
 
 CHEAP = ((1, 0.010), (64, 0.01001))
-"""Rows that cost next to nothing, so that hardly any draft is too dear."""
+"""Rows that cost next to nothing, so that hardly any draft is too expensive."""
 
 
 def timeless(

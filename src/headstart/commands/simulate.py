@@ -10,8 +10,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.commands.options import command
 from headstart.commands.terminal import messages, note, output
-from headstart.learn.what_if.options import Question
-from headstart.learn.what_if.ssd_options import SsdQuestion
+from headstart.learn.what_if.options import Question, SsdQuestion, flag, one_named
 
 if TYPE_CHECKING:
     from headstart.base.web.report.page import Page
@@ -53,15 +52,15 @@ def simulate(
     """
     if scenario or all_scenarios:
         for name in (*question.given, *ahead.given, *(["ssd"] if ssd else [])):
-            raise InvalidOption(f"{_flag(name)} has no part in a scenario", hint="a scenario has its own figures")
+            raise InvalidOption(f"{flag(name)} has no part in a scenario", hint="a scenario has its own figures")
         _scenarios(scenario or [], html, as_json=as_json)
         return
     if ssd:
         _drafting_ahead(question, ahead, html, as_json=as_json)
         return
     for name in ahead.given:
-        raise InvalidOption(f"{_flag(name)} is a question about drafting ahead", hint="add --ssd")
-    from headstart.commands.simulate_view import view
+        raise InvalidOption(f"{flag(name)} is a question about drafting ahead", hint="add --ssd")
+    from headstart.learn.views.answers import view
     from headstart.learn.what_if.question import ask, record
 
     found = ask(question)
@@ -77,7 +76,7 @@ def simulate(
 
 def _drafting_ahead(question: Question, ahead: SsdQuestion, html: Path | None, *, as_json: bool) -> None:
     """Simulate rounds on two lanes, for the figures asked about or for all placements."""
-    from headstart.commands.simulate_ssd_view import view_ssd
+    from headstart.learn.views.ssd import view_ssd
     from headstart.learn.what_if.ssd import ask_ssd, record_ssd
 
     with note(messages(), "simulating …"):
@@ -94,10 +93,11 @@ def _drafting_ahead(question: Question, ahead: SsdQuestion, html: Path | None, *
 
 def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
     """Simulate these scenarios, or all, and put theory beside them."""
-    from headstart.commands.simulate_view import named, view_scenarios
     from headstart.learn.simulate import run_scenario, scenarios
+    from headstart.learn.views.answers import view_scenarios
 
-    chosen = [named(name) for name in names] or list(scenarios())
+    known = scenarios()
+    chosen = [one_named(name, known, "scenario") for name in names] or list(known)
     with note(messages(), "simulating …"):
         results = [run_scenario(name) for name in chosen]
     if html is not None:
@@ -113,7 +113,3 @@ def _scenarios(names: list[str], html: Path | None, *, as_json: bool) -> None:
 def _write(page: Page, file: Path) -> None:
     page.write(file)
     messages().print(f"wrote {file}", soft_wrap=True)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -62,7 +62,7 @@ def learnt(branches: int, alpha: float, r: float, k: int = 5, rounds: int = 4000
 
 @pytest.mark.parametrize(("alpha", "r"), [(0.6, 1.0), (0.8, 0.7), (0.4, 1.5)])
 def test_they_hit_about_as_often_as_the_best_of_theory(alpha: float, r: float) -> None:
-    """Where places follow a power distribution, whose fan-outs `theory` writes down. Both are whole numbers, and what
+    """Where places follow a power law, whose fan-outs `theory` writes down. Both are whole numbers, and what
     is learnt is noisy, so that they are compared by what they are for: the chance of a hit."""
     branches, k = 24, 5
     found = learnt(branches, alpha, r).fan_outs(Draft.chain(range(k)))

@@ -39,4 +39,4 @@ def test_networks_of_another_framework(tmp_path: Path) -> None:
 
 
 def test_the_scenarios(tmp_path: Path) -> None:
-    assert "the draft is too dear: 0.9" in run(BLOCKS[2], tmp_path)
+    assert "the draft is too expensive: 0.9" in run(BLOCKS[2], tmp_path)

@@ -29,7 +29,7 @@ from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, di
 
 HINTS = (
     "Go through the draft from left to right. Guess i was drawn from q[i] and is judged by p[i]: keep it if "
-    "accept(min(1, p[i][token] / q[i][token])). Stop at the first refusal: what follows was drafted after a wrong token.",
+    "accept(min(1, p[i][token] / q[i][token])). Stop at the first refusal: the rest was drafted after a wrong token.",
     "A refusal has to add what is still missing to p: draw from max(p[i] - q[i], 0) over its sum. If no guess was "
     "refused, one token more comes for free, drawn from p[K], the distribution after the last guess.",
 )

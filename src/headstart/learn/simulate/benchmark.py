@@ -1,6 +1,6 @@
 """How fast the simulator is on this machine.
 
-python -c "from headstart import simulate as sim; [print(sim.measure_speed(rule)) for rule in sim.RULES]"
+python -c "from headstart.learn import simulate as sim; [print(sim.measure_speed(rule)) for rule in sim.RULES]"
 """
 
 from __future__ import annotations

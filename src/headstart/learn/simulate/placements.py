@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from headstart.learn.simulate.ssd import SsdRun, simulate_ssd
 from headstart.learn.simulate.ssd_inputs import LaneCosts, SsdPlan
 from headstart.theory import StepCosts, expected_tokens
+from headstart.theory.statistics import bisect
 
 FORESEEN = (0.0, 0.0, 0.85)
 """Hit rate at a fan-out of 3: the middle of the 80 to 90% that Saguaro reports. Fewer branches are not asked about."""
@@ -45,11 +46,7 @@ class Placement:
 
 def acceptance_of(tokens: float, k: int) -> float:
     """The alpha at which rounds of K draft tokens emit so many tokens: `theory.expected_tokens` read backwards."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected_tokens(middle, k) < tokens else (low, middle)
-    return low
+    return bisect(lambda alpha: float(expected_tokens(alpha, k)), tokens, 0.0, 1.0, _HALVINGS)[0]
 
 
 def placements() -> tuple[Placement, ...]:

@@ -1,10 +1,11 @@
-"""What can be asked of `headstart simulate`, as options."""
+"""What can be asked of `headstart simulate`, with `--ssd` and without, as options."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import Literal
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, option, strict
@@ -12,6 +13,10 @@ from headstart.base.options import check_fields, option, strict
 DEFAULT_ALPHA, DEFAULT_C = 0.7, 0.1
 MOST = 16
 """The longest draft considered by default."""
+DEFAULT_K, DEFAULT_FAN_OUT, DEFAULT_ROUNDS = 5, 3, 2000
+DEFAULT_HITS = (0.46, 0.68, 0.79, 0.82, 0.85)
+DEFAULT_HITS_FULL = (0.88, 0.94, 0.96, 0.98, 0.98)
+"""As measured on the bundled pair, greedy (benchmarks/ssd_hits.py): after a rejection, and after a whole draft."""
 _UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
@@ -38,6 +43,13 @@ def parse_cost(flag: str, text: str, example: str) -> dict[int, float]:
     return costs
 
 
+def _whole(flag: str, text: str) -> tuple[int, ...]:
+    found = parse_numbers(flag, text, "3 or 4,3,2,2,2,6")
+    if any(one != int(one) for one in found):
+        raise InvalidOption(f"{flag}: {text!r} are not whole numbers", hint="for example 3 or 4,3,2,2,2,6")
+    return tuple(int(one) for one in found)
+
+
 def _parse_size(flag: str, text: str) -> float:
     """A number, which K, M, B or T may follow."""
     unit = text.strip()[-1:].upper()
@@ -46,6 +58,7 @@ def _parse_size(flag: str, text: str) -> float:
 
 
 _pair = partial(option, panel="Draft and target")
+_ahead = partial(option, panel="Drafting ahead (--ssd; times in steps of the target alone)")
 _machine = partial(option, panel="Machine (gives c and v(n) at each batch size)")
 
 
@@ -103,3 +116,85 @@ class Question:
     def given(self) -> tuple[str, ...]:
         """The names of the fields that were given."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) not in (None, ()))
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class SsdQuestion:
+    """A question about drafting ahead, beside alpha, K, c, verify_cost and one batch size of `Question`.
+
+    What is left out takes a default where it is needed. Ranges are checked where the numbers are used.
+    """
+
+    placement: str | None = _ahead(
+        None, "Show one of the placements in detail, by its name or a part of it, instead of your own figures."
+    )
+    fan_out: Sequence[int] = _ahead(
+        (), f"Foreseen bonus tokens after each number of accepted tokens: one number, or K + 1. "
+        f"Default: {DEFAULT_FAN_OUT}.",
+        metavar="F,...", kind=str, parse=partial(_whole, "--fan-out"),
+    )  # fmt: skip
+    hits: Sequence[float] = _ahead(
+        (), "Hit rate by fan-out: the share of bonus tokens among the first 1, 2, 3, ... that the draft finds likely. "
+        "Default: that of the bundled pair, greedy.",
+        metavar="H1,H2,...", kind=str, parse=partial(parse_numbers, "--hits", example="0.5,0.7,0.8"),
+    )  # fmt: skip
+    hits_full: Sequence[float] = _ahead(
+        (), "The same where the whole draft was accepted. Default: as --hits.",
+        metavar="H1,H2,...", kind=str, parse=partial(parse_numbers, "--hits-full", example="0.8,0.9,0.95"),
+    )  # fmt: skip
+    draft_costs: Mapping[int, float] | None = _ahead(
+        None, "A forward of the drafter by rows, one row for each foreseen outcome, as in '1:0.1,24:0.2'. Default: "
+        "--c, however many rows.",
+        metavar="ROWS:COST,...", kind=str, parse=partial(parse_cost, "--draft-costs", example="1:0.1,24:0.2"),
+    )  # fmt: skip
+    hand_over: float | None = _ahead(None, "Telling the drafter the outcome, and fetching a draft. Default: 0.", low=0)
+    slow: float | None = _ahead(
+        None, "How much longer a verification takes while the drafter works too, as a share: 0 on hardware of its own. "
+        "Default: 0.",
+        low=0,
+    )  # fmt: skip
+    draft_slow: float | None = _ahead(None, "The same for the drafter. Default: as --slow.", low=0)
+    split: bool = _ahead(
+        False, "The machine is divided for good (cores), so that both are slow all the time.", "--split"
+    )
+    jitter: float | None = _ahead(None, "How much verifications vary: standard deviation over mean. Default: 0.", low=0)
+    late: Literal["serve", "finish", "wait"] = _ahead(
+        "serve", "A verification ends before the drafts are ready: serve what is ready, finish the wanted one, or wait "
+        "for all."
+    )  # fmt: skip
+    drafted: Literal["all", "missed", "nothing"] = _ahead(
+        "missed", "Some requests of a batch missed: draft for all of them again, for the missed ones, or for none."
+    )
+    plain_ms: float | None = _ahead(None, "Milliseconds of a plain step, to print times and tokens/s.", above=0)
+    rounds: int = _ahead(DEFAULT_ROUNDS, "Rounds that are simulated.", low=10)
+    seed: int = _ahead(0, "Seed of the simulation.", low=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the fields that differ from their default."""
+        return tuple(each.name for each in fields(self) if getattr(self, each.name) != each.default)
+
+
+def flag(name: str) -> str:
+    """A field's name as an option of the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def one_named(name: str, names: Iterable[str], kind: str) -> str:
+    """The one of `names` that is `name`, or else the only one that contains it; upper and lower case are the same.
+
+    Raises:
+        InvalidOption: there is none, or there are several. kind: what they are names of, in the message.
+    """
+    known = list(names)
+    found = [one for one in known if name.lower() in one.lower()]
+    exact = [one for one in found if one.lower() == name.lower()]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise InvalidOption(f"there is no {kind} {name!r}", hint=f"the {kind}s are: {'; '.join(known)}")
+    raise InvalidOption(f"{name!r} is part of several {kind}s", hint=f"which of: {'; '.join(found)}?")

@@ -10,7 +10,7 @@ from headstart.base.as_json import as_json
 from headstart.base.errors import InvalidOption
 from headstart.learn.what_if.answers import Answer, Maps, answer, maps
 from headstart.learn.what_if.machines import Batches, Deployment, batches
-from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question
+from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question, flag
 from headstart.learn.what_if.temperature import Temperatures, temperatures
 from headstart.theory import Machine, Model, StepCosts
 
@@ -124,10 +124,10 @@ def _costs(question: Question) -> StepCosts | Deployment:
     given = [name for name in (*_MACHINE, *extra) if name in question.given]
     if not given:
         return StepCosts.in_plain_steps(c, question.verify_cost)
-    missing = [_flag(name) for name in _MACHINE if name not in given]
+    missing = [flag(name) for name in _MACHINE if name not in given]
     if missing:
         raise InvalidOption(
-            f"{_flag(given[0])} needs {' and '.join(missing)} too",
+            f"{flag(given[0])} needs {' and '.join(missing)} too",
             hint="a machine's figures give c and v(n) at each batch size",
         )
     if question.verify_cost is not None:
@@ -149,7 +149,3 @@ def _deployment(question: Question, c: float) -> Deployment:
         c if small is None else Model(small, weight),
         question.context or 0.0,
     )
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

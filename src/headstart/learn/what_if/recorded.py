@@ -12,7 +12,7 @@ were made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -168,8 +168,3 @@ def _seconds(request: TracedRequest, counts: Counts) -> float | None:
     forward = (sum(step.seconds.total for step in judged) - drafting) / len(judged)
     draft = drafting / nodes
     return counts.forwards * forward + counts.drafted * draft
-
-
-def every_k(trace: Trace, request: TracedRequest, most: int) -> Mapping[int, WhatIf]:
-    """The request with every k from 0 to `most`."""
-    return {k: what_if(trace, request, k) for k in range(most + 1)}

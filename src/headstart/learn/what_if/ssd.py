@@ -12,13 +12,17 @@ from headstart.base.errors import InvalidOption
 from headstart.learn.simulate.placements import FORESEEN, Placement, placements
 from headstart.learn.simulate.ssd import SsdRun
 from headstart.learn.simulate.ssd_inputs import LaneCosts, SsdPlan, account
-from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, Question
-from headstart.learn.what_if.ssd_options import (
+from headstart.learn.what_if.options import (
+    DEFAULT_ALPHA,
+    DEFAULT_C,
     DEFAULT_FAN_OUT,
     DEFAULT_HITS,
     DEFAULT_HITS_FULL,
     DEFAULT_K,
+    Question,
     SsdQuestion,
+    flag,
+    one_named,
 )
 
 _WORTH_IT = 1.03
@@ -135,13 +139,14 @@ def ask_ssd(question: Question, ahead: SsdQuestion) -> SsdAnswer:
     """
     strange = [name for name in question.given if name not in _ASKED]
     if strange:
-        raise InvalidOption(f"{_flag(strange[0])} has no part in --ssd", hint=f"it takes {_flags(_ASKED)}")
+        raise InvalidOption(f"{flag(strange[0])} has no part in --ssd", hint=f"it takes {', '.join(map(flag, _ASKED))}")
     run_alone = {"placement", "rounds", "seed"}
     own = [name for name in (*question.given, *ahead.given) if name not in run_alone]
     if ahead.placement is not None:
         if own:
-            raise InvalidOption(f"{_flag(own[0])} has no part in a placement", hint="a placement has its own figures")
-        return _single(_named(ahead.placement), ahead, "ms", own=False)
+            raise InvalidOption(f"{flag(own[0])} has no part in a placement", hint="a placement has its own figures")
+        known = {one.name: one for one in placements()}
+        return _single(known[one_named(ahead.placement, known, "placement")], ahead, "ms", own=False)
     if not own:
         return SsdAnswer(tuple(_prospect(one, ahead, "ms") for one in placements()))
     scale = ahead.plain_ms or 1.0
@@ -174,7 +179,7 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
         raise InvalidOption("--alpha and --by-position exclude each other", hint="give one of them")
     if len(question.alpha) > 1 or len(question.batch) > 1:
         many = "alpha" if len(question.alpha) > 1 else "batch"
-        raise InvalidOption(f"--ssd takes one {_flag(many)}", hint="ask once for each")
+        raise InvalidOption(f"--ssd takes one {flag(many)}", hint="ask once for each")
     if question.c is not None and ahead.draft_costs is not None:
         raise InvalidOption("--c and --draft-costs exclude each other", hint="--draft-costs gives the cost by rows")
     plan = SsdPlan(
@@ -205,18 +210,6 @@ def _scaled(table: Mapping[int, float], by: float) -> dict[int, float]:
     return {rows: cost * by for rows, cost in table.items()}
 
 
-def _named(name: str) -> Placement:
-    known = placements()
-    found = [one for one in known if name.lower() in one.name.lower()]
-    exact = [one for one in found if one.name.lower() == name.lower()]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    names = "; ".join(one.name for one in found or known)
-    if not found:
-        raise InvalidOption(f"there is no placement {name!r}", hint=f"the placements are: {names}")
-    raise InvalidOption(f"{name!r} is part of several placements", hint=f"which of: {names}?")
-
-
 def record_ssd(answer: SsdAnswer) -> dict[str, Any]:
     """All numbers as JSON takes them."""
     found = [
@@ -240,11 +233,3 @@ def _run(run: SsdRun) -> dict[str, Any]:
         "idle": dict(run.idle), "rate": run.rate.value, "standard_error": run.rate.standard_error,
         "spans": run.spans,
     }  # fmt: skip
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _flags(names: Sequence[str]) -> str:
-    return ", ".join(_flag(name) for name in names)

@@ -90,7 +90,7 @@ function build() {
       "Which draft?",
       prose(
         "Price and acceptance belong together: a larger draft guesses better and costs more. A ",
-        term("sweet spot", "A range that has worked for many, not a distribution: drafts 10 to 30 times smaller than the target, c of 0.05 to 0.15, α above 0.7."),
+        term("sweet spot", "A range that has worked for many, not a fixed rule: drafts 10 to 30 times smaller than the target, c of 0.05 to 0.15, α above 0.7."),
         " that is often named is c from 0.05 to 0.15 with α above 0.7.",
       ),
       costGrid(state),

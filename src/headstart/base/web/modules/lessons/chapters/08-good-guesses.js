@@ -27,7 +27,7 @@ function guess() {
         {},
         Number(answer) === 10 ? "Ten would be the chance to hit one word among ten. " : "",
         h("strong", "53."),
-        " Not because a wild guess happens to be right, as one can read, but because two broad distributions overlap: wherever the draft gives a word less than the target does, its guess always passes.",
+        " Not because a wild guess happens to be right, but because two broad distributions overlap: wherever the draft gives a word less than the target does, its guess always passes.",
       ),
   });
 }
@@ -97,7 +97,7 @@ function build() {
       heat(level),
       keptTable(level),
       note(
-        "“At T = 1.5 expect 60 to 70% of the speedup of T = 0.7” is a rule of thumb that you may meet. At an agreement of 0.8 that is about right for a draft that copies (75%) and for one that stays cool (72%). A draft that follows the temperature even gains (117%). One thing no formula sees: hot text wanders to places where any draft knows less.",
+        "“At T = 1.5 expect 60 to 70% of the speedup of T = 0.7” is a rule of thumb that you may meet. At an agreement of 0.8 that is about right for a draft that copies (75%) and for one that samples at a low temperature (72%). A draft that follows the temperature even gains (117%). One thing no formula sees: hot text wanders to places where any draft knows less.",
       ),
       prose("Measured with the models that come with headstart:"),
       measured(),

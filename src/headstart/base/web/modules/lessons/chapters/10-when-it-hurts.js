@@ -81,7 +81,7 @@ export default {
         "Ten situations",
         prose("Three things turn the gain into a loss even for one request: a draft that is too expensive, one that is too different, and a target that is already fast. The cost ratio c should be 0.05 to 0.15 and the acceptance above 0.7: a draft of the same family that is 10 to 30 times smaller, a 7B model for a 70B one, is often there. Press a card, and then move what you can change."),
         situationCards(),
-        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. Heat lowers α where the draft copies or stays cool itself: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7. A draft that is drawn at the same temperature need not lose anything; chapter 8 lets you see both. Measure at the temperature that you serve."),
+        prose("A target that is small, quantised or split over several machines takes less time a step, while a draft step hardly shrinks: c rises. A higher temperature lowers α if the drafter copies, or if it samples at a lower temperature: a rule of thumb says that T = 1.5 keeps 60 to 70% of the gain at T = 0.7. A draft that is drawn at the same temperature need not lose anything; chapter 8 lets you see both. Measure at the temperature that you serve."),
       ),
       onOrOff(),
       section(

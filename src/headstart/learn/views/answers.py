@@ -15,8 +15,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from headstart.base.errors import InvalidOption
-from headstart.learn.simulate import ScenarioResult, scenarios
+from headstart.learn.simulate import ScenarioResult
 from headstart.learn.what_if.answers import Answer
 from headstart.learn.what_if.machines import Batches
 from headstart.learn.what_if.question import WhatIf
@@ -175,22 +174,6 @@ def cell(speedup: float, *, here: bool = False) -> Text:
 
 def _hex(rgb: Sequence[int]) -> str:
     return "#" + "".join(f"{part:02x}" for part in rgb)
-
-
-def named(name: str) -> str:
-    """The scenario of this name, or the only one whose name contains it.
-
-    Raises:
-        InvalidOption: there is none, or there are several.
-    """
-    known = list(scenarios())
-    found = [one for one in known if name.lower() in one.lower()]
-    exact = [one for one in found if one.lower() == name.lower()]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    if not found:
-        raise InvalidOption(f"there is no scenario {name!r}", hint=f"the scenarios are: {', '.join(known)}")
-    raise InvalidOption(f"{name!r} is part of several scenarios", hint=f"which of {', '.join(found)}?")
 
 
 def view_scenarios(console: Console, results: Sequence[ScenarioResult]) -> None:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.commands.simulate_view import cell, section, tight_table
 from headstart.learn.simulate.two_lanes import LANES, Span
+from headstart.learn.views.answers import cell, section, tight_table
 from headstart.learn.what_if.ssd import FanOut, Prospect, SsdAnswer
 
 _KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
