@@ -186,7 +186,7 @@ def test_json_says_what_theory_says() -> None:
     [
         ("-a 0.7 -a 0.3", ["alpha 0.7: Speculate.", "you are here", "How long a draft?"]),
         ("-a 0.3 -c 0.5", ["Do not speculate"]),
-        (f"{MACHINE} -b 1 -b 64 -T 0 -T 1", ["requests in a batch", "A toy shows which way heat pushes"]),
+        (f"{MACHINE} -b 1 -b 64 -T 0 -T 1", ["requests in a batch", "A toy shows the direction of the effect"]),
         ("--by-position 0.9,0.8", ["acceptance 0.9 0.8"]),
         ("--scenarios", ["the draft is too expensive", "text that changes"]),
     ],

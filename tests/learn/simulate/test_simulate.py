@@ -247,7 +247,12 @@ def test_scenarios_agree_with_theory(name: str) -> None:
 
 def test_scenarios_tell_the_stories_they_are_named_for() -> None:
     pays = {name: sim.run_scenario(name, rounds=50).pays for name in sim.scenarios()}
-    for name in ("the draft is too expensive", "the draft is too different", "the target is already fast", "a large batch"):
+    for name in (
+        "the draft is too expensive",
+        "the draft is too different",
+        "the target is already fast",
+        "a large batch",
+    ):
         assert pays[name] is False
     assert pays["a good draft"]
     context = [sim.run_scenario(n).speedup.value for n in sim.scenarios() if "context" in n]

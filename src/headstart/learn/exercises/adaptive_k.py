@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from headstart.learn.exercises.changing import Chooser, compare
-from headstart.learn.exercises.findings import Findings, WrongAnswer, shortened, table
+from headstart.learn.exercises.findings import Findings, WrongAnswer, returned, shortened, table
 from headstart.learn.exercises.solutions import adaptive_k as right
 
 HINTS = (
@@ -63,9 +63,7 @@ def _drawn() -> list[tuple[int, History]]:
 
 def _length(value: Any, k: int, history: History) -> int:
     call = f"adaptive_k({k}, {_shown(history)})"
-    if value is None:
-        raise WrongAnswer(f"{call} returns nothing", hint="is there a `return` at the end of every path?")
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(returned(value, call), bool) or not isinstance(value, Integral):
         raise WrongAnswer(f"{call} returns {shortened(value)}", hint="a whole number (an int) is asked for")
     return int(value)
 

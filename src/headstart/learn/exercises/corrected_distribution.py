@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headstart.learn.exercises.findings import Findings, WrongAnswer, distribution_text, shortened
+from headstart.learn.exercises.findings import Findings, WrongAnswer, distribution_text, returned, shortened
 
 HINTS = (
     "Take what the target gives beyond the draft, p - q, and 0 wherever that is negative: np.maximum(p - q, 0).",
@@ -49,10 +49,8 @@ def _right(p: list[float], q: list[float]) -> Any:
 
 
 def _distribution(value: Any, size: int, call: str) -> Any:
-    if value is None:
-        raise WrongAnswer(f"{call} returns nothing", hint="is there a `return` at the end of every path?")
     try:
-        found = np.asarray(value, dtype=np.float64)
+        found = np.asarray(returned(value, call), dtype=np.float64)
     except (TypeError, ValueError):
         raise WrongAnswer(
             f"{call} returns {shortened(value)}", hint="a list or an array of numbers is asked for"

@@ -28,15 +28,24 @@ class WrongAnswer(HeadstartError):
     """An answer of a kind that cannot be judged; the message says which, the hint what is wanted."""
 
 
+def returned(value: Any, where: str) -> Any:
+    """The value of a call.
+
+    Raises:
+        WrongAnswer: it is None.
+    """
+    if value is None:
+        raise WrongAnswer(f"{where} returns nothing", hint="is there a `return` at the end of every path?")
+    return value
+
+
 def number_of(value: Any, where: str) -> float:
     """A returned value as a number.
 
     Raises:
         WrongAnswer: it is none.
     """
-    if value is None:
-        raise WrongAnswer(f"{where} returns nothing", hint="is there a `return` at the end of every path?")
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(returned(value, where), bool) or not isinstance(value, Real):
         raise WrongAnswer(f"{where} returns {shortened(value)}", hint="a number is asked for")
     return float(value)
 

@@ -25,7 +25,15 @@ from headstart.learn.exercises.enumeration import (
     joint,
     outcomes,
 )
-from headstart.learn.exercises.findings import Findings, WrongAnswer, amount, distribution_text, shortened, table
+from headstart.learn.exercises.findings import (
+    Findings,
+    WrongAnswer,
+    amount,
+    distribution_text,
+    returned,
+    shortened,
+    table,
+)
 
 HINTS = (
     "Go through the draft from left to right. Guess i was drawn from q[i] and is judged by p[i]: keep it if "
@@ -123,10 +131,8 @@ def _emitted(value: Any, draft: list[int], size: int) -> tuple[int, ...]:
         WrongAnswer: they are none, or not the beginning of the draft and one token.
     """
     call = f"verify({draft}, ...)"
-    if value is None:
-        raise WrongAnswer(f"{call} returns nothing", hint="is there a `return` at the end of every path?")
     try:
-        tokens = tuple(value)
+        tokens = tuple(returned(value, call))
     except TypeError:
         raise WrongAnswer(f"{call} returns {shortened(value)}", hint="a list of tokens is asked for") from None
     if any(

@@ -106,7 +106,7 @@ def _temperatures(page: Page, heat: Temperatures) -> None:
     page.heading(f"Temperature: a toy pair with alpha {heat.at_one:.2f} at 1")
     page.text(
         "Drawn: the draft is sampled at the same temperature. Likeliest: it always proposes its likeliest token, as "
-        "greedy drafts and n-gram matches do. A toy shows which way heat pushes, not how far it pushes your pair."
+        "greedy drafts and n-gram matches do. A toy shows the direction of the effect, not its size for your pair."
     )
     rows = [
         [r.temperature, r.alpha, r.best.k, r.best.speedup, r.point, r.point_best.k, r.point_best.speedup]

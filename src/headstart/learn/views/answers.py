@@ -139,7 +139,7 @@ def _temperatures(heat: Temperatures) -> Table:
 def _toy_note(heat: Temperatures) -> str:
     words = (
         "drawn: a draft sampled at the same temperature; likeliest: one that always proposes its likeliest token. "
-        "A toy shows which way heat pushes; measure your own pair with headstart doctor."
+        "A toy shows the direction of the effect; measure your own pair with headstart doctor."
     )
     if abs(heat.at_one - heat.asked) > 0.005:
         words += f" The toy cannot have alpha {heat.asked:g}; {heat.at_one:.2f} is as near as it gets."

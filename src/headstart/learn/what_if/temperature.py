@@ -2,7 +2,7 @@
 
 The toy is `headstart.learn.simulate.dial_logits`: distributions over 10 tokens and a draft that agrees with the target
 to a degree from 0 to 1. It shows how flattening both distributions moves sum min(p, q), and not what real pairs add to
-that: a text drawn hot wanders to where drafts know less.
+that: at a high temperature a text wanders to where drafts know less.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ const HARMLESS = "This line does what it should.";
 function hunt(listing) {
   const lines = suspects(listing.lines, "Which line is wrong?");
   const mended = () => [
-    prose("Mended:"),
+    prose("Fixed:"),
     pseudocode(listing.mended, { mark: listing.changed, label: "The fixed listing" }),
     mendedEvidence(listing, RIGHT_VERIFIER),
     listing.also && h("p.soft", listing.also),

@@ -10,5 +10,5 @@ export const FAMILIES = [
   { kind: "lookahead", name: "Lookahead", looks: "at words that the target's own forwards made on the side (Jacobi iteration)", costs: "a wider forward of the target", good: "where nothing can be trained and no small model fits", range: "spiky, no training" },
   { kind: "early-exit", name: "Early exit", looks: "through the first layers of the target itself", costs: "those layers for each guess", good: "where memory has no room for a second model", range: "depends on the layers, often trained for it" },
   { kind: "list", name: "A list of several", looks: "at what each would gain, and uses the best one", costs: "those of the one that is used", good: "mixed work: copying where one can, a model elsewhere", range: "as its members" },
-  { kind: "translated", name: "A model with another tokenizer", looks: "at the text, not at tokens: its guess is cut again into the target's tokens", costs: "a small model, and cutting text", good: "when the only good small model is of another family", range: "lower than with the same tokenizer" },
+  { kind: "translated", name: "A model with another tokenizer", looks: "at the text, not at tokens: its guess is split again with the target's tokenizer", costs: "a small model, and cutting text", good: "when the only good small model is of another family", range: "lower than with the same tokenizer" },
 ];

@@ -185,6 +185,6 @@ export const ILLUSTRATIONS = {
   translated: () =>
     illustrate((context) => {
       const tokens = stepwise(drafter, 3)(context);
-      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was cut again into the target's own words.`);
+      return chainOf(tokens, `The small model cuts words in another way. It said ${rejoined(tokens.map((token) => WORDS[token]))}; the text was split again into the target's own words.`);
     }),
 };
