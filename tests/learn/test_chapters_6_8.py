@@ -289,7 +289,7 @@ class TestGuesses:
         assert [row[3] for row in found] == ["117%", "72%", "75%"]
         text = eight.page.locator("article").inner_text()
         assert "copies (75%)" in text
-        assert "stays cool (72%)" in text
+        assert "samples at a low temperature (72%)" in text
         assert "even gains (117%)" in text
 
     def test_rounded_drafts(self, eight: Chapter) -> None:

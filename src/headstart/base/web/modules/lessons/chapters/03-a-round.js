@@ -126,7 +126,7 @@ export default {
       section(
         "Twelve steps",
         prose("The models here know ten words only, so that you can see every number; real ones know 32,000 to 128,000 tokens or more, and nothing else is different. A ", term("distribution", "for every word, the chance that it comes next; the chances add up to 1"),
-          " is drawn as ten bars. The die shows a number between 0 and 1, each as likely as any other."),
+          " is drawn as ten bars. The die shows a number u between 0 and 1, each as likely as any other: a uniform draw."),
         replay(),
       ),
       section(

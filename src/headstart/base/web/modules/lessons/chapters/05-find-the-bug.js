@@ -59,7 +59,7 @@ export default {
       section(
         "Six suspects",
         prose("Each listing below has one fault; where two lines share it, either answer counts. The first five are retold from tutorials, in words of our own; the last from an engine. p[i] and q[i] are the distributions at the place of guess i, draw(distribution) draws a word, uniform() gives a number between 0 and 1, and residual(p, q) is max(p − q, 0) divided by its sum."),
-        prose("Pick the line. Then the page enumerates every draft, every uniform draw and every draw, with p = [1/2, 3/10, 1/5], q = [1/5, 3/5, 1/5] and two guesses a round, and tells you in exact fractions what the listing writes."),
+        prose("Pick the line. Then the page enumerates every draft, every decision and every word drawn, with p = [1/2, 3/10, 1/5], q = [1/5, 3/5, 1/5] and two guesses a round, and tells you in exact fractions what the listing writes."),
       ),
       ...LISTINGS.map(hunt),
       section(

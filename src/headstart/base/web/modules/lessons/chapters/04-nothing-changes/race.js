@@ -37,7 +37,7 @@ export function race(words, distributions) {
       choice({ label: "After a refusal, draw from", value: after, options: AFTER }),
       h("div.race-buttons", {}, button("Draw 1", () => run(1), { quiet: true }), button("Draw 100", () => run(100), { quiet: true }), button("Draw 10,000", () => run(10_000)), button("Begin again", () => reset(), { quiet: true })),
     ],
-    caption: "The upright line on each bar is p. Every draw plays the whole rule: a guess from q, a uniform draw, and a second draw where the uniform draw refuses.",
+    caption: "The upright line on each bar is p. Every draw plays the whole rule: a guess from q, a uniform draw u, and another word where u refuses it.",
     table: () => {
       const { p } = numeric();
       return { columns: ["word", "drawn", "share", "p"], rows: words.map((word, i) => [word, whole(state.counts[i]), fixed(shareOf(i), 4), fixed(p[i], 4)]) };
