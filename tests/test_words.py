@@ -30,6 +30,7 @@ PRIVATE = {
     r"nobody": "say what happens, or what does not",
     r"(?:(?<!Tower )stands?|stood|standing)(?! (?:for|out)\b)": "is, is at, is in",
     r"learnt": "learned, trained on",
+    r"great heat|heat flattens": "a high temperature",
     r"mend(?:s|ed|ing)?": "fix, repair",
     r"rooms|(?:a|the|every|each|one|its|this|new|old) room(?! for)": "module, package; capacity",
     r"house": "architecture, package",

@@ -63,7 +63,7 @@ def export(
     refused. The folder holds the drafter, the engine's configuration, files for compose and clusters, alarms with
     tests, a dashboard and a README.
 
-    Exit codes: 0 written (and verified, with --verify), 1 written, and an engine runs it otherwise, 2 refused.
+    Exit codes: 0 written (and verified, with --verify), 1 written, but verification failed, 2 refused.
 
     **Examples**
 

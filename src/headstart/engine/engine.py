@@ -309,8 +309,8 @@ class Engine:
             recording.close()
 
     def record(self, recorder: Recorder) -> Callable[[], None]:
-        """Have `recorder` called with what every step made of each request, and with the request; returns a function
-        that ends it. It must change neither, and is called no more once it raises."""
+        """Call `recorder` after every step, with what the step made of each request, and with the request. It must not
+        modify its arguments; if it raises, it is removed. Returns a function that removes it."""
         return self._loop.recorders.add(recorder)
 
     def plain(self) -> Engine:

@@ -127,8 +127,8 @@ class EngineOptions:
         "Default: 1.", low=1,
     )  # fmt: skip
     draft_residual: float | None = _engine(
-        None, "What a draft model keeps of the probability of its likeliest tokens when it draws, below 1: it is right "
-        "a little less often, and what follows is foreseen more often. For --ahead above temperature 0.",
+        None, "Scale the probability of the draft model's likeliest tokens by this factor when it draws. Below 1, "
+        "acceptance falls slightly and --ahead hits more often. For --ahead above temperature 0.",
         above=0, high=1,
     )  # fmt: skip
     suffix_store: SuffixStore | Literal["auto"] | None = "auto"

@@ -64,7 +64,7 @@ class Stats:
 class Output:
     """A finished request. `error` is set if and only if finish_reason is "error"; the text up to there is kept.
 
-    The `seed`, given to another request, repeats the text if draft lengths do (see docs/concepts/pacing.md).
+    Pass this `seed` to reproduce the text; the draft lengths must be the same (see docs/concepts/pacing.md).
     """
 
     text: str

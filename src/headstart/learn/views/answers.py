@@ -22,7 +22,7 @@ from headstart.learn.what_if.question import WhatIf
 from headstart.learn.what_if.temperature import Temperatures
 from headstart.theory.machine import MOST_BATCH
 
-_KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
+KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
 _LOSS, _EVEN, _GAIN = (201, 106, 30), (235, 235, 235), (20, 92, 158)  # orange to blue, for colour-blind readers too
 _FULL = 1.5  # log2 of the speedup at which a cell has its full colour
 _BAR = 24
@@ -60,7 +60,7 @@ def section(console: Console, title: str, what: RenderableType) -> None:
 
 def _answer(console: Console, answer: Answer, found: WhatIf) -> None:
     console.print(
-        Text.assemble((answer.verdict, _KINDS[answer.kind]), f" {answer.reason[:1].upper()}{answer.reason[1:]}.")
+        Text.assemble((answer.verdict, KINDS[answer.kind]), f" {answer.reason[:1].upper()}{answer.reason[1:]}.")
     )
     batch = "" if found.batch is None else f", batch {found.batch}"
     words = (

@@ -9,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.learn.simulate.two_lanes import LANES, Span
-from headstart.learn.views.answers import cell, section, tight_table
+from headstart.learn.views.answers import KINDS, cell, section, tight_table
 from headstart.learn.what_if.ssd import FanOut, Prospect, SsdAnswer
 
-_KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}
 LETTERS = {"verify": "V", "glue": "g", "levels": "L", "hand over": "h", "draft now": "D"}
 _STYLES = {"V": "blue", "g": "dim", "L": "green", "h": "yellow", "D": "red"}
 _WIDTH, _SHOWN = 70, 3
@@ -42,7 +41,7 @@ def _placements(console: Console, prospects: Sequence[Prospect]) -> None:
         measured = "" if published is None else f" Measured: {published:.2f}x."
         console.print()
         console.print(Text(found.placement.name, style="bold"))
-        console.print(Text.assemble((found.verdict, _KINDS[found.kind]), f" {found.reason}{measured}"))
+        console.print(Text.assemble((found.verdict, KINDS[found.kind]), f" {found.reason}{measured}"))
     console.print()
     console.print("--placement NAME shows one in detail: where its figures come from, and its lanes.", style="dim")
 
@@ -62,7 +61,7 @@ def _table(prospects: Sequence[Prospect]) -> Table:
 
 def _verdict(console: Console, found: Prospect) -> None:
     plan, run = found.placement.plan, found.ahead
-    console.print(Text.assemble((found.verdict, _KINDS[found.kind]), f" {found.reason}"))
+    console.print(Text.assemble((found.verdict, KINDS[found.kind]), f" {found.reason}"))
     branches = sum(plan.outs(plan.k))
     alpha = "/".join(f"{a:.3g}" for a in plan.acceptance)
     batch = f", batch {plan.batch}" if plan.batch > 1 else ""

@@ -41,7 +41,7 @@ class ServerOptions:
     )  # fmt: skip
     max_body_bytes: int = option(16 * 2**20, "The most bytes of a request.", panel=_PANEL, low=1)
     body_seconds: float = option(30.0, "The most that a request's body may take to arrive.", panel=_PANEL, above=0)
-    ping_seconds: float = option(15.0, "Silent streams say that they live this often.", panel=_PANEL, above=0)
+    ping_seconds: float = option(15.0, "Interval of keep-alive comments on idle streams.", panel=_PANEL, above=0)
     stall_seconds: float = option(
         60.0, "A client that takes nothing of its stream for so long counts as gone.", panel=_PANEL, above=0
     )

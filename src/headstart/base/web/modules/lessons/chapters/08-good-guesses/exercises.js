@@ -44,7 +44,7 @@ export const drawOrCopy = () =>
   exercise({
     id: "08.2",
     title: "Draw or copy",
-    ask: "The draft knows the target's distribution exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one in great heat, when all three words are equally likely? Fractions are fine.",
+    ask: "The draft knows the target's distribution exactly: p = q = [0.5, 0.3, 0.2]. One drafter draws its guess from q; another always takes the likeliest word. What is α? And for the second one at a very high temperature, when all three words are equally likely? Fractions are fine.",
     fields: [
       { name: "drawn", label: "Drawn from q", kind: "fraction" },
       { name: "copied", label: "Likeliest word", kind: "fraction" },
@@ -54,7 +54,7 @@ export const drawOrCopy = () =>
       {
         drawn: (x) => (near(x, 1) ? "" : slip(x, [[0.5, "Drawn: whatever is drawn, p/q is 1, so it passes."], [0.38, "Drawn: 0.38 is how often two separate draws agree. The rule compares distributions, not draws: p/q is 1 for every word."]], "Drawn: α = Σ min(p, q), and the distributions are equal.")),
         copied: (x) => (near(x, 0.5) ? "" : slip(x, [[1, "Likeliest word: its distribution q is now all on one word, so min(p, q) is p of that word and nothing else."]], "Likeliest word: a guess that is always the same passes as often as the target says it.")),
-        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "A very high temperature: equal distributions would give 1, but this drafter still puts all on one word."], [0, "Great heat: it still passes sometimes: when the target says that very word."]], "Great heat: what is p of any one word then?")),
+        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "High temperature: equal distributions would give 1, but this drafter still puts all on one word."], [0, "High temperature: it still passes sometimes: when the target says that very word."]], "Great heat: what is p of any one word then?")),
       },
       "Right: 1, 1/2 and 1/3. The same knowledge, guessed in two ways. n-grams, trees of likeliest words and Medusa heads copy; a draft model can draw.",
     ),

@@ -36,7 +36,7 @@ export function heat(level) {
       slider({ label: "T, temperature", value: temperature, min: 0.1, max: 2, step: 0.1, format: (x) => fixed(x, 1) }),
       slider({ label: "Agreement", value: level, min: 0, max: 1, step: 0.01, format: (x) => fixed(x) }),
     ],
-    caption: "Exact, over the same 1,000 pairs. Near T = 0 both distributions are one word each, and drawing and copying are the same. Heat flattens both distributions: flat distributions overlap, so drawn guesses pass; but no single word is likely any more, so a copied one does not.",
+    caption: "Exact, over the same 1,000 pairs. Near T = 0 both distributions are one word each, and drawing and copying are the same. A higher temperature flattens both distributions: flat distributions overlap, so drawn guesses pass; but no single word is likely any more, so a copied one does not.",
     table: () => ({
       columns: ["T", ...KINDS.map(({ name }) => name)],
       rows: TEMPERATURES.map((t) => [fixed(t, 1), ...KINDS.map(({ alpha }) => fixed(alpha(level.value, t), 3))]),
