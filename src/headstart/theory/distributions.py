@@ -59,7 +59,7 @@ def acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayL
     """alpha when both models sample at temperature T: sum_x min(softmax(p/T), softmax(q/T)).
 
     Logits are [..., V], -inf forbids a token; the result is [..., *shape of temperatures]. At T = 0 both distributions
-    are their likeliest token (the first of equals), and alpha is 0 or 1. Heat flattens both distributions, so alpha
+    are their likeliest token (the first of equals), and alpha is 0 or 1. A high T flattens both distributions, so alpha
     tends to 1 as T grows (where both allow the same tokens); between, it can fall and rise.
 
     Raises:

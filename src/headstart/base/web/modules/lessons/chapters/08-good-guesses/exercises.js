@@ -48,18 +48,18 @@ export const drawOrCopy = () =>
     fields: [
       { name: "drawn", label: "Drawn from q", kind: "fraction" },
       { name: "copied", label: "Likeliest word", kind: "fraction" },
-      { name: "hot", label: "Likeliest word, great heat", kind: "fraction" },
+      { name: "hot", label: "Likeliest word, high temperature", kind: "fraction" },
     ],
     check: each(
       {
         drawn: (x) => (near(x, 1) ? "" : slip(x, [[0.5, "Drawn: whatever is drawn, p/q is 1, so it passes."], [0.38, "Drawn: 0.38 is how often two separate draws agree. The rule compares distributions, not draws: p/q is 1 for every word."]], "Drawn: α = Σ min(p, q), and the distributions are equal.")),
         copied: (x) => (near(x, 0.5) ? "" : slip(x, [[1, "Likeliest word: its distribution q is now all on one word, so min(p, q) is p of that word and nothing else."]], "Likeliest word: a guess that is always the same passes as often as the target says it.")),
-        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "High temperature: equal distributions would give 1, but this drafter still puts all on one word."], [0, "High temperature: it still passes sometimes: when the target says that very word."]], "Great heat: what is p of any one word then?")),
+        hot: (x) => (near(x, third) ? "" : slip(x, [[1, "High temperature: equal distributions would give 1, but this drafter still puts all on one word."], [0, "High temperature: it still passes sometimes: when the target says that very word."]], "High temperature: what is p of any one word then?")),
       },
       "Right: 1, 1/2 and 1/3. The same knowledge, guessed in two ways. n-grams, trees of likeliest words and Medusa heads copy; a draft model can draw.",
     ),
     hints: ["α = Σ min(p, q), where q is the distribution of the guess.", "A guess that is always word 1 has q = [1, 0, 0]."],
-    solution: () => "Drawn: .5 + .3 + .2 = 1. Copied: q = [1, 0, 0], so min gives .5. In great heat p = [1/3, 1/3, 1/3], and min gives 1/3.",
+    solution: () => "Drawn: .5 + .3 + .2 = 1. Copied: q = [1, 0, 0], so min gives .5. At a high temperature p = [1/3, 1/3, 1/3], and min gives 1/3.",
     answer: { drawn: "1", copied: "1/2", hot: "1/3" },
   });
 
