@@ -24,7 +24,7 @@ class WatchOptions:
     timeout: float = _watch(5.0, "Seconds to wait for a server.", above=0)
     drift_window: float = _drift(300.0, "Seconds that are one window for the detector.", above=0)
     drop: float = _drift(0.05, "Drift is proved if acceptance fell by more than this share.", low=0.0, high=0.9)
-    learning: int = _drift(48, "Windows from which is learnt what is normal.", low=12)
+    learning: int = _drift(48, "Windows from which the baseline is learned.", low=12)
     false_alarm: float = _drift(
         10_000.0, "While nothing changes, a false alarm comes after so many windows at the earliest, on average.", low=2
     )
