@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from headstart.drafters import Row
 from headstart.drafters.growing.lattice import Lattice
-from headstart.model.heads.selector import Selector
-from headstart.model.heads.shortlists import Shortlists, candidates
+from headstart.model.heads.shortlists import Selector, Shortlists, candidates
 from headstart.rule.distribution import SamplingState
 from headstart.rule.drafted import PartialDistribution, drafted_distributions
 from headstart.rule.noise import Noise, Purpose

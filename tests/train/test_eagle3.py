@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headstart.base.errors import InvalidOption, TrainingFailed, UnsupportedModel
-from headstart.model.heads import eagle_checkpoint
-from headstart.train import Eagle3Training, Report, checkpoint, eagle_formats, eagle_start, provenance, train_eagle3
+from headstart.model.heads import eagle_checkpoint, stored_tensors
+from headstart.train import Eagle3Training, Report, checkpoint, eagle_start, provenance, train_eagle3
 from headstart.train.draft_vocabulary import draft_vocabulary
 from headstart.train.eagle3 import Eagle3Student
 from headstart.train.eagle_head import EagleHead
@@ -331,7 +331,7 @@ def test_a_disk_full_at_the_end_costs_no_step(options: Eagle3Training, monkeypat
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(eagle_formats, "save_file", full)
+    monkeypatch.setattr(stored_tensors, "save_file", full)
     with pytest.raises(TrainingFailed, match="checkpoint of step 3 is whole"):
         train_eagle3(options)
     assert {p.name for p in options.folder.iterdir()} == {"checkpoints", "hidden", "phases.json", "run.json"}

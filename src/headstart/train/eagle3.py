@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
-from headstart.model.heads.eagle_checkpoint import HeadCheckpoint
+from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
 from headstart.train import eagle_formats, eagle_start, forecast, provenance
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.train.depths import shares
@@ -133,7 +133,7 @@ class Eagle3Student:
         return Blend(warm * options.tv_weight, options.tv_ramp, depths)
 
     @torch.no_grad()
-    def _begin_masks(self, train: Tensor, begun: HeadCheckpoint | None) -> None:
+    def _begin_masks(self, train: Tensor, begun: EagleCheckpoint | None) -> None:
         """The first weights of the masked rows: those of a parallel head, or the mean state of a window's tokens and a
         token's embedding."""
         table, learns = self._target.get_input_embeddings().weight, self._options.learn_mask

@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.heads.stored_tensors import write_head
 from headstart.train.eagle_head import EagleHead
 
 WEIGHTS, SELECTOR = "model.safetensors", "selector.safetensors"
@@ -213,12 +214,11 @@ def _write(folder: Path, stored: Mapping[str, Tensor], config: dict[str, Any]) -
     """The weights and the config; a selector apart, under an index that keeps other engines from reading its file."""
     apart = {name: tensor for name, tensor in stored.items() if name.startswith("candidate_selector.")}
     own = {name: tensor for name, tensor in stored.items() if name not in apart}
-    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+    write_head(folder, own, config)
     if apart:
         save_file(apart, folder / SELECTOR, metadata={"format": "pt"})
         index = {"metadata": {"total_size": _bytes(own)}, "weight_map": dict.fromkeys(own, WEIGHTS)}
         (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def _bytes(stored: Mapping[str, Tensor]) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model.heads.eagle_checkpoint import EAGLE3, HeadCheckpoint
+from headstart.model.heads.eagle_checkpoint import EAGLE3, EagleCheckpoint
 from headstart.train.eagle_head import EagleHead
 from headstart.train.head_selector import FIRST_CODES
 from headstart.train.head_shape import HeadShape
@@ -43,7 +43,7 @@ def build(shape: HeadShape, target: Any, kept: Tensor, *, init: str, seed: int) 
 
 
 @torch.no_grad()
-def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple[int, ...]) -> None:
+def go_on(head: EagleHead, begun: EagleCheckpoint, kept: Tensor, layer_ids: tuple[int, ...]) -> None:
     """Take over the weights of a trained head, as far as both read the same layers and know the same tokens.
 
     Elsewhere the head keeps what it has: the target's output row of a token that is new to it; nothing of a layer.
@@ -68,7 +68,7 @@ def go_on(head: EagleHead, begun: HeadCheckpoint, kept: Tensor, layer_ids: tuple
             own[name][ours] = given[name][theirs].to(own[name])
 
 
-def freeze(head: EagleHead, begun: HeadCheckpoint) -> None:
+def freeze(head: EagleHead, begun: EagleCheckpoint) -> None:
     """Leave everything that makes the first guess as it began: the masked rows and the selector alone learn.
 
     Raises:
@@ -83,12 +83,12 @@ def freeze(head: EagleHead, begun: HeadCheckpoint) -> None:
         part.requires_grad_(False)
 
 
-def tokens_of(begun: HeadCheckpoint) -> Tensor:
+def tokens_of(begun: EagleCheckpoint) -> Tensor:
     """The target's ids of a head's tokens [draft vocabulary]."""
     return torch.arange(begun.config.vocab_size) if begun.token_ids is None else begun.token_ids
 
 
-def shape_of(begun: HeadCheckpoint, shape: HeadShape) -> HeadShape:
+def shape_of(begun: EagleCheckpoint, shape: HeadShape) -> HeadShape:
     """`shape` with the sizes of a trained head.
 
     Raises:

@@ -15,18 +15,17 @@ given.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
 from headstart.drafters.growing.ranked import WIDTH, Place, grow
+from headstart.model.heads.stored_tensors import write_head
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.train.harness import Material, Observer, TrainingResult, train
 from headstart.train.hidden import states_of
@@ -200,8 +199,7 @@ class MedusaStudent:
         return tally.result(heldout)
 
     def write(self, folder: Path) -> None:
-        tensors = {name: tensor.to(torch.bfloat16).cpu() for name, tensor in self.heads.state_dict().items()}
-        save_file(tensors, folder / "medusa_lm_head.safetensors", {"format": "pt"})
+        tensors = self.heads.state_dict()
         vocab_size, width = tensors[f"0.{self._options.blocks}.weight"].shape
         config = {
             "architectures": ["MedusaModel"],
@@ -215,7 +213,7 @@ class MedusaStudent:
             "dtype": "bfloat16",
             "headstart": {"accuracies": self._facts["accuracies"]},
         }
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        write_head(folder, tensors, config, weights="medusa_lm_head.safetensors")
 
     def facts(self) -> dict[str, Any]:
         return {**self._facts, "parameters": sum(p.numel() for p in self.heads.parameters())}

@@ -21,7 +21,7 @@ from headstart.drafters.growing import tree as one_tree
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.model.heads.selector import Selector
+from headstart.model.heads.shortlists import Selector
 from headstart.rule.noise import Noise, Purpose
 from headstart.rule.verify import verify
 from headstart.rule.vocabulary import PartialVocabulary

@@ -28,9 +28,8 @@ from safetensors.torch import save_file
 
 from headstart.fleet.export.subject import Subject
 from headstart.model.heads import eagle_checkpoint
-from headstart.model.heads.eagle_checkpoint import HeadConfig
+from headstart.model.heads.eagle_checkpoint import SELECTOR, HeadConfig
 from headstart.model.heads.eagle_config import MASK_TOKENS
-from headstart.model.heads.eagle_tensors import SELECTOR
 from headstart.model.heads.medusa import HeadWeights, read_heads
 from headstart.model.loading import fetch
 

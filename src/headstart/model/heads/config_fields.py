@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transformers import LlamaConfig
 
@@ -13,40 +13,53 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.decoders.llama import FIXED_ROPE
 from headstart.model.reading import read_object
 
+COPY = "copy the checkpoint with its config again"
 _OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerSizes:
-    """The shape of a head's decoder layers, and of its vocabulary."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadSizes:
+    """What the configs of all heads with decoder layers say.
 
+    width: d of its own stream; target_width: d of the target. draft_vocab_size: tokens that it can propose. max_length:
+    positions that it was made for. layer_ids: the target's layers whose inputs it reads. rope: a config from which
+    transformers makes the rotation.
+    """
+
+    name: str
     width: int
+    target_width: int
     intermediate: int
     heads: int
     kv_heads: int
     dim: int
     eps: float
-    layers: int
+    layers: int = 1
     vocab_size: int
-
-
-class Made(Protocol):
-    """A head that was made for a target of this width and vocabulary."""
+    draft_vocab_size: int
+    max_length: int
+    layer_ids: tuple[int, ...]
+    rope: Any
 
     @property
-    def name(self) -> str: ...
-    @property
-    def target_width(self) -> int: ...
-    @property
-    def vocab_size(self) -> int: ...
+    def features(self) -> int:
+        """Numbers of the target's states of one token: of all layers read, side by side."""
+        return len(self.layer_ids) * self.target_width
 
 
 def read_config(path: Path) -> dict[str, Any]:
     return read_object(path / "config.json", hint="give the directory of an EAGLE head")
 
 
-def layer_sizes(name: str, layer: Mapping[str, Any]) -> LayerSizes:
-    """From the fields of a decoder's config.
+def layer_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the decoder's config: the speculators form nests them, others have them at the top."""
+    return {**raw, **(raw.get("transformer_layer_config") or {})}
+
+
+def sizes_of(name: str, layer: Mapping[str, Any], stated: Mapping[str, Any], target: Any) -> dict[str, Any]:
+    """The fields of `HeadSizes`, but for `layer_ids`.
+
+    layer: the decoder's config. stated: what is said of the head itself. target: the target's config, of its text.
 
     Raises:
         UnsupportedModel: one is missing or no number, or the MLP is no gate of SiLU.
@@ -56,23 +69,26 @@ def layer_sizes(name: str, layer: Mapping[str, Any]) -> LayerSizes:
         intermediate, vocab_size = int(layer["intermediate_size"]), int(layer["vocab_size"])
         layers = int(layer.get("num_hidden_layers") or 1)
     except (KeyError, TypeError, ValueError) as error:
-        raise UnsupportedModel(
-            f"{name}/config.json lacks a usable {error}", hint="copy the checkpoint with its config again"
-        ) from error
+        raise UnsupportedModel(f"{name}/config.json lacks a usable {error}", hint=COPY) from error
     if layers < 1:
-        raise UnsupportedModel(f"{name} has {layers} layers", hint="copy the checkpoint with its config again")
+        raise UnsupportedModel(f"{name} has {layers} layers", hint=COPY)
     if layer.get("hidden_act", "silu") != "silu":
         raise UnsupportedModel(f"{name} has hidden_act={layer['hidden_act']!r}", hint="heads with 'silu' can be run")
-    return LayerSizes(
-        width=width,
-        intermediate=intermediate,
-        heads=heads,
-        kv_heads=int(layer.get("num_key_value_heads") or heads),
-        dim=int(layer.get("head_dim") or width // heads),
-        eps=float(layer.get("rms_norm_eps") or 1e-6),
-        layers=layers,
-        vocab_size=vocab_size,
-    )
+    return {
+        "name": name,
+        "width": width,
+        "target_width": int(stated.get("target_hidden_size") or width),
+        "intermediate": intermediate,
+        "heads": heads,
+        "kv_heads": int(layer.get("num_key_value_heads") or heads),
+        "dim": int(layer.get("head_dim") or width // heads),
+        "eps": float(layer.get("rms_norm_eps") or 1e-6),
+        "layers": layers,
+        "vocab_size": vocab_size,
+        "draft_vocab_size": int(stated.get("draft_vocab_size") or vocab_size),
+        "max_length": int(layer.get("max_position_embeddings") or target.max_position_embeddings),
+        "rope": _rope(name, layer),
+    }
 
 
 def check_exact(path: Path, raw: Mapping[str, Any]) -> None:
@@ -103,7 +119,7 @@ def as_inputs(name: str, found: Any, kind: str | None, layers: int) -> tuple[int
     return ids
 
 
-def rope_of(name: str, layer: Mapping[str, Any]) -> Any:
+def _rope(name: str, layer: Mapping[str, Any]) -> Any:
     """A config from which transformers makes the rotation."""
     fields = ("rope_theta", "rope_scaling", "rope_parameters", "max_position_embeddings", "head_dim")
     sizes = ("hidden_size", "num_attention_heads", "num_key_value_heads")
@@ -126,7 +142,7 @@ def trained_depth(raw: Mapping[str, Any]) -> int | None:
     return next((depth for depth in depths if type(depth) is int and depth > 0), None)
 
 
-def check_target(config: Made, target: Any) -> None:
+def check_target(config: HeadSizes, target: Any) -> None:
     """Refuse a head that was made for another target, naming what differs."""
     ours = {"hidden_size": int(target.hidden_size), "vocab_size": int(target.vocab_size)}
     theirs = {"hidden_size": config.target_width, "vocab_size": config.vocab_size}

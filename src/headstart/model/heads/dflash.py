@@ -24,9 +24,9 @@ from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.linears import PreparedLinear, float_layer, joined, linear_of
 from headstart.model.decoders.llama import rms, rotate, rotation, signed
-from headstart.model.heads.dflash_checkpoint import DFlashCheckpoint
 from headstart.model.heads.dflash_config import DFlashConfig
 from headstart.model.heads.markov import MarkovHead
+from headstart.model.heads.stored_tensors import HeadCheckpoint
 from headstart.model.packed import Packed, Segment
 from headstart.types import Draft
 
@@ -108,7 +108,7 @@ class DFlashHead:
 
     def __init__(
         self,
-        checkpoint: DFlashCheckpoint,
+        checkpoint: HeadCheckpoint[DFlashConfig],
         *,
         embedding: Tensor,
         output: Tensor,
@@ -120,9 +120,7 @@ class DFlashHead:
         self.length = length + config.block
         self.dtype, self.device = dtype, device
         self.token_ids = None if checkpoint.token_ids is None else checkpoint.token_ids.to(device)
-        tensors = {
-            name: tensor.to(device, dtype) for name, tensor in checkpoint.tensors.items() if name not in ("d2t", "t2d")
-        }
+        tensors = checkpoint.own(dtype, device)
         self._embedding = tensors.get("embed_tokens.weight", embedding).to(device, dtype)
         linear = float_layer(dtype, device)
         self._fuse = linear(linear_of(tensors["fc.weight"]))

@@ -18,32 +18,23 @@ Only safetensors is read. Sources: DFlash (arXiv:2602.06036), DSpark (2607.05147
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from headstart.model.heads.config_fields import check_target, read_config
 from headstart.model.heads.dflash_config import DFlashConfig, check_kind, head_config, in_family
 from headstart.model.heads.markov import MIXING
-from headstart.model.heads.stored_tensors import ATTENTION, MLP, Shapes, check_shapes, read_tensors, token_ids_of
+from headstart.model.heads.stored_tensors import (
+    Form,
+    HeadCheckpoint,
+    Held,
+    Table,
+    decoder_layer,
+    read_head,
+    vocabulary_tensors,
+)
 from headstart.model.reading import object_in
 
 _UNUSED = ("confidence_head.", "verifier_norm.", "verifier_lm_head.")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DFlashCheckpoint:
-    """A head as read, and checked against its target.
-
-    tensors: by name, as on disk. token_ids: int64 [draft V], the target's id of each draft token; None where the
-    vocabularies are one.
-    """
-
-    config: DFlashConfig
-    tensors: Mapping[str, Tensor]
-    token_ids: Tensor | None
 
 
 def is_dflash(folder: str | Path) -> bool:
@@ -51,53 +42,37 @@ def is_dflash(folder: str | Path) -> bool:
     return in_family(object_in(Path(folder) / "config.json"))
 
 
-def read(folder: str | Path, target: Any) -> DFlashCheckpoint:
-    """The head in a directory, for the target with this config of transformers.
+def read(folder: str | Path, target: Any) -> HeadCheckpoint[DFlashConfig]:
+    """The head in a directory, for the target with this config of transformers; its tensors are named as on disk.
 
-    Raises:
-        ModelNotFound: no config, or no weights.
-        PickleCheckpoint: weights as a pickle only.
-        UnsupportedModel: another kind of drafter, damaged, or made for another target; the message names the field.
+    Raises what `read_head` raises.
     """
-    path = Path(folder)
-    raw = read_config(path)
-    check_kind(path, raw)
-    config = head_config(str(path), raw, target.get_text_config())
-    check_target(config, target.get_text_config())
-    tensors = {
-        name: tensor
-        for name, tensor in read_tensors(path, lambda name: name.removeprefix("model.")).items()
-        if not name.startswith(_UNUSED)
-    }
-    token_ids = token_ids_of(config, tensors)
-    check_shapes(config.name, *_shapes(config), tensors)
-    return DFlashCheckpoint(config, tensors, token_ids)
+    return read_head(folder, target, _FORM)
 
 
-def _shapes(config: DFlashConfig) -> tuple[Shapes, Shapes]:
-    """Shapes of the tensors that must be there, and of those that may."""
-    d, inner = config.width, config.intermediate
-    queries, keys = config.heads * config.dim, config.kv_heads * config.dim
-    attention = dict(zip(ATTENTION, ((queries, d), (keys, d), (keys, d), (d, queries)), strict=True))
-    needed: Shapes = {"fc.weight": (d, config.features), "hidden_norm.weight": (d,), "norm.weight": (d,)}
-    optional: Shapes = {"d2t": (config.draft_vocab_size,), "t2d": (config.vocab_size,)}
-    for i in range(config.layers):
-        layer: Shapes = {f"{name}.weight": (d,) for name in ("input_layernorm", "post_attention_layernorm")}
-        layer |= {f"self_attn.{name}.weight": (config.dim,) for name in ("q_norm", "k_norm")}
-        layer |= {f"self_attn.{name}.weight": shape for name, shape in attention.items()}
-        layer |= {f"mlp.{name}.weight": (inner, d) for name in MLP[:2]} | {"mlp.down_proj.weight": (d, inner)}
-        needed |= {f"layers.{i}.{name}": shape for name, shape in layer.items()}
-        optional |= {f"layers.{i}.self_attn.{name}.bias": shape[:1] for name, shape in attention.items()}
+def _known_as(name: str) -> str | None:
+    name = name.removeprefix("model.")
+    return None if name.startswith(_UNUSED) else name
+
+
+def _config(name: str, raw: Mapping[str, Any], _: object, target: Any) -> DFlashConfig:
+    return head_config(name, raw, target)
+
+
+def _table(config: DFlashConfig) -> Table:
+    d, drafted = config.width, config.draft_vocab_size
+    table = {"fc.weight": Held((d, config.features)), "hidden_norm.weight": Held((d,)), "norm.weight": Held((d,))}
+    layer = {"input_layernorm.weight": Held((d,))}
+    layer |= decoder_layer(config, d, biases=("self_attn",), head_norms=True)
+    table |= {f"layers.{i}.{name}": held for i in range(config.layers) for name, held in layer.items()}
     if rank := config.markov_rank:
-        needed |= {"markov_head.markov_w1.weight": (config.vocab_size, rank)}
-        needed |= {"markov_head.markov_w2.weight": (config.draft_vocab_size, rank)}
+        table |= {"markov_head.markov_w1.weight": Held((config.vocab_size, rank))}
+        table |= {"markov_head.markov_w2.weight": Held((drafted, rank))}
         rows, columns = {"gated": (rank, d + rank), "rnn": (3 * rank, 2 * rank + d)}.get(config.markov_kind, (0, 0))
         if rows:
             name = f"markov_head.{MIXING[config.markov_kind]}"
-            needed |= {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
-    # The target's own stand in where they fit
-    fitting = d == config.target_width
-    (optional if fitting else needed)["embed_tokens.weight"] = (config.vocab_size, d)
-    borrowable = fitting and config.draft_vocab_size == config.vocab_size
-    (optional if borrowable else needed)["lm_head.weight"] = (config.draft_vocab_size, d)
-    return needed, optional
+            table |= {f"{name}.weight": Held((rows, columns)), f"{name}.bias": Held((rows,))}
+    return table | vocabulary_tensors(config)
+
+
+_FORM = Form(_known_as, check_kind, _config, _table)

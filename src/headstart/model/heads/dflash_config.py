@@ -8,41 +8,24 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.heads.config_fields import as_inputs, check_exact, layer_sizes, rope_of
+from headstart.model.heads.config_fields import COPY, HeadSizes, as_inputs, check_exact, layer_config, sizes_of
 
 MarkovKind = Literal["vanilla", "gated", "rnn"]
 """What corrects the guesses of DSpark; see `markov`."""
 
 _FAMILY = ("dflash", "dspark")
-_COPY = "copy the checkpoint with its config again"
 
 
-@dataclass(frozen=True, slots=True)
-class DFlashConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DFlashConfig(HeadSizes):
     """The shape of a head that guesses a block of tokens in one forward.
 
-    width: d of its own stream; target_width: d of the target. layer_ids: whose inputs it reads. rope: a config from
-    which transformers makes the rotation. windows: of each layer, how many tokens before the block it sees, or None for
-    all of them. causal: of each layer, whether rows of the block see only those before them. block: its rows, of which
-    the first is x0 and the others are mask tokens. from_anchor: whether the row of x0 guesses too, and each row the
-    token after its own place; else each mask guesses the token at its place. markov_rank, markov_kind: see `markov`;
-    rank 0 without one.
+    windows: of each layer, how many tokens before the block it sees, or None for all of them. causal: of each layer,
+    whether rows of the block see only those before them. block: its rows, of which the first is x0 and the others are
+    mask tokens. from_anchor: whether the row of x0 guesses too, and each row the token after its own place; else each
+    mask guesses the token at its place. markov_rank, markov_kind: see `markov`; rank 0 without one.
     """
 
-    name: str
-    width: int
-    target_width: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    dim: int
-    eps: float
-    layers: int
-    vocab_size: int
-    draft_vocab_size: int
-    max_length: int
-    layer_ids: tuple[int, ...]
-    rope: Any
     windows: tuple[int | None, ...]
     causal: tuple[bool, ...]
     block: int
@@ -55,11 +38,6 @@ class DFlashConfig:
     def guesses(self) -> int:
         """Tokens that a forward guesses."""
         return self.block if self.from_anchor else self.block - 1
-
-    @property
-    def features(self) -> int:
-        """Numbers of the target's states of one token: of all layers read, side by side."""
-        return len(self.layer_ids) * self.target_width
 
 
 def names_of(raw: Mapping[str, Any]) -> list[str]:
@@ -94,11 +72,10 @@ def head_config(name: str, raw: Mapping[str, Any], target: Any) -> DFlashConfig:
         UnsupportedModel: a field is missing or has no meaning; the message names it.
     """
     nested: Mapping[str, Any] = next((raw[f"{kind}_config"] for kind in _FAMILY if raw.get(f"{kind}_config")), {})
-    layer = {**raw, **(raw.get("transformer_layer_config") or {})}
+    layer = layer_config(raw)
     fields = {**layer, **raw, **nested}
-    sizes = layer_sizes(name, layer)
-    draft_vocab_size = int(fields.get("draft_vocab_size") or sizes.vocab_size)
-    windows = _windows(name, layer, sizes.layers)
+    sizes = sizes_of(name, layer, fields, target)
+    windows = _windows(name, layer, sizes["layers"])
     from_anchor = _from_anchor(raw, fields)
     causal = bool(fields.get("causal"))
     windows_causal = not fields.get("sliding_window_non_causal", "speculators_model_type" not in raw)
@@ -113,24 +90,12 @@ def head_config(name: str, raw: Mapping[str, Any], target: Any) -> DFlashConfig:
             f"{name} has a recurrent Markov head, and does not guess from x0", hint="heads that guess from x0 have one"
         )
     return DFlashConfig(
-        name=name,
-        width=sizes.width,
-        target_width=int(raw.get("target_hidden_size") or sizes.width),
-        intermediate=sizes.intermediate,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        dim=sizes.dim,
-        eps=sizes.eps,
-        layers=sizes.layers,
-        vocab_size=sizes.vocab_size,
-        draft_vocab_size=draft_vocab_size,
-        max_length=int(layer.get("max_position_embeddings") or target.max_position_embeddings),
-        layer_ids=_layer_ids(name, raw, fields, sizes.layers, int(target.num_hidden_layers)),
-        rope=rope_of(name, layer),
+        **sizes,
+        layer_ids=_layer_ids(name, raw, fields, sizes["layers"], int(target.num_hidden_layers)),
         windows=windows,
         causal=tuple(causal or (window is not None and windows_causal) for window in windows),
         block=_whole(name, fields, "block_size", low=1 if from_anchor else 2),
-        mask_token_id=_whole(name, fields, "mask_token_id", low=0, high=sizes.vocab_size - 1),
+        mask_token_id=_whole(name, fields, "mask_token_id", low=0, high=sizes["vocab_size"] - 1),
         from_anchor=from_anchor,
         markov_rank=rank,
         markov_kind=kind,  # type: ignore[arg-type]
@@ -152,7 +117,7 @@ def _layer_ids(
     if (outputs := fields.get("target_layer_ids")) is not None:
         return as_inputs(name, outputs, "outputs", target_layers)
     if "speculators_model_type" in raw:
-        raise UnsupportedModel(f"{name}/config.json lacks aux_hidden_state_layer_ids", hint=_COPY)
+        raise UnsupportedModel(f"{name}/config.json lacks aux_hidden_state_layer_ids", hint=COPY)
     if layers == 1:
         return as_inputs(name, [target_layers // 2], "outputs", target_layers)
     step = (target_layers - 4) / (layers - 1)  # evenly, from the second layer to the last but two
@@ -166,7 +131,7 @@ def _windows(name: str, layer: Mapping[str, Any], layers: int) -> tuple[int | No
     if len(kinds) < layers or unknown or ("sliding_attention" in kinds and (type(window) is not int or window < 1)):
         raise UnsupportedModel(
             f"{name}/config.json: layer_types={kinds} and sliding_window={window!r} are not those of {layers} layers",
-            hint=_COPY,
+            hint=COPY,
         )
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
@@ -175,7 +140,5 @@ def _whole(name: str, fields: Mapping[str, Any], field: str, *, low: int, high: 
     value = fields.get(field)
     if type(value) is not int or value < low or (high is not None and value > high):
         most = "" if high is None else f" to {high}"
-        raise UnsupportedModel(
-            f"{name}/config.json: {field}={value!r}, and it is {low}{most or ' or more'}", hint=_COPY
-        )
+        raise UnsupportedModel(f"{name}/config.json: {field}={value!r}, and it is {low}{most or ' or more'}", hint=COPY)
     return value

@@ -26,10 +26,9 @@ from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.linears import float_layer, joined, linear_of
 from headstart.model.decoders.llama import rms, rotate, rotation, signed
-from headstart.model.heads.eagle_checkpoint import EAGLE1, HeadCheckpoint
+from headstart.model.heads.eagle_checkpoint import EAGLE1, SELECTOR, EagleCheckpoint, layer_name
 from headstart.model.heads.eagle_config import HeadConfig
-from headstart.model.heads.eagle_tensors import SELECTOR, layer_name
-from headstart.model.heads.selector import Selector
+from headstart.model.heads.shortlists import Selector
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Packed, Segment
 
@@ -49,7 +48,7 @@ class HeadWeights:
     """A checkpoint complete with what it borrows of its target. embedding: [V, d]; head: [draft V, d]. All tensors are
     on one device and of one dtype."""
 
-    checkpoint: HeadCheckpoint
+    checkpoint: EagleCheckpoint
     tensors: Mapping[str, Tensor]
     embedding: Tensor
     head: Tensor
@@ -76,11 +75,10 @@ class HeadWeights:
 
 
 def complete(
-    checkpoint: HeadCheckpoint, *, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device
+    checkpoint: EagleCheckpoint, *, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device
 ) -> HeadWeights:
     """The weights as they are run. embedding, head: the target's, which stand in where the checkpoint has none."""
-    own = checkpoint.tensors
-    tensors = {name: tensor.to(device, dtype) for name, tensor in own.items() if name not in ("d2t", "t2d")}
+    tensors = checkpoint.own(dtype, device)
     return HeadWeights(
         checkpoint,
         tensors,

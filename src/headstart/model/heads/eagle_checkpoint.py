@@ -26,14 +26,9 @@ Only safetensors is read. Sources: EAGLE (arXiv:2401.15077), EAGLE-2 (2406.16858
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from headstart.model.heads.config_fields import check_target, read_config
 from headstart.model.heads.dflash_config import in_family
 from headstart.model.heads.eagle_config import (
     EAGLE1,
@@ -43,32 +38,34 @@ from headstart.model.heads.eagle_config import (
     default_layer_ids,
     head_config,
 )
-from headstart.model.heads.eagle_tensors import canonical, check_tensors
-from headstart.model.heads.stored_tensors import names_in, read_tensors, token_ids_of
+from headstart.model.heads.stored_tensors import (
+    Form,
+    HeadCheckpoint,
+    Held,
+    Table,
+    decoder_layer,
+    names_in,
+    read_head,
+    vocabulary_tensors,
+)
 from headstart.model.reading import object_in
 
 __all__ = [
     "EAGLE1",
     "EAGLE3",
-    "HeadCheckpoint",
+    "SELECTOR",
+    "EagleCheckpoint",
     "HeadConfig",
     "default_layer_ids",
     "is_eagle",
+    "layer_name",
     "read",
 ]
 
+SELECTOR = "candidate_selector"
+"""The prefix of a selector's tensors."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeadCheckpoint:
-    """A head as read, and checked against its target.
-
-    tensors: by name, the layer's own prefix taken off ("self_attn.q_proj.weight", "fc.weight", ...). token_ids: int64
-    [draft V], the target's id of each draft token; None where the vocabularies are one.
-    """
-
-    config: HeadConfig
-    tensors: Mapping[str, Tensor]
-    token_ids: Tensor | None
+EagleCheckpoint = HeadCheckpoint[HeadConfig]
 
 
 def is_eagle(folder: str | Path) -> bool:
@@ -82,29 +79,59 @@ def is_eagle(folder: str | Path) -> bool:
     if any("eagle" in str(name).lower() for name in config.get("architectures") or ()):
         return True
     try:
-        names = {canonical(name) for file in path.glob("*.safetensors") for name in names_in(file)}
+        names = {_canonical(name) for file in path.glob("*.safetensors") for name in names_in(file)}
     except Exception:  # whatever the file is, it is no head
         return False
     return {"fc.weight", "self_attn.q_proj.weight"} <= names
 
 
-def read(folder: str | Path, target: Any) -> HeadCheckpoint:
-    """The head in a directory, for the target with this config of transformers.
+def read(folder: str | Path, target: Any) -> EagleCheckpoint:
+    """The head in a directory, for the target with this config of transformers; the first layer's tensors are named
+    without its prefix ("self_attn.q_proj.weight", "fc.weight", ...).
 
-    Raises:
-        ModelNotFound: no config, or no weights.
-        PickleCheckpoint: weights as a pickle only.
-        UnsupportedModel: another kind of drafter, damaged, or made for another target; the message names the field.
+    Raises what `read_head` raises.
     """
-    path = Path(folder)
-    raw = read_config(path)
-    check_kind(path, raw)
-    tensors = read_tensors(path, canonical)
-    config = head_config(str(path), raw, tensors, target.get_text_config())
-    check_target(config, target.get_text_config())
-    mask = tensors.get("mask_hidden")
-    if mask is not None and mask.numel() == config.features:  # some have it without the leading ones
-        tensors["mask_hidden"] = mask.reshape(1, 1, -1)
-    token_ids = token_ids_of(config, tensors)
-    check_tensors(config, tensors)
-    return HeadCheckpoint(config, tensors, token_ids)
+    return read_head(folder, target, _FORM)
+
+
+def layer_name(layer: int, name: str) -> str:
+    """A layer's tensor as it is known here: those of the first have no prefix."""
+    return f"layers.{layer}.{name}" if layer else name
+
+
+def _canonical(name: str) -> str:
+    """The name without what tells one form of checkpoint from another."""
+    for prefix in ("model.", "midlayer.", "layers.0."):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _table(config: HeadConfig) -> Table:
+    d, third = config.width, config.version == EAGLE3
+    table = {"fc.weight": Held((d, config.fused_inputs)), "fc.bias": Held((d,), needed=False)}
+    for i in range(config.layers):
+        # The first of EAGLE-3 takes [embedding | state], that of EAGLE-1 has no norm
+        first = i == 0
+        layer = decoder_layer(config, 2 * d if first and third else d, biases=("self_attn", "mlp"), head_norms=False)
+        if third or not first:
+            layer["input_layernorm.weight"] = Held((d,))
+        table |= {layer_name(i, name): held for name, held in layer.items()}
+    if third:
+        table |= {f"{name}.weight": Held((d,)) for name in ("hidden_norm", "norm")}
+        if config.norm_before_fc:
+            table["input_norm.weight"] = Held((config.fused_inputs,))
+        if config.fc_norm:
+            table |= {f"fc_norm.{i}.weight": Held((config.target_width,)) for i in range(len(config.layer_ids))}
+    if config.parallel:
+        table["mask_hidden"] = Held((1, 1, config.features), loose=True)  # some have it without the leading ones
+    if rank := config.selector_rank:
+        table |= {
+            f"{SELECTOR}.predecessor_codebook": Held((config.vocab_size, rank)),
+            f"{SELECTOR}.successor_codebook": Held((config.draft_vocab_size, rank)),
+            f"{SELECTOR}.hidden_projection.weight": Held((rank, d)),
+        }
+    vocabulary = vocabulary_tensors(config)
+    return table | {name: held for name, held in vocabulary.items() if third or name not in ("d2t", "t2d")}
+
+
+_FORM = Form(_canonical, check_kind, head_config, _table)

@@ -10,46 +10,31 @@ from typing import Any
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.heads.config_fields import as_inputs, check_exact, layer_sizes, rope_of, trained_depth
+from headstart.model.heads.config_fields import HeadSizes, as_inputs, check_exact, layer_config, sizes_of, trained_depth
 
 EAGLE1, EAGLE3 = 1, 3
 MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Fields that name the token of masked rows; the first is that of the speculators library."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadConfig(HeadSizes):
     """The shape of a head.
 
-    version: EAGLE1 (and 2) or EAGLE3. width: d of its own stream; target_width: d of the target. layer_ids: whose
-    inputs it reads. rope: a config from which transformers makes the rotation. norm_before_residual: the stream goes on
-    normed. norm_before_fc, fc_norm: the target's states are normed before they are fused, together or by layer.
-    norm_output: its own states are fed back behind the final norm. layers: of its decoder, of which the first takes
-    [embedding | state] and the others the stream alone. mask_token_id: the token of masked rows, where it guesses all
-    tokens in one forward (P-EAGLE); None where it drafts step by step. depth: tokens that it was trained to draft, if
-    the config names them. selector_rank, selector_top: see `Selector`; 0 without one.
+    version: EAGLE1 (and 2) or EAGLE3. norm_before_residual: the stream goes on normed. norm_before_fc, fc_norm: the
+    target's states are normed before they are fused, together or by layer. norm_output: its own states are fed back
+    behind the final norm. layers: of its decoder, of which the first takes [embedding | state] and the others the
+    stream alone. mask_token_id: the token of masked rows, where it guesses all tokens in one forward (P-EAGLE); None
+    where it drafts step by step. depth: tokens that it was trained to draft, if the config names them. selector_rank,
+    selector_top: see `Selector`; 0 without one.
     """
 
-    name: str
     version: int
-    width: int
-    target_width: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    dim: int
-    eps: float
-    vocab_size: int
-    draft_vocab_size: int
-    max_length: int
-    layer_ids: tuple[int, ...]
-    rope: Any
     window: int | None = None
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
-    layers: int = 1
     mask_token_id: int | None = None
     depth: int | None = None
     selector_rank: int = 0
@@ -64,11 +49,6 @@ class HeadConfig:
     def states_normed(self) -> bool:
         """Whether the states that it leaves are those behind the final norm: to draft on from, or for a selector."""
         return self.norm_output or self.parallel
-
-    @property
-    def features(self) -> int:
-        """Numbers of the target's states of one token: of all layers read, side by side."""
-        return len(self.layer_ids) * self.target_width
 
     @property
     def fused_inputs(self) -> int:
@@ -99,33 +79,20 @@ def check_kind(path: Path, raw: Mapping[str, Any]) -> None:
 
 
 def head_config(name: str, raw: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Any) -> HeadConfig:
-    layer = {**raw, **(raw.get("transformer_layer_config") or {})}
-    version = EAGLE3 if _is_third(raw, tensors) else EAGLE1
-    sizes = layer_sizes(name, layer)
-    third = version == EAGLE3
-    mask = _mask_token(name, raw, tensors, sizes.vocab_size) if third else None
+    """From any form of config, and what the tensors tell of it; target: the target's config, of its text."""
+    layer, third = layer_config(raw), _is_third(raw, tensors)
+    sizes = sizes_of(name, layer, raw if third else {**raw, "draft_vocab_size": None}, target)
+    mask = _mask_token(name, raw, tensors, sizes["vocab_size"]) if third else None
     rank, top = _selector(name, raw, parallel=mask is not None)
+    names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    flags: dict[str, Any] = {name: third and bool(raw.get(name)) for name in names}
+    depth = int(target.num_hidden_layers)
     return HeadConfig(
-        name=name,
-        version=version,
-        width=sizes.width,
-        target_width=int(raw.get("target_hidden_size") or sizes.width),
-        intermediate=sizes.intermediate,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        dim=sizes.dim,
-        eps=sizes.eps,
-        vocab_size=sizes.vocab_size,
-        draft_vocab_size=int(raw.get("draft_vocab_size") or sizes.vocab_size) if third else sizes.vocab_size,
-        max_length=int(layer.get("max_position_embeddings") or target.max_position_embeddings),
-        layer_ids=_layer_ids(name, raw, int(target.num_hidden_layers)) if third else (int(target.num_hidden_layers),),
-        rope=rope_of(name, layer),
-        window=_window(name, layer, sizes.layers),
-        norm_before_residual=third and bool(raw.get("norm_before_residual")),
-        norm_before_fc=third and bool(raw.get("norm_before_fc")),
-        fc_norm=third and bool(raw.get("fc_norm")),
-        norm_output=third and bool(raw.get("norm_output")),
-        layers=sizes.layers,
+        **sizes,
+        version=EAGLE3 if third else EAGLE1,
+        layer_ids=_layer_ids(name, raw, depth) if third else (depth,),
+        window=_window(name, layer, sizes["layers"]),
+        **flags,
         mask_token_id=mask,
         depth=trained_depth(raw),
         selector_rank=rank,

@@ -21,8 +21,7 @@ from headstart.model.decoders.linears import linear_of
 from headstart.model.decoders.llama import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
-from headstart.model.heads.eagle_checkpoint import EAGLE3
-from headstart.model.heads.eagle_tensors import layer_name
+from headstart.model.heads.eagle_checkpoint import EAGLE3, layer_name
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.packed import Packed

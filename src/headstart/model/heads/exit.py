@@ -11,18 +11,15 @@ d2t, as in EAGLE-3 checkpoints).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.loading import weight_files
+from headstart.model.heads.stored_tensors import read_tensors, write_head
 from headstart.model.reading import object_in
 
 _OTHER = "train an exit for this target: headstart train exit"
@@ -55,7 +52,6 @@ def is_exit(folder: str | Path) -> bool:
 def write(folder: Path, exit_: Exit, *, vocab_size: int, target: str) -> None:
     """Write the two files."""
     tensors = {"norm.weight": exit_.gain, "linear.weight": exit_.linear}
-    tensors = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in tensors.items()}
     config: dict[str, Any] = {
         "architectures": ["TrainedExit"],
         "model_type": "exit",
@@ -68,8 +64,7 @@ def write(folder: Path, exit_: Exit, *, vocab_size: int, target: str) -> None:
     if exit_.token_ids is not None:
         config["draft_vocab_size"] = len(exit_.token_ids)
         tensors["d2t"] = exit_.token_ids.cpu() - torch.arange(len(exit_.token_ids))
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_head(folder, tensors, config)
 
 
 def read(folder: str | Path, *, layers: int, width: int, vocab_size: int) -> Exit:
@@ -91,13 +86,7 @@ def read(folder: str | Path, *, layers: int, width: int, vocab_size: int) -> Exi
             f"{width} and {vocab_size}",
             hint=_OTHER,
         )
-    tensors: dict[str, Tensor] = {}
-    for file in weight_files(folder, convert="an exit has only ever been written as safetensors"):
-        try:
-            with safe_open(file, framework="pt") as found:
-                tensors |= {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118 (not a mapping)
-        except SafetensorError as error:
-            raise UnsupportedModel(f"{file} cannot be read: {error}", hint="the file is damaged: copy it") from error
+    tensors = read_tensors(folder, lambda name: name, "an exit has only ever been written as safetensors")
     known = config.get("draft_vocab_size")
     shapes: dict[str, tuple[int, ...]] = {"norm.weight": (width,), "linear.weight": (width, width)}
     if known is not None:

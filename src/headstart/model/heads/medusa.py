@@ -23,13 +23,12 @@ from typing import Protocol
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
 from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize
-from headstart.model.loading import weight_files
+from headstart.model.heads.stored_tensors import read_tensors
 from headstart.model.memory import bytes_of
 from headstart.model.native.weights import NativeWeights, kind_of
 from headstart.model.threads import threads
@@ -54,16 +53,9 @@ def read_heads(folder: Path) -> list[HeadWeights]:
         UnsupportedModel: they hold no heads, or incomplete ones.
     """
     found: dict[tuple[int, int, str], Tensor] = {}
-    for file in weight_files(folder, convert=_CONVERT):
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 (it is no mapping)
-                    if match := _NAME.fullmatch(name):
-                        found[int(match[1]), int(match[2]), match[3]] = tensors.get_tensor(name)
-        except SafetensorError as error:
-            raise UnsupportedModel(
-                f"{file} cannot be read: {error}", hint="the file is damaged: copy it again"
-            ) from error
+    for name, tensor in read_tensors(folder, lambda name: name if _NAME.fullmatch(name) else None, _CONVERT).items():
+        head, block, kind = _NAME.fullmatch(name).groups()  # type: ignore[union-attr]
+        found[int(head), int(block), kind] = tensor
     numbers = sorted({head for head, _, _ in found})
     if not numbers:
         raise UnsupportedModel(

@@ -1,48 +1,155 @@
-"""The tensors of a head of any kind as they lie on disk: safetensors alone, read and checked."""
+"""The files of a head of any kind: what must be in them as a table, one reader that checks it, and one writer.
+
+A kind of head is a `Form`: how its config is read, and a table of the tensors that such a config means, by name. Only
+safetensors is read and written.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Generic, TypeVar
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.heads.config_fields import HeadSizes, check_target, read_config
 from headstart.model.loading import weight_files
 
-Shapes = dict[str, tuple[int, ...]]
-"""By the name of a tensor."""
+Config = TypeVar("Config", bound=HeadSizes)
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP = ("gate_proj", "up_proj", "down_proj")
-"""The matrices of a decoder layer."""
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor in a head's files. needed: without it the head cannot be read; else what is borrowed of the target
+    stands in for it, or nothing. loose: any shape of as many numbers is taken as this one."""
+
+    shape: tuple[int, ...]
+    needed: bool = True
+    loose: bool = False
+
+
+Table = dict[str, Held]
+"""All tensors that a head may have, by their names here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[Config]):
+    """A kind of head, as it is kept in a directory.
+
+    known_as: the name here of a tensor on disk; None for one that is not used. check: refuses other kinds, by their
+    config. config: the shape of the head at this path, from its config and tensors, for a target with this config of
+    its text. table: what such a head holds.
+    """
+
+    known_as: Callable[[str], str | None]
+    check: Callable[[Path, Mapping[str, Any]], None]
+    config: Callable[[str, Mapping[str, Any], Mapping[str, Tensor], Any], Config]
+    table: Callable[[Config], Table]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadCheckpoint(Generic[Config]):
+    """A head as read, and checked against its target.
+
+    tensors: by the names of its form's table. token_ids: int64 [draft V], the target's id of each draft token; None
+    where the vocabularies are one.
+    """
+
+    config: Config
+    tensors: Mapping[str, Tensor]
+    token_ids: Tensor | None
+
+    def own(self, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        """The tensors that a forward multiplies with, without those that map the vocabularies."""
+        return {name: tensor.to(device, dtype) for name, tensor in self.tensors.items() if name not in ("d2t", "t2d")}
+
 
 _IGNORED = ("rotary_emb.inv_freq",)
 _UNROUNDED = ("fc.weight", "embed_tokens.weight", "hidden_projection.weight")
 _SCALE = "_scale"
 
 
-class Vocabularies(Protocol):
-    """A head that knows the first vocabulary of the target's, or a part of it."""
+def read_head(folder: str | Path, target: Any, form: Form[Config]) -> HeadCheckpoint[Config]:
+    """The head in a directory, for the target with this config of transformers.
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def draft_vocab_size(self) -> int: ...
+    Raises:
+        ModelNotFound: no config, or no weights.
+        PickleCheckpoint: weights as a pickle only.
+        UnsupportedModel: another kind of drafter, damaged, or made for another target; the message names the field.
+    """
+    path, text = Path(folder), target.get_text_config()
+    raw = read_config(path)
+    form.check(path, raw)
+    tensors = read_tensors(path, form.known_as)
+    config = form.config(str(path), raw, tensors, text)
+    check_target(config, text)
+    token_ids = _token_ids(config, tensors)
+    return HeadCheckpoint(config, check_tensors(config.name, form.table(config), tensors), token_ids)
 
 
-def read_tensors(path: Path, known_as: Callable[[str], str]) -> dict[str, Tensor]:
-    """All tensors of a directory. known_as: the name here of one on disk."""
+def write_head(
+    folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, weights: str = "model.safetensors"
+) -> None:
+    """Write the files of a head: floats in bfloat16, whole numbers and flags as they are; and its config."""
+    stored = {}
+    for name, tensor in tensors.items():
+        kind = torch.bfloat16 if tensor.is_floating_point() else tensor.dtype
+        stored[name] = tensor.detach().to("cpu", kind).contiguous()
+    save_file(stored, folder / weights, {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def decoder_layer(sizes: HeadSizes, into: int, *, biases: tuple[str, ...], head_norms: bool) -> Table:
+    """The tensors of a decoder layer, but for the norm before its attention, which takes `into` numbers of a row.
+
+    biases: the modules that may have some. head_norms: whether queries and keys must be normed; else they may be.
+    """
+    d, inner = sizes.width, sizes.intermediate
+    queries, keys = sizes.heads * sizes.dim, sizes.kv_heads * sizes.dim
+    attention = {"q_proj": (queries, into), "k_proj": (keys, into), "v_proj": (keys, into), "o_proj": (d, queries)}
+    mlp = {"gate_proj": (inner, d), "up_proj": (inner, d), "down_proj": (d, inner)}
+    table = {"post_attention_layernorm.weight": Held((d,))}
+    table |= {f"self_attn.{name}.weight": Held((sizes.dim,), head_norms) for name in ("q_norm", "k_norm")}
+    for module, matrices in {"self_attn": attention, "mlp": mlp}.items():
+        table |= {f"{module}.{name}.weight": Held(shape) for name, shape in matrices.items()}
+        if module in biases:
+            table |= {f"{module}.{name}.bias": Held(shape[:1], needed=False) for name, shape in matrices.items()}
+    return table
+
+
+def vocabulary_tensors(sizes: HeadSizes) -> Table:
+    """The embedding and the output matrix, for which the target's own stand in where they fit, and the maps from one
+    vocabulary to the other."""
+    d, tokens, drafted = sizes.width, sizes.vocab_size, sizes.draft_vocab_size
+    fits = d == sizes.target_width
+    return {
+        "embed_tokens.weight": Held((tokens, d), needed=not fits),
+        "lm_head.weight": Held((drafted, d), needed=not (fits and drafted == tokens)),
+        "d2t": Held((drafted,), needed=False),
+        "t2d": Held((tokens,), needed=False),
+    }
+
+
+def read_tensors(
+    path: Path,
+    known_as: Callable[[str], str | None],
+    convert: str = "safetensors.torch.save_file writes safetensors",
+) -> dict[str, Tensor]:
+    """The tensors of a directory. known_as: the name here of one on disk; None for one that is not read. convert: what
+    to do about a pickle."""
     tensors: dict[str, Tensor] = {}
-    for file in weight_files(path, convert="safetensors.torch.save_file writes safetensors"):
+    for file in weight_files(path, convert=convert):
         try:
             with safe_open(file, framework="pt") as stored:
-                tensors.update({known_as(name): stored.get_tensor(name) for name in stored.keys()})  # noqa: SIM118
+                names = [(name, known_as(name)) for name in stored.keys()]  # noqa: SIM118 -- not a mapping
+                tensors.update({known: stored.get_tensor(name) for name, known in names if known is not None})
         except Exception as error:
             raise UnsupportedModel(f"{file} cannot be read: {error}", hint="copy the checkpoint again") from error
     return _numbers(path, {name: tensor for name, tensor in tensors.items() if not name.endswith(_IGNORED)})
@@ -91,12 +198,12 @@ def names_in(file: Path) -> Iterable[str]:
         return list(stored.keys())
 
 
-def token_ids_of(config: Vocabularies, tensors: Mapping[str, Tensor]) -> Tensor | None:
+def _token_ids(config: HeadSizes, tensors: Mapping[str, Tensor]) -> Tensor | None:
     """The target's id of each draft token, from the offsets `d2t`; checked against `t2d`."""
     offsets, marked = tensors.get("d2t"), tensors.get("t2d")
     if offsets is None:
         if config.draft_vocab_size != config.vocab_size:
-            raise missing_tensors(config.name, ["d2t"])
+            raise _missing(config.name, ["d2t"])
         return None
     if offsets.shape != (config.draft_vocab_size,):
         raise UnsupportedModel(
@@ -109,7 +216,7 @@ def token_ids_of(config: Vocabularies, tensors: Mapping[str, Tensor]) -> Tensor 
         what = "the same token twice" if low >= 0 and high < config.vocab_size else f"tokens from {low} to {high}"
         raise UnsupportedModel(
             f"{config.name}: d2t leads to {what}, in a vocabulary of {config.vocab_size}",
-            hint="d2t holds offsets: the target's id is the draft's plus d2t; write it anew",
+            hint="d2t holds offsets: the target's id is the draft's plus d2t; write it again",
         )
     if marked is not None and not torch.equal(marked.bool().nonzero()[:, 0], ids.sort().values):
         raise UnsupportedModel(
@@ -118,27 +225,30 @@ def token_ids_of(config: Vocabularies, tensors: Mapping[str, Tensor]) -> Tensor 
     return ids
 
 
-def check_shapes(name: str, needed: Shapes, optional: Shapes, tensors: Mapping[str, Tensor]) -> None:
+def check_tensors(name: str, table: Table, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor there and of its shape, and none that would be left unused. name: of the head."""
-    missing = [key for key in needed if key not in tensors]
+    missing = [key for key, held in table.items() if held.needed and key not in tensors]
     if missing:
-        raise missing_tensors(name, missing)
-    known = {**needed, **optional}
-    unknown = sorted(set(tensors) - set(known))
+        raise _missing(name, missing)
+    unknown = sorted(set(tensors) - set(table))
     if unknown:
         raise UnsupportedModel(
             f"{name} holds tensors that no known head has: {', '.join(unknown)}",
             hint="it is another kind of drafter, or of a newer form",
         )
+    found = {}
     for key, tensor in tensors.items():
-        if tuple(tensor.shape) != known[key]:
+        shape = table[key].shape
+        if tuple(tensor.shape) != shape and not (table[key].loose and tensor.numel() == math.prod(shape)):
             raise UnsupportedModel(
-                f"{name}: {key} has the shape {list(tensor.shape)} where its config means {list(known[key])}",
+                f"{name}: {key} has the shape {list(tensor.shape)} where its config means {list(shape)}",
                 hint="config and weights are of different heads; copy the checkpoint again",
             )
+        found[key] = tensor.reshape(shape)
+    return found
 
 
-def missing_tensors(name: str, names: Sequence[str]) -> UnsupportedModel:
+def _missing(name: str, names: Sequence[str]) -> UnsupportedModel:
     return UnsupportedModel(
         f"{name} lacks {'tensors' if len(names) > 1 else 'the tensor'} {', '.join(names)}",
         hint="the checkpoint is incomplete, or another kind of head; copy it again",
