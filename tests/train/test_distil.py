@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import headstart as hs
 from headstart.base.errors import InvalidOption, ModelNotFound, TrainingFailed
 from headstart.drafters.draft_model import ParallelDraft
-from headstart.train import DraftTraining, Report, Shape, TrainingProgress, generations, student, train_draft
+from headstart.train import DraftTraining, Report, Shape, TrainingProgress, draft_start, generations, train_draft
 from headstart.train.sources import Document
 
 
@@ -253,12 +253,12 @@ def test_a_distilled_draft_goes_on_in_parallel_and_keeps_its_mask(options: Draft
 def test_which_token_is_the_mask(target: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(target)
     tokenizer = byte_tokenizer()
-    assert student.mask_for(model, tokenizer) == 257
+    assert draft_start.mask_for(model, tokenizer) == 257
     tokenizer.add_tokens(["<|fim|>", "<|reserved_token_7|>", "<|reserved_token_8|>"], special_tokens=True)
     model.config.vocab_size = len(tokenizer)
-    assert tokenizer.convert_ids_to_tokens(student.mask_for(model, tokenizer)) == "<|reserved_token_7|>"
+    assert tokenizer.convert_ids_to_tokens(draft_start.mask_for(model, tokenizer)) == "<|reserved_token_7|>"
     model.config.vocab_size = 320
-    assert student.mask_for(model, tokenizer) == len(tokenizer), "the first id that only pads"
+    assert draft_start.mask_for(model, tokenizer) == len(tokenizer), "the first id that only pads"
 
 
 def test_options_of_parallel_drafts(options: DraftTraining) -> None:

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption, TrainingFailed, UnsupportedModel
 from headstart.model.heads import eagle_checkpoint, stored_tensors
-from headstart.train import Eagle3Training, Report, checkpoint, eagle_start, provenance, train_eagle3
-from headstart.train.draft_vocabulary import draft_vocabulary
+from headstart.train import Eagle3Training, Report, checkpoint, eagle_start, train_eagle3
 from headstart.train.eagle3 import Eagle3Student
 from headstart.train.eagle_head import EagleHead
+from headstart.train.frequent_tokens import draft_vocabulary
 from headstart.train.harness import Material, dtype_of, load_target
-from headstart.train.head_layer import rotate, rotation
-from headstart.train.head_shape import HeadShape
+from headstart.train.head_layer import HeadShape, rotate, rotation
+from headstart.train.student import weights_sha256
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(
@@ -164,7 +164,7 @@ def test_a_head_goes_on_where_it_ended(options: Eagle3Training, tmp_path: Path) 
     fuse, old = wider.head.fc.weight, stored["fc.weight"].float()
     assert torch.equal(fuse, torch.cat([old[:, :64], torch.zeros(64, 64), old[:, 64:128]], 1))
     record = json.loads((train_eagle3(replace(again, steps=1)).path / "provenance.json").read_text())
-    assert record["begun_with"]["model.safetensors"] == provenance.weights_sha256(str(first.path))["model.safetensors"]
+    assert record["begun_with"]["model.safetensors"] == weights_sha256(str(first.path))["model.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from headstart.base.errors import UnsupportedModel
 from headstart.model.heads import eagle_checkpoint
 from headstart.train import eagle_formats
 from headstart.train.eagle_head import EagleHead
-from headstart.train.head_shape import HeadShape
+from headstart.train.head_layer import HeadShape
 
 TOP = "eagle_aux_hidden_state_layer_ids"
 PAIR = Path(eagle_formats.__file__).parents[1] / "pair"

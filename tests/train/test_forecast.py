@@ -14,7 +14,7 @@ from headstart.train import Eagle3Training, eagle_start, forecast
 from headstart.train.eagle3 import Eagle3Student
 from headstart.train.eagle_head import EagleHead
 from headstart.train.harness import Material, load_target
-from headstart.train.head_shape import HeadShape
+from headstart.train.head_layer import HeadShape
 from headstart.train.windows import Windows
 
 SHAPE = HeadShape(

@@ -14,9 +14,8 @@ from support.training_models import END, byte_tokenizer, tiny_llama
 from headstart.base.errors import InvalidOption, NotEnoughMemory, TrainingFailed
 from headstart.loading.load import Target
 from headstart.train import DraftTraining, asking, generations
-from headstart.train.asking import UserTurn, asked, question
+from headstart.train.asking import ALL, OPENINGS, UserTurn, asked, question
 from headstart.train.generations import Writer, converse, write
-from headstart.train.openings import ALL, OPENINGS
 from headstart.train.sources import Document
 from headstart.train.windows import Text
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headstart.train import guess_loss as fused
 from headstart.train.guess_loss import Blend, guess_loss
-from headstart.train.target_distributions import StateDistributions
+from headstart.train.output_matrix import StateDistributions
 from headstart.train.unrolled import nested
 
 WINDOWS, ROWS, WIDTH, WHOLE, DRAFT = 2, 12, 5, 17, 11

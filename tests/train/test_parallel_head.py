@@ -16,15 +16,14 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.train import Eagle3Training, Report, head_layer, train_eagle3
-from headstart.train.draft_vocabulary import unused_token
 from headstart.train.eagle3 import Eagle3Student
 from headstart.train.eagle_head import EagleHead
+from headstart.train.frequent_tokens import unused_token
 from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material, load_target
-from headstart.train.head_layer import rotate, rotation
+from headstart.train.head_layer import HeadShape, rotate, rotation
 from headstart.train.head_selector import CandidateSelector, Shortlists, selector_loss
-from headstart.train.head_shape import HeadShape
-from headstart.train.target_distributions import StateDistributions
+from headstart.train.output_matrix import StateDistributions
 from headstart.train.unrolled import nested, plain_attend
 from headstart.train.windows import Windows
 

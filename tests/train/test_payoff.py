@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.commands.cli import app
-from headstart.train import DraftTraining, Eagle3Training, provenance, train_draft, train_eagle3
+from headstart.train import DraftTraining, Eagle3Training, output, train_draft, train_eagle3
 from headstart.train.payoff import measure_payoff
 
 
@@ -27,7 +27,7 @@ def test_a_draft_s_payoff_adds_up(options: DraftTraining, target: Path) -> None:
         payoff.predicted_tokens_per_round / payoff.tokens_per_round
     )
     assert f"{payoff.predicted:.2f}x predicted" in payoff.sentence()
-    provenance.add(result.path, {"speedup": payoff.record()})
+    output.add_to_record(result.path, {"speedup": payoff.record()})
     record = json.loads((result.path / "provenance.json").read_text())
     assert record["speedup"]["prompts"] == len(result.prompts)
     assert record["kind"] == "headstart draft"

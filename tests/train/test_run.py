@@ -25,14 +25,12 @@ from headstart.train import (
     harness,
     train_medusa,
 )
-from headstart.train import phases as phases_module
 from headstart.train import run as run_module
 from headstart.train import schedule as schedule_module
 from headstart.train.harness import Material, Report
 from headstart.train.optimiser import ALIKE
-from headstart.train.phases import Phases
 from headstart.train.run import Best, Run, read_ahead
-from headstart.train.schedule import Budget
+from headstart.train.schedule import Budget, Phases
 from headstart.train.windows import Windows
 
 SCORES = [1.0, 2.0, 3.0, 2.5, 3.0, 1.0, 4.0]
@@ -139,7 +137,7 @@ def test_a_tie_is_no_improvement() -> None:
 
 def test_time_counts_for_the_innermost_phase_and_over_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    set_clock(monkeypatch, lambda: now[0], phases_module)
+    set_clock(monkeypatch, lambda: now[0], schedule_module)
     phases = Phases.of(tmp_path / "phases.json")
 
     def killed() -> None:
@@ -215,7 +213,7 @@ def test_no_more_than_half_of_the_minutes_are_read_ahead(options: DraftTraining,
     student = CountingStudent()
     student.states = Slow()
     with pytest.MonkeyPatch.context() as patch:
-        set_clock(patch, lambda: now[0], phases_module, run_module, schedule_module)
+        set_clock(patch, lambda: now[0], run_module, schedule_module)
         options = replace(options, steps=None, minutes=1.0, output=tmp_path)
         run = Run.start(options, student, Phases.of(tmp_path / "phases.json"))
         read_ahead(run, Windows.plain(torch.zeros(20, 32)), Windows.plain(torch.zeros(2, 32)), lambda _: None)

@@ -93,8 +93,8 @@ def exit_(options: ExitTraining) -> None:
 
 def _run(make: Callable[..., TrainingResult], options: Training) -> None:
     """Train with a progress bar, and report the result and what to do next."""
-    from headstart.train.phases import in_words
     from headstart.train.progress import sentence
+    from headstart.train.schedule import in_words
 
     try:
         with training.TrainingProgress(messages()) as progress:
@@ -120,7 +120,7 @@ def _print_payoff(console: Console, result: TrainingResult, options: Training) -
     """
     if not result.prompts:
         return
-    from headstart.train import provenance
+    from headstart.train.output import add_to_record
     from headstart.train.payoff import measure_payoff
 
     try:
@@ -128,5 +128,5 @@ def _print_payoff(console: Console, result: TrainingResult, options: Training) -
     except HeadstartError as error:
         messages().print(f"the speedup was not measured: {error}", soft_wrap=True)
         return
-    provenance.add(result.path, {"speedup": payoff.record()})
+    add_to_record(result.path, {"speedup": payoff.record()})
     console.print(payoff.sentence(), soft_wrap=True)

@@ -50,6 +50,25 @@ class Acceptance:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Guessed:
+    """What a drafter guesses of one window, and what the target says there.
+
+    target: the target's logits [T, V] at each position that a chain of guesses begins at. log_p, log_q: the two
+    distributions of the first draft token there, [T, tokens both know]. labels: the text's tokens there, which are its
+    last [t], t <= T. rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
+    draft_nats: the labels under the draft's distribution [t], NaN where it does not know the token; None if it knows
+    all.
+    """
+
+    target: Tensor
+    log_p: Tensor
+    log_q: Tensor
+    labels: Tensor
+    rates: Callable[[float], list[Tensor]]
+    draft_nats: Tensor | None = None
+
+
 class Tally:
     """What is summed over held-out windows, and the `Acceptance` it comes to."""
 
@@ -58,28 +77,18 @@ class Tally:
         self._rows, self._kl = 0, 0.0
         self._nats = [0.0, 0], [0.0, 0]  # of the target and of the draft: their sum and their number
 
-    def add(
-        self,
-        log_p: Tensor,
-        log_q: Tensor,
-        rates: Callable[[float], list[Tensor]],
-        *,
-        target_nats: Tensor,
-        draft_nats: Tensor,
-        wanted: Tensor,
-    ) -> None:
-        """Add one window.
-
-        log_p, log_q: the two distributions of the first draft token at each position, [T, tokens both know].
-        rates: from a temperature to the acceptance rates of K passes, as `accepted_in_passes` takes them.
-        target_nats, draft_nats: the text's tokens under the two distributions, [t] with t <= T; a token that a
-            distribution does not know is NaN there.
-        wanted: bool [t], at which positions the first draft token stands for one of an answer; only those count. A
-            distribution beyond the text's end counts if the last of these does.
-        """
+    def add(self, found: Guessed, answers: Tensor) -> None:
+        """Add one window. answers: bool, which of its tokens are; only guesses of those count. A distribution beyond
+        the text's end counts if the last of them does."""
+        log_p, log_q, labels = found.log_p, found.log_q, found.labels
+        wanted = answers[-len(labels) :].to(log_p.device)
         rows = torch.cat([wanted, wanted[-1:].expand(len(log_p) - len(wanted))])
         for temperature, passes in self._passes.items():
-            passes.append([each[rows[: len(each)]] for each in rates(temperature)])
+            passes.append([each[rows[: len(each)]] for each in found.rates(temperature)])
+        target_nats = F.cross_entropy(found.target[: len(labels)], labels, reduction="none")
+        draft_nats = found.draft_nats
+        if draft_nats is None:
+            draft_nats = F.nll_loss(log_q[: len(labels)], labels, reduction="none")
         log_p, log_q = log_p[rows], log_q[rows]
         self._rows += len(log_p)
         self._kl += (log_p.exp() * (log_p - log_q)).sum().item()
@@ -136,25 +145,24 @@ def acceptance_rates(target_logits: Tensor, draft_logits: Tensor, temperature: f
     return torch.minimum(p, q).sum(-1)
 
 
-@torch.no_grad()
-def measure(target: Any, draft: Any, windows: Windows) -> Acceptance:
-    """Compare the two models on the answers in windows, one window at a time.
+def compared(target: Tensor, draft: Tensor, ids: Tensor) -> Guessed:
+    """Of a window ids [1, T] the guesses of a draft model that reads the text, by the logits [T, V] of both models.
 
     The first position is left out: after a single token the distributions are unlike those of a real text.
     """
+    p, q = target[1:].float(), draft[1:].float()
+    return Guessed(
+        p, p.log_softmax(-1), q.log_softmax(-1), ids[0, 2:], lambda t: chain_rates(acceptance_rates(p, q, t))
+    )
+
+
+@torch.no_grad()
+def measure(target: Any, draft: Any, windows: Windows) -> Acceptance:
+    """Compare the two models on the answers in windows, one window at a time."""
     device = next(draft.parameters()).device
     tally = Tally()
     for window, answers in windows:
         ids = window.long()[None].to(device)
-        p, q = (model(ids, use_cache=False).logits[0, 1:].float() for model in (target, draft))
-        log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
-        labels = ids[0, 2:]
-        tally.add(
-            log_p,
-            log_q,
-            lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
-            target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
-            draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
-            wanted=answers[2:].to(device),
-        )
+        p, q = (model(ids, use_cache=False).logits[0] for model in (target, draft))
+        tally.add(compared(p, q, ids), answers)
     return tally.result(windows)

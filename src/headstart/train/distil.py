@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.drafters.growing.parallel_model import mask_token
-from headstart.train import provenance, student
-from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally, acceptance_rates, measure
+from headstart.train import draft_start
+from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Guessed, acceptance_rates, compared
 from headstart.train.depths import DEPTHS, Layout, shares
+from headstart.train.frequent_tokens import Logits, LossTokens
 from headstart.train.harness import Material, Observer, TrainingResult, train
-from headstart.train.hidden import TargetStates, states_of
-from headstart.train.loss_tokens import Logits, LossTokens
+from headstart.train.hidden import states_of
 from headstart.train.objective import divergence
-from headstart.train.optimiser import ALIKE
 from headstart.train.options import DraftTraining
+from headstart.train.student import Student
 from headstart.train.windows import Windows
 
 
@@ -37,37 +36,37 @@ def train_draft(options: DraftTraining, *, observe: Observer = lambda _: None) -
     return train(options, lambda material: DraftStudent(options, material), observe)
 
 
-class DraftStudent:
+class DraftStudent(Student):
     """A draft LM that learns the target's distribution at every position; at several depths, where it drafts in
     parallel."""
 
     kind = "draft"
-    lengths = ALIKE
+    _options: DraftTraining
+    module: Any
 
     def __init__(self, options: DraftTraining, material: Material) -> None:
-        target, self._options = material.target, options
+        super().__init__(options, material)
+        target = material.target
         if options.begin_with is None:
-            shape = student.full_shape(options.shape, target.config)
-            draft: Any = student.build(shape, target, init=options.init, seed=options.seed)
+            shape = draft_start.full_shape(options.shape, target.config)
+            draft: Any = draft_start.build(shape, target, init=options.init, seed=options.seed)
         else:
-            draft = student.go_on(str(options.begin_with), target, material.tokenizer)
+            draft = draft_start.go_on(str(options.begin_with), target, material.tokenizer)
         mask = mask_token(draft.config)
         depths = options.parallel or (1 if mask is None else DEPTHS)
         if depths > 1 and mask is None:
-            mask = student.mask_for(target, material.tokenizer)
-            draft = student.with_mask(draft, mask)
+            mask = draft_start.mask_for(target, material.tokenizer)
+            draft = draft_start.with_mask(draft, mask)
         self.mask = mask if depths > 1 else None
         self.module = draft.to(material.device, material.dtype)
-        self.named_parameters = self.module.named_parameters
         self._vocab = int(target.config.get_text_config().vocab_size)
         self._shares = shares(depths, options.depth_keep, options.depth_floor)
         self._over = LossTokens.of(material.train.ids, self._vocab, options.loss_tokens)
         self.logits_per_token: int = round(self._over.size * sum(self._shares) * options.row_share)
-        self._target, self._tokenizer, self._device = target, material.tokenizer, material.device
+        self._tokenizer = material.tokenizer
         self._theirs, self._ours = Logits(target), Logits(draft)
-        self.states: TargetStates | None = None
         if options.target_quantize is not None or options.cache_hidden != 0:
-            with suppress(UnsupportedModel):  # its logits are more than a matrix of its states: it is read anew
+            with suppress(UnsupportedModel):  # its logits are more than a matrix of its states: it is read at each step
                 self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
@@ -77,7 +76,7 @@ class DraftStudent:
         """
         options, ids = self._options, learnt.ids.long().to(self._device)
         self.module.train()
-        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
+        chance = self.chance(places, step)
         layout = Layout.of(ids.shape[1], self._shares, chance)
         rows = torch.arange(len(layout))
         if options.row_share < 1:
@@ -110,42 +109,27 @@ class DraftStudent:
         mask = layout.mask(self.module.dtype).to(self._device)
         return {"position_ids": layout.positions[None].to(self._device), "attention_mask": mask}
 
-    @torch.no_grad()
     def measure(self, heldout: Windows) -> Acceptance:
-        """How often chains of K = 4 would be accepted on windows, the text being given (teacher forcing).
+        self.module.eval()
+        return super().measure(heldout)
 
-        The first position is left out: after a single token the distributions are unlike those of a real text.
-        """
-        draft = self.module.eval()
+    def guessed(self, ids: Tensor) -> Guessed:
+        """Chains of K = 4, each guess where the text is given. The first position is left out."""
+        theirs = self._target(ids, use_cache=False).logits[0]
         if self.mask is None:
-            return measure(self._target, draft, heldout)
-        tally = Tally()
-        layout = Layout.of(heldout.ids.shape[1], [1.0] * min(DRAFT_LENGTH, len(self._shares)))
-        for window, answers in heldout:
-            ids = window.long()[None].to(self._device)
-            p = self._target(ids, use_cache=False).logits[0, 1:].float()
-            read = layout.tokens(ids, self.mask)
-            q = draft(read, use_cache=False, **self._places(layout)).logits[0, :, : p.shape[-1]].float()
-            passes = [q[layout.depths == depth][1:] for depth in range(int(layout.depths.max()) + 1)]
-            log_p, log_q = p.log_softmax(-1), passes[0].log_softmax(-1)
-            labels = ids[0, 2:]
-            tally.add(
-                log_p,
-                log_q,
-                lambda t, p=p, passes=passes: [acceptance_rates(p[k:], q, t) for k, q in enumerate(passes)],  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
-                draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
-                wanted=answers[2:].to(self._device),
-            )
-        return tally.result(heldout)
+            return compared(theirs, self.module(ids, use_cache=False).logits[0], ids)
+        layout = Layout.of(ids.shape[1], [1.0] * min(DRAFT_LENGTH, len(self._shares)))
+        p, read = theirs[1:].float(), layout.tokens(ids, self.mask)
+        q = self.module(read, use_cache=False, **self._places(layout)).logits[0, :, : p.shape[-1]].float()
+        passes = [q[layout.depths == depth][1:] for depth in range(int(layout.depths.max()) + 1)]
+        return Guessed(
+            p,
+            p.log_softmax(-1),
+            passes[0].log_softmax(-1),
+            ids[0, 2:],
+            lambda t: [acceptance_rates(p[k:], q, t) for k, q in enumerate(passes)],
+        )
 
     def write(self, folder: Path) -> None:
         self.module.to(torch.bfloat16).save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
-
-    def facts(self) -> dict[str, Any]:
-        begun = self._options.begin_with
-        return {
-            "begun_with": {} if begun is None else provenance.weights_sha256(str(begun)),
-            "parameters": sum(parameter.numel() for parameter in self.module.parameters()),
-        }

@@ -21,17 +21,18 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidOption
 from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
-from headstart.train import eagle_formats, eagle_start, forecast, provenance
-from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally
+from headstart.train import eagle_formats, eagle_start, forecast
+from headstart.train.acceptance import DRAFT_LENGTH, Guessed
 from headstart.train.depths import shares
-from headstart.train.draft_vocabulary import draft_vocabulary, unused_token
+from headstart.train.frequent_tokens import draft_vocabulary, unused_token
 from headstart.train.guess_loss import Blend, guess_loss
 from headstart.train.harness import Material, Observer, TrainingResult, train
+from headstart.train.head_layer import HeadShape
 from headstart.train.head_selector import Shortlists, selector_loss
-from headstart.train.head_shape import HeadShape
-from headstart.train.hidden import choose_layers, states_of
+from headstart.train.hidden import TargetStates, choose_layers, states_of
 from headstart.train.options import Eagle3Training
-from headstart.train.target_distributions import StateDistributions
+from headstart.train.output_matrix import StateDistributions
+from headstart.train.student import Student
 from headstart.train.unrolled import nested
 from headstart.train.windows import Windows
 
@@ -44,14 +45,16 @@ def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None)
     return train(options, lambda material: Eagle3Student(options, material), observe)
 
 
-class Eagle3Student:
+class Eagle3Student(Student):
     """A head that learns the target's next distribution, and its distributions after the head's own guesses."""
 
     kind = "eagle3"
+    _options: Eagle3Training
+    states: TargetStates
 
     def __init__(self, options: Eagle3Training, material: Material) -> None:
         target, config = material.target, material.target.config.get_text_config()
-        self._options, self._target = options, target
+        super().__init__(options, material)
         begun = None if options.begin_with is None else eagle_checkpoint.read(options.begin_with, target.config)
         asked = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
         self.layer_ids = choose_layers(asked, config.num_hidden_layers)
@@ -113,8 +116,7 @@ class Eagle3Student:
         distributions = StateDistributions(states.last, states.log_z, self._output)
         count = ids.shape[1] - depths  # the rows whose guesses all have a label
         kept_shares = [options.row_share * each for each in shares(depths, options.depth_keep, options.depth_floor)]
-        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
-        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, chance)]
+        kept = [rows.to(ids.device) for rows in nested(count, kept_shares, self.chance(places, step))]
         passes = self.head.unroll(states.aux[:, :count], self._embedded(ids[:, 1:]), depths, kept)
         normed = [self.head.norm(state) for state in passes]
         if not self.head.shape.selector_rank:
@@ -152,34 +154,21 @@ class Eagle3Student:
         self.head.mask_row.copy_(row).requires_grad_(learns)
         self.head.mask_hidden.copy_(hidden)
 
-    @torch.no_grad()
-    def measure(self, heldout: Windows) -> Acceptance:
-        """Chains of K guesses from every position of the windows, the text being given (teacher forcing).
+    def guessed(self, ids: Tensor) -> Guessed:
+        """Chains of K guesses from every position of the window.
 
         K is 4, or as many as a parallel head guesses in one forward, by the distributions that it will be used with: a
         selector's, after the text's own token. The first position is left out, as it is for a draft LM. Tokens that
         the head cannot propose count as rejected. kl is that of the first guess without a selector, both distributions
         over the draft vocabulary; draft_nats is the mean over text tokens in that vocabulary.
         """
-        tally = Tally()
-        for window, answers in heldout:
-            ids = window.long()[None].to(self._kept.device)
-            aux, logits = self.states.read(ids)
-            logits = logits[0].float()
-            first, drafts = self._guesses(aux, ids)
-            log_p, log_q = self._restricted(logits[1:]).log_softmax(-1), first.log_softmax(-1)
-            labels = ids[0, 2:]
-            places = self._index[labels]
-            nats = F.nll_loss(log_q[:-1], places.clamp(min=0), reduction="none")
-            tally.add(
-                log_p,
-                log_q,
-                lambda t, p=logits[1:], qs=drafts: self._rates(p, qs, t),  # type: ignore[misc]
-                target_nats=F.cross_entropy(logits[1:-1], labels, reduction="none"),
-                draft_nats=nats.masked_fill(places < 0, torch.nan),
-                wanted=answers[2:].to(self._kept.device),
-            )
-        return tally.result(heldout)
+        aux, logits = self.states.read(ids)
+        p, labels = logits[0, 1:].float(), ids[0, 2:]
+        first, drafts = self._guesses(aux, ids)
+        log_q, places = first.log_softmax(-1), self._index[labels]
+        nats = F.nll_loss(log_q[:-1], places.clamp(min=0), reduction="none").masked_fill(places < 0, torch.nan)
+        log_p = self._restricted(p).log_softmax(-1)
+        return Guessed(p, log_p, log_q, labels, lambda t: self._rates(p, drafts, t), nats)
 
     def _guesses(self, aux: Tensor, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The first guess's logits [T, draft V], and those of every depth as they will be used [T - i, draft V]."""
@@ -223,14 +212,12 @@ class Eagle3Student:
         return eagle_formats.Masks(self.mask_token, table)
 
     def facts(self) -> dict[str, Any]:
-        begun = self._options.begin_with
         return {
-            "begun_with": {} if begun is None else provenance.weights_sha256(str(begun)),
             "layer_ids": list(self.layer_ids),
             "layer_ids_are": "inputs",
             "draft_vocab_size": len(self.kept),
             "guesses_in_one_forward": self._options.parallel or 1,
-            "parameters": sum(p.numel() for p in self.head.parameters()),
+            **super().facts(),
         }
 
     def _embedded(self, ids: Tensor) -> Tensor:

@@ -19,9 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from headstart.train.head_layer import Layer, Past, RMSNorm, rotation
+from headstart.train.head_layer import HeadShape, Layer, Past, RMSNorm, rotation
 from headstart.train.head_selector import CandidateSelector
-from headstart.train.head_shape import HeadShape
 
 
 class EagleHead(nn.Module):

@@ -11,8 +11,8 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model.heads.eagle_checkpoint import EAGLE3, EagleCheckpoint
 from headstart.train.eagle_head import EagleHead
+from headstart.train.head_layer import HeadShape
 from headstart.train.head_selector import FIRST_CODES
-from headstart.train.head_shape import HeadShape
 
 BY_TOKEN = ("lm_head.weight", "candidate_selector.successor_codebook")
 """Tensors with a row for each token of the draft vocabulary."""

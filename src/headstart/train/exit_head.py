@@ -7,7 +7,6 @@ guesses are computed by the same layers as those of the text, so training on tex
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,17 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model.decoders.llama import is_llama_shaped
 from headstart.model.heads import exit as exits
-from headstart.train.acceptance import Acceptance, Tally, acceptance_rates, chain_rates
+from headstart.train.acceptance import Guessed, acceptance_rates, chain_rates
+from headstart.train.frequent_tokens import LARGE, by_frequency
 from headstart.train.harness import Material, Observer, TrainingResult, train
-from headstart.train.hidden import states_of
-from headstart.train.loss_tokens import LARGE
+from headstart.train.hidden import TargetStates, states_of
 from headstart.train.objective import divergence
-from headstart.train.optimiser import ALIKE
 from headstart.train.options import ExitTraining
+from headstart.train.student import Student
 from headstart.train.windows import Windows
 
 KNOWN = 16_384
-"""Tokens that the exit of a target with a large vocabulary knows, where nobody chooses."""
+"""Tokens that the exit of a target with a large vocabulary knows, by default."""
 _NEVER = -1e4  # a logit whose token has probability 0
 
 
@@ -57,15 +56,18 @@ class ExitModule(nn.Module):
         return mapped
 
 
-class ExitStudent:
+class ExitStudent(Student):
     """An exit that learns the target's distribution from the state after some of its layers."""
 
     kind = "exit"
-    lengths = ALIKE
+    _options: ExitTraining
+    module: ExitModule
+    states: TargetStates
 
     def __init__(self, options: ExitTraining, material: Material) -> None:
         target, config = material.target, material.target.config.get_text_config()
-        self._options, self._device, self._vocab = options, material.device, int(config.vocab_size)
+        super().__init__(options, material)
+        self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
         if not is_llama_shaped(target) or depth < 2:
             raise UnsupportedModel(
@@ -78,70 +80,54 @@ class ExitStudent:
                 f"layers={self.layers}, but the target has {depth}", hint=f"choose from 1 to {depth - 1}"
             )
         self.states = states_of(options, target, (self.layers,), device=material.device, dtype=material.dtype)
-        self.known = self._tokens(material.train.ids)
+        wanted = options.draft_vocab_size or (KNOWN if self._vocab >= LARGE else self._vocab)
+        self.known: Tensor | None = None
+        if wanted < self._vocab:
+            order = by_frequency(material.train.ids, self._vocab)
+            self.known = order[:wanted].sort().values.to(material.device)
         self._theirs = self.states.output if self.known is None else self.states.output.only(self.known)
         norm = target.model.norm
         module = ExitModule(norm.weight.detach().float(), float(norm.variance_epsilon))
-        self.module: ExitModule = module.to(material.device, material.dtype)
+        self.module = module.to(material.device, material.dtype)
         size = self._vocab if self.known is None else len(self.known)
         self.logits_per_token = 2 * size
-
-    def _tokens(self, windows: Tensor) -> Tensor | None:
-        wanted = self._options.draft_vocab_size or (KNOWN if self._vocab >= LARGE else self._vocab)
-        if wanted >= self._vocab:
-            return None
-        seen = torch.bincount(windows.flatten().long(), minlength=self._vocab)[: self._vocab]
-        return seen.argsort(descending=True, stable=True)[:wanted].sort().values.to(self._device)
-
-    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return self.module.named_parameters()
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
         """The divergence of the exit's distribution from the target's over the tokens it knows, mean over rows."""
         options, found = self._options, self.states.of(learnt.ids.long().to(self._device))
-        chance = torch.Generator().manual_seed(options.seed + 7919 * step + int(places[0]))
         count = learnt.ids.numel()
-        rows = torch.randperm(count, generator=chance)[: max(1, round(options.row_share * count))]
+        rows = torch.randperm(count, generator=self.chance(places, step))[: max(1, round(options.row_share * count))]
         with torch.no_grad():
             theirs = self._theirs(found.last.flatten(0, 1)[rows])
         ours = self._theirs(self.module(found.aux.flatten(0, 1)[rows]))
         return divergence(theirs, ours, options.tv_weight)
 
-    @torch.no_grad()
-    def measure(self, heldout: Windows) -> Acceptance:
+    def guessed(self, ids: Tensor) -> Guessed:
         """Chains of K = 4, each guess where the text is given. The first position is left out, as for a draft LM;
         tokens that the exit does not know count as rejected, and are left out of draft_nats."""
-        tally = Tally()
-        for window, answers in heldout:
-            ids = window.long()[None].to(self._device)
-            found = self.states.of(ids)
-            p = self.states.output(found.last[0, 1:]).float()
-            mine = self._theirs(self.module(found.aux[0, 1:])).float()
-            q = mine
-            if self.known is not None:
-                q = torch.full_like(p, _NEVER)
-                q[:, self.known] = mine
-            theirs = p if self.known is None else p[:, self.known]
-            log_p, labels = p.log_softmax(-1), ids[0, 2:]
-            known = q[:-1].gather(1, labels[:, None])[:, 0] > _NEVER
-            nats = F.nll_loss(q[:-1].log_softmax(-1), labels, reduction="none")
-            tally.add(
-                theirs.log_softmax(-1),
-                mine.log_softmax(-1),
-                lambda t, p=p, q=q: chain_rates(acceptance_rates(p, q, t)),  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
-                draft_nats=nats.masked_fill(~known, torch.nan),
-                wanted=answers[2:].to(self._device),
-            )
-        return tally.result(heldout)
+        found = self.states.of(ids)
+        p = self.states.output(found.last[0, 1:]).float()
+        mine = self._theirs(self.module(found.aux[0, 1:])).float()
+        q = mine
+        if self.known is not None:
+            q = torch.full_like(p, _NEVER)
+            q[:, self.known] = mine
+        theirs, labels = p if self.known is None else p[:, self.known], ids[0, 2:]
+        known = q[:-1].gather(1, labels[:, None])[:, 0] > _NEVER
+        nats = F.nll_loss(q[:-1].log_softmax(-1), labels, reduction="none")
+        return Guessed(
+            p,
+            theirs.log_softmax(-1),
+            mine.log_softmax(-1),
+            labels,
+            lambda t: chain_rates(acceptance_rates(p, q, t)),
+            nats.masked_fill(~known, torch.nan),
+        )
 
     def write(self, folder: Path) -> None:
         made = exits.Exit(self.layers, self.module.norm.weight, self.module.linear.weight, self.known)
         exits.write(folder, made, vocab_size=self._vocab, target=str(self._options.target))
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "layers": self.layers,
-            "draft_vocab_size": self._vocab if self.known is None else len(self.known),
-            "parameters": sum(parameter.numel() for parameter in self.module.parameters()),
-        }
+        size = self._vocab if self.known is None else len(self.known)
+        return {"layers": self.layers, "draft_vocab_size": size, **super().facts()}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from headstart.train.head_shape import HeadShape
+from headstart.train.head_layer import HeadShape
 
 FIRST_CODES = 0.02  # spread of A at first: a predecessor that was never met corrects next to nothing
 

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from headstart.base.errors import UnsupportedModel
 from headstart.drafters.growing.ranked import WIDTH, Place, grow
 from headstart.model.heads.stored_tensors import write_head
-from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally
+from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Guessed
 from headstart.train.harness import Material, Observer, TrainingResult, train
-from headstart.train.hidden import states_of
+from headstart.train.hidden import TargetStates, states_of
 from headstart.train.objective import head_divergence
-from headstart.train.optimiser import ALIKE
 from headstart.train.options import MedusaTraining
+from headstart.train.student import Student
 from headstart.train.windows import Windows
 
 TREES = (16, 32, 63)
@@ -109,11 +109,12 @@ def forecasts(states: Iterable[Tensor], heads: int) -> list[Tensor]:
     return list(torch.linalg.solve(square, moved.mT).mT)
 
 
-class MedusaStudent:
+class MedusaStudent(Student):
     """Heads that learn the target's distributions of the tokens after the next one."""
 
     kind = "medusa"
-    lengths = ALIKE
+    _options: MedusaTraining
+    states: TargetStates
 
     def __init__(self, options: MedusaTraining, material: Material) -> None:
         target = material.target
@@ -122,7 +123,7 @@ class MedusaStudent:
             raise UnsupportedModel(
                 f"{target.config.model_type} has no output matrix for heads to begin with", hint="train a draft instead"
             )
-        self._options, self._target, self._device = options, target, material.device
+        super().__init__(options, material)
         self.states = states_of(options, target, (), device=material.device, dtype=material.dtype)
         matrix = output.weight.detach().float()
         self.logits_per_token: int = matrix.shape[0]
@@ -132,7 +133,6 @@ class MedusaStudent:
             torch.manual_seed(options.seed)
             matrices = [torch.randn(matrix.shape) * matrix.shape[1] ** -0.5 for _ in range(options.heads)]
         self.module = self.heads = make_heads(matrices, options.blocks).to(material.device, material.dtype)
-        self._facts: dict[str, Any] = {}
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Under names that tell the optimiser which are output matrices."""
@@ -167,36 +167,34 @@ class MedusaStudent:
             total = total + head_divergence(theirs, mine[None], head.matrix, (weight,), options.tv_weight)
         return total
 
-    @torch.no_grad()
     def measure(self, heldout: Windows) -> Acceptance:
-        """Chains of each head's best guess from every position of the windows, the text being given.
+        """Beside the acceptance, what the checkpoint records: how often each rank is right at temperature 0, and how
+        long the trees made of that are."""
+        self._ranks: list[Tensor] = []
+        acceptance = super().measure(heldout)
+        self._trees = _trees(torch.cat(self._ranks, dim=1), min(WIDTH, self.logits_per_token))
+        return acceptance
+
+    def guessed(self, ids: Tensor) -> Guessed:
+        """Chains of each head's best guess from every position of the window.
 
         The first position is left out, as it is for a draft LM. A guess is a point mass: the chance that it is accepted
-        is the target's probability of it. kl and draft_nats are those of the first head. Beside it, what the
-        checkpoint records: how often each rank is right at temperature 0, and how long the trees made of that are.
+        is the target's probability of it. kl and draft_nats are those of the first head.
         """
-        tally = Tally()
-        found: list[Tensor] = []
-        for window, answers in heldout:
-            ids = window.long()[None].to(self._device)
-            states = self.states.of(ids).last[0]
-            theirs = self.states.output(states).float()
-            ours = [head(states).float() for head in self._each()]
-            # Head k at state t against logits row t + 1 + k, for t = 1, 2, ...
-            aimed = [(theirs[2 + k :], q[1 : len(q) - 1 - k]) for k, q in enumerate(ours)]
-            found.append(ranks(aimed))
-            log_p, log_q = (x.log_softmax(-1) for x in aimed[0])
-            labels = ids[0, 3:]
-            tally.add(
-                log_p,
-                log_q,
-                lambda t, passes=aimed[:DRAFT_LENGTH]: [_chances(p, q, t) for p, q in passes],  # type: ignore[misc]
-                target_nats=F.nll_loss(log_p[:-1], labels, reduction="none"),
-                draft_nats=F.nll_loss(log_q[:-1], labels, reduction="none"),
-                wanted=answers[3:].to(self._device),
-            )
-        self._facts = _trees(torch.cat(found, dim=1), min(WIDTH, self.logits_per_token))
-        return tally.result(heldout)
+        states = self.states.of(ids).last[0]
+        theirs = self.states.output(states).float()
+        ours = [head(states).float() for head in self._each()]
+        # Head k at state t against logits row t + 1 + k, for t = 1, 2, ...
+        aimed = [(theirs[2 + k :], q[1 : len(q) - 1 - k]) for k, q in enumerate(ours)]
+        self._ranks.append(ranks(aimed))
+        p, q = aimed[0]
+        return Guessed(
+            p,
+            p.log_softmax(-1),
+            q.log_softmax(-1),
+            ids[0, 3:],
+            lambda t: [_chances(theirs, mine, t) for theirs, mine in aimed[:DRAFT_LENGTH]],
+        )
 
     def write(self, folder: Path) -> None:
         tensors = self.heads.state_dict()
@@ -211,12 +209,12 @@ class MedusaStudent:
             "hidden_size": width,
             "vocab_size": vocab_size,
             "dtype": "bfloat16",
-            "headstart": {"accuracies": self._facts["accuracies"]},
+            "headstart": {"accuracies": self._trees["accuracies"]},
         }
         write_head(folder, tensors, config, weights="medusa_lm_head.safetensors")
 
     def facts(self) -> dict[str, Any]:
-        return {**self._facts, "parameters": sum(p.numel() for p in self.heads.parameters())}
+        return {**self._trees, **super().facts()}
 
 
 def _chances(theirs: Tensor, ours: Tensor, temperature: float) -> Tensor:

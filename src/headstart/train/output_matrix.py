@@ -1,12 +1,14 @@
 """The target's last step by itself: from the last hidden state to the logits of all tokens, or of a few of them.
 
 A cache of states then needs no logits: a few rows of the output matrix make those that a loss asks for, and the
-log-sum-exp over all tokens, kept beside the state, makes probabilities of them.
+log-sum-exp over all tokens, kept beside the state, makes probabilities of them: a distribution over a draft vocabulary
+is exp(W h - log_z), with W the rows of the matrix that belong to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -84,3 +86,17 @@ def _shapes(config: Any) -> list[Shape]:
     if bound := getattr(config, "final_logit_softcapping", None):  # Gemma
         found.append(lambda logits: (logits / bound).tanh() * bound)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class StateDistributions:
+    """The distributions on some windows: last [B, T, d], log_z [B, T], and what makes logits [..., draft V] of
+    states."""
+
+    last: Tensor
+    log_z: Tensor
+    output: Callable[[Tensor], Tensor]
+
+    def log_p(self, window: int, rows: Tensor) -> Tensor:
+        """True log-probabilities [rows, draft V]."""
+        return self.output(self.last[window, rows]).float().sub_(self.log_z[window, rows, None])

@@ -1,15 +1,57 @@
-"""A training run seen on a terminal: a bar, the loss, and the acceptance that the drafter would get."""
+"""What a training run reports while it goes on, what it returns, and both as a terminal shows them."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from headstart.train.acceptance import Acceptance
-from headstart.train.reports import Report
+from headstart.train.schedule import Phase
+
+Stage = Literal["loading", "generating", "reading", "training", "measuring", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an observer is given after every step, and when the stage changes."""
+
+    stage: Stage
+    progress: float
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    loss: float = math.nan
+    acceptance: Acceptance | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """A finished drafter: its directory, how much it was trained, and how it did on held-out text."""
+
+    path: Path
+    steps: int
+    tokens: int
+    seconds: float
+    acceptance: Acceptance
+    resumed_from: int = 0
+    prompts: tuple[tuple[int, ...], ...] = ()
+    """Beginnings of held-out windows, in token ids, to measure the speedup on."""
+    phases: Mapping[str, Phase] = field(default_factory=dict)
+    """What the time went into: "writing" texts, "reading" states, "training", "measuring"."""
+    stopped: str = ""
+    """Why it ended before its budget did, if it did."""
+
+
+Observer = Callable[[Report], None]
 
 
 def sentence(acceptance: Acceptance) -> str:

@@ -4,65 +4,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.base.errors import TrainingFailed
 from headstart.train import checkpoint, windows
 from headstart.train.acceptance import Acceptance
-from headstart.train.hidden import TargetStates
 from headstart.train.optimiser import Optimiser
 from headstart.train.options import Training
-from headstart.train.phases import Phases
-from headstart.train.reports import Observer, Report, Stage
-from headstart.train.schedule import Budget, Clock, rate
+from headstart.train.progress import Observer, Report, Stage
+from headstart.train.schedule import Budget, Clock, Phases, rate
+from headstart.train.student import Student
 from headstart.train.windows import Windows
 
 LOGITS_AT_ONCE = 1 << 26  # elements; a micro-batch's logits stay below it
 QUICK_WINDOWS = 16  # of the held-out windows are measured on the way; all of them at the end
 READING_SHARE = 0.5  # of a budget in minutes, at most, for reading ahead
 READ_AT_ONCE = 4  # windows
-
-
-class Student(Protocol):
-    """What is trained. Its parameters must be a function of options and material alone, so that a run can resume."""
-
-    kind: str
-    """For the provenance: "draft", "eagle3", ..."""
-
-    logits_per_token: int
-    """Logits held at once for each token of a window, which bounds the windows of a micro-batch."""
-
-    @property
-    def lengths(self) -> Mapping[str, Tensor]:
-        """By matrix, how long its inputs are, where that differs much: see `Optimiser`."""
-
-    @property
-    def states(self) -> TargetStates | None:
-        """What it learns from, where that can be read ahead and kept."""
-
-    @property
-    def module(self) -> nn.Module:
-        """What is trained."""
-
-    def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
-        """What the optimiser updates."""
-
-    def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
-        """Mean loss, with its graph, on windows that stand at `places` [n] of the training windows."""
-
-    def measure(self, heldout: Windows) -> Acceptance:
-        """How often its drafts would be accepted on these windows."""
-
-    def write(self, folder: Any) -> None:
-        """Write its files into an empty directory."""
-
-    def facts(self) -> dict[str, Any]:
-        """What the provenance records beside the options."""
 
 
 @dataclass

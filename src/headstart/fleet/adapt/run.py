@@ -21,7 +21,7 @@ from headstart.fleet.adapt.options import GateOptions, Learning
 from headstart.fleet.adapt.split import HeldOut, Split, require, split
 from headstart.loading.load import Target
 from headstart.measure.provenance import Provenance
-from headstart.train import provenance
+from headstart.train import output
 from headstart.train.harness import Observer, TrainingResult
 
 REPORT = "report.json"
@@ -140,7 +140,7 @@ def trained(
     Raises:
         InvalidOption: the folder holds a trained drafter.
     """
-    if (folder / "drafter" / provenance.FILE).exists():
+    if (folder / "drafter" / output.FILE).exists():
         raise InvalidOption(
             f"{folder / 'drafter'} holds a finished drafter",
             hint=f"judge it with --gate-only {folder / 'drafter'}, or train another one into another --output",

@@ -1,9 +1,9 @@
 """The options of a training run: `Training`, which every kind of run shares, and a class for each kind."""
 
-from headstart.train.options.draft import DraftTraining, Shape
-from headstart.train.options.eagle3 import Eagle3Training
-from headstart.train.options.exit import ExitTraining
-from headstart.train.options.medusa import MedusaTraining
-from headstart.train.options.shared import HeadTraining, Training
+from headstart.train.options.kinds import DraftTraining, Eagle3Training, ExitTraining, MedusaTraining, Shape
+from headstart.train.options.shared import DepthTraining, HeadTraining, Training
 
-__all__ = ["DraftTraining", "Eagle3Training", "ExitTraining", "HeadTraining", "MedusaTraining", "Shape", "Training"]
+__all__ = [
+    "DepthTraining", "DraftTraining", "Eagle3Training", "ExitTraining", "HeadTraining", "MedusaTraining", "Shape",
+    "Training",
+]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.tiny import VOCAB, random_model
 
-from headstart.train.loss_tokens import Logits, LossTokens
+from headstart.train.frequent_tokens import Logits, LossTokens
 
 
 def test_the_frequent_tokens_always_count_and_the_others_in_turn() -> None:

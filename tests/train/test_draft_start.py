@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 
 from headstart.base.errors import InvalidOption
 from headstart.train import Shape
-from headstart.train.student import build, full_shape, reduced
+from headstart.train.draft_start import build, full_shape, reduced
 
 
 @pytest.mark.parametrize(
