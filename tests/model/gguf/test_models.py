@@ -14,7 +14,8 @@ from support.tiny import ARCHITECTURES, random_model
 from transformers import AutoModelForCausalLM
 
 from headstart.base.errors import DamagedModel, HeadstartError, UnsupportedModel
-from headstart.model.gguf import checkpoint, weights
+from headstart.model import coded
+from headstart.model.gguf import checkpoint
 from headstart.model.gguf.files import open_gguf
 from headstart.model.gguf.weights import grouped_matrix
 
@@ -268,7 +269,7 @@ def test_absurd_sizes_take_neither_time_nor_memory(
     last = {f"blk.{value - 1}.attn_norm.weight": np.ones(config.hidden_size, np.float32)}
     file = write(tmp_path / "m.gguf", random_model(name), metadata=said, tensors=last if key == "block_count" else {})
     made: list[object] = []
-    monkeypatch.setattr(weights, "model_class", lambda config: made.append(config))
+    monkeypatch.setattr(coded, "model_class", lambda config: made.append(config))
     for config_class in ("LlamaConfig", "MistralConfig", "Qwen2Config", "Qwen3Config"):
         monkeypatch.setattr(f"headstart.model.gguf.config.{config_class}", lambda **given: made.append(given))
     for config_class in ("Gemma2Config", "Gemma3TextConfig"):
@@ -284,7 +285,7 @@ def test_many_incomplete_layers_are_refused_before_a_model_of_as_many_is_made(
     norms = {f"blk.{index}.attn_norm.weight": np.ones(32, np.float32) for index in range(4, 500)}
     file = write(tmp_path / "m.gguf", random_model("llama"), metadata={"block_count": 500}, tensors=norms)
     made = []
-    model_class = weights.model_class
+    model_class = coded.model_class
 
     def noted(config: Any) -> Any:
         def make(given: Any) -> Any:
@@ -293,7 +294,7 @@ def test_many_incomplete_layers_are_refused_before_a_model_of_as_many_is_made(
 
         return make
 
-    monkeypatch.setattr(weights, "model_class", noted)
+    monkeypatch.setattr(coded, "model_class", noted)
     with pytest.raises(DamagedModel, match=r"'blk\.4\.\w+\.weight' is missing"):
         checkpoint.load_config(str(file))
     assert made == [1]

@@ -1,7 +1,8 @@
-"""From blocks, as they lie in a file, to codes with scales and minimums: types of 32 inputs a block, and floats.
+"""From blocks, as they lie in a file, to codes with scales and minimums; and to floats.
 
-Layouts from ggml-common.h of ggml-org/llama.cpp. Half-precision scales, nibbles low before high: the first half of a
-block's inputs is in the low nibbles, the second in the high ones.
+Layouts from ggml-common.h of ggml-org/llama.cpp. Blocks of 32 inputs have half-precision scales, and nibbles low before
+high: the first half of a block's inputs is in the low nibbles, the second in the high ones. In blocks of 256, groups of
+inputs have small whole scales of their own.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from numpy.typing import NDArray
 
 from headstart.base.errors import DamagedModel
 from headstart.model.gguf.header import Tensor
-from headstart.model.gguf.superblocks import iq4_xs, q4_k, q5_k, q6_k
-from headstart.model.gguf.tables import IQ4
 from headstart.model.grouped import GroupedWeights, Rows
 
 Bytes = NDArray[np.uint8]
+
+IQ4 = (
+    np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16) + 128
+).astype(np.uint8)  # fmt: skip
+"""What the 16 codes of IQ4_NL and IQ4_XS stand for, counted from -128 (kvalues_iq4nl of ggml-common.h)."""
 
 
 def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
@@ -26,7 +30,7 @@ def grouped(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights | None:
     Raises:
         DamagedModel: a scale is no finite number.
     """
-    return decoded(tensor, rows) if tensor.type.name in DECODERS else None
+    return decoded(tensor, rows) if tensor.type.bits else None
 
 
 def decoded(tensor: Tensor, rows: Rows = slice(None)) -> GroupedWeights:
@@ -82,9 +86,19 @@ def _iq4_nl(blocks: Bytes) -> GroupedWeights:
     return _made(IQ4[_nibbles(blocks[..., 2:])], 8, scale, 128 * scale)
 
 
-def _made(codes: Bytes, bits: int, scales: NDArray[np.float32], minimums: NDArray[np.float32]) -> GroupedWeights:
-    """codes [rows, blocks, 32]; scales and minimums [rows, blocks]."""
-    return GroupedWeights(codes.reshape(len(codes), -1), bits, codes.shape[-1], scales, minimums)
+def _made(
+    codes: Bytes,
+    bits: int,
+    scales: NDArray[np.float32],
+    minimums: NDArray[np.float32],
+    scale_units: NDArray[np.float32] | None = None,
+    minimum_units: NDArray[np.float32] | None = None,
+) -> GroupedWeights:
+    """codes [rows, blocks, inputs], or [rows, blocks, groups, inputs of a group]; scales and minimums without the last;
+    units [rows, blocks], where there are groups."""
+    rows, group = len(codes), codes.shape[-1]
+    flat = (each.reshape(rows, -1) for each in (scales, minimums))
+    return GroupedWeights(codes.reshape(rows, -1), bits, group, *flat, scale_units, minimum_units)
 
 
 def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
@@ -101,21 +115,76 @@ def _fifth(packed: Bytes) -> Bytes:
     return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
 
 
+def _q4_k(blocks: Bytes) -> GroupedWeights:
+    """Two halves, 12 bytes of scales and minimums, 128 of nibbles."""
+    scales, minimums = _scales_and_minimums(blocks)
+    return _made(_chunks(blocks[..., 16:144]), 4, scales, minimums, *_units(blocks))
+
+
+def _q5_k(blocks: Bytes) -> GroupedWeights:
+    """As Q4_K, with 32 bytes of fifth bits before the nibbles: bit i of byte j belongs to input 32 i + j."""
+    scales, minimums = _scales_and_minimums(blocks)
+    high = (blocks[..., None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
+    return _made(_chunks(blocks[..., 48:176]) | high << np.uint8(4), 5, scales, minimums, *_units(blocks))
+
+
+def _q6_k(blocks: Bytes) -> GroupedWeights:
+    """128 bytes of low nibbles, 64 of high pairs of bits, 16 signed scales of 16 inputs each, and a half.
+
+    Each half of a block has 64 nibble bytes and 32 bytes of pairs; pair i of byte j belongs to input 32 i + j.
+    """
+    rows, count = blocks.shape[:2]
+    low = blocks[..., :128].reshape(rows, count, 2, 1, 64)
+    nibbles = np.concatenate((low & 15, low >> 4), axis=-2).reshape(rows, count, 2, 4, 32)
+    pairs = blocks[..., 128:192].reshape(rows, count, 2, 1, 32)
+    high = (pairs >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
+    codes = (nibbles | high << np.uint8(4)).reshape(rows, count, 16, 16)
+    unit = _half(blocks, 208)
+    scales = unit[..., None] * blocks[..., 192:208].view(np.int8).astype(np.float32)
+    return _made(codes, 6, scales, 32 * scales, unit, 32 * unit)
+
+
+def _iq4_xs(blocks: Bytes) -> GroupedWeights:
+    """A half, 2 bytes of high and 4 of low bits of 8 scales, 128 bytes of nibbles into a table."""
+    low = np.stack((blocks[..., 4:8] & 15, blocks[..., 4:8] >> 4), axis=-1).reshape(*blocks.shape[:2], 8)
+    packed = np.ascontiguousarray(blocks[..., 2:4]).view("<u2")
+    high = (packed >> np.arange(0, 16, 2, dtype=np.uint16)) & 3
+    whole = (low | high.astype(np.uint8) << 4).astype(np.float32) - 32
+    unit = _half(blocks, 0)
+    scales = unit[..., None] * whole
+    return _made(IQ4[_chunks(blocks[..., 8:136], 16)], 8, scales, 128 * scales, unit, 128 * unit)
+
+
+def _scales_and_minimums(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Of the 8 groups of a block [rows, blocks, 8]: 6 bits each, the upper two of the last four packed into the
+    first."""
+    first, second, third = (blocks[..., at : at + 4] for at in (4, 8, 12))
+    scales = np.concatenate((first & 63, (third & 15) | (first >> 6) << 4), axis=-1)
+    minimums = np.concatenate((second & 63, (third >> 4) | (second >> 6) << 4), axis=-1)
+    return _half(blocks, 0)[..., None] * scales, _half(blocks, 2)[..., None] * minimums
+
+
+def _chunks(packed: Bytes, size: int = 32) -> Bytes:
+    """Nibbles [rows, blocks, 8, 32] of 128 bytes: each `size` bytes hold as many inputs low, and the next high."""
+    four = packed.reshape(*packed.shape[:2], -1, 1, size)
+    return np.concatenate((four & 15, four >> 4), axis=-2).reshape(*packed.shape[:2], 8, 32)
+
+
+def _units(blocks: Bytes) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What the scales and the minimums of a block are whole multiples of."""
+    return _half(blocks, 0), _half(blocks, 2)
+
+
 DECODERS: dict[str, Callable[[Bytes], GroupedWeights]] = {
     "Q4_0": _q4_0,
     "Q4_1": _q4_1,
     "Q5_0": _q5_0,
     "Q5_1": _q5_1,
     "Q8_0": _q8_0,
-    "Q4_K": q4_k,
-    "Q5_K": q5_k,
-    "Q6_K": q6_k,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl,
-    "IQ4_XS": iq4_xs,
+    "IQ4_XS": _iq4_xs,
 }
 """By type: blocks [rows, blocks, bytes] to codes."""
-
-BITS = {
-    "Q4_0": 4, "Q4_1": 4, "Q5_0": 5, "Q5_1": 5, "Q8_0": 8, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6, "IQ4_NL": 8, "IQ4_XS": 8,
-}  # fmt: skip
-"""By type: of its codes, after a table has been looked up."""

@@ -11,10 +11,9 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
-from headstart.model.gguf.ends import end_tokens
 from headstart.model.gguf.files import GgufFile
 from headstart.model.gguf.gemma import KEYS_OF_GEMMA, gemma_config
-from headstart.model.gguf.stated import Stated, not_run
+from headstart.model.gguf.metadata import CONTROL, Metadata
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3")
 """What `general.architecture` may be. Mistral models are of architecture llama."""
@@ -31,6 +30,13 @@ _KEYS = {
 }  # fmt: skip
 """The keys below the architecture's name that are understood. Others may change the numbers, so they are refused."""
 
+_END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_ENDS = {
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>",
+    "<|return|>", "<|call|>", "<|end_of_turn|>", "<|turn_end|>", "</s>",
+}  # fmt: skip
+"""How tokens that end a turn or a text are spelled."""
+
 
 def make_config(file: GgufFile) -> Any:
     """The config of the model that the file holds.
@@ -41,27 +47,24 @@ def make_config(file: GgufFile) -> Any:
     """
     metadata = file.metadata
     architecture = _architecture(file)
-    stated = Stated(metadata, architecture)
+    stated = metadata.below(f"{architecture}.")
     _refuse_unknown(file, architecture)
     heads, hidden = stated.whole("attention.head_count"), stated.whole("embedding_length")
     if not heads or not hidden:
-        raise DamagedModel(f"{file.label}: {heads} heads of {hidden} numbers", hint="convert the model again")
+        raise file.damaged(f"{heads} heads of {hidden} numbers")
     dim = stated.whole("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
         if stated.whole(key, dim) != dim:
-            raise not_run(file, f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
+            raise file.not_run(f"{architecture}.{key} is {stated.whole(key)}, and heads are {dim} wide")
     kv_heads, inner = stated.whole("attention.head_count_kv", heads), stated.whole("feed_forward_length")
     layers = _layers(file, stated)
     if heads % (kv_heads or heads + 1):
-        raise DamagedModel(
-            f"{file.label}: {heads} heads cannot share {kv_heads} heads of keys",
-            hint="convert the model again with a current llama.cpp",
-        )
+        raise file.damaged(f"{heads} heads cannot share {kv_heads} heads of keys")
     rows = {"attn_q": heads * dim, "attn_k": kv_heads * dim, "ffn_up": inner}
     vocabulary = _vocabulary(file, stated)
     _check_widths(file, {"token_embd": vocabulary, **{f"blk.0.{name}": rows[name] for name in rows}}, hidden)
     tied = "output.weight" not in file.tensors
-    ends = sorted(end_tokens(metadata))
+    ends = sorted(_end_tokens(metadata))
     common = {
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -82,12 +85,10 @@ def make_config(file: GgufFile) -> Any:
     try:
         return _of(architecture, file, common, stated)
     except StrictDataclassError as error:
-        raise DamagedModel(
-            f"{file.label}: {error.__cause__ or error}", hint="convert the model again with a current llama.cpp"
-        ) from error
+        raise file.damaged(f"{error.__cause__ or error}") from error
 
 
-def _of(architecture: str, file: GgufFile, common: dict[str, Any], stated: Stated) -> Any:
+def _of(architecture: str, file: GgufFile, common: dict[str, Any], stated: Metadata) -> Any:
     if architecture in KEYS_OF_GEMMA:
         return gemma_config(architecture, file, common, stated)
     window = stated.whole("attention.sliding_window", 0) or None
@@ -100,7 +101,7 @@ def _of(architecture: str, file: GgufFile, common: dict[str, Any], stated: State
     if architecture == "llama":
         return MistralConfig(**common, sliding_window=window)
     if window is not None:
-        raise not_run(file, f"{architecture}.attention.sliding_window is {window}, which does not say in which layers")
+        raise file.not_run(f"{architecture}.attention.sliding_window is {window}, which does not say in which layers")
     if architecture == "qwen2":
         return Qwen2Config(**common, use_sliding_window=False)
     return Qwen3Config(**common, use_sliding_window=False, attention_bias="blk.0.attn_q.bias" in file.tensors)
@@ -121,20 +122,19 @@ def _architecture(file: GgufFile) -> str:
 
 def _refuse_unknown(file: GgufFile, architecture: str) -> None:
     metadata = file.metadata
-    prefix = f"{architecture}."
-    known = _KEYS | KEYS_OF_GEMMA.get(architecture, frozenset())
-    unknown = sorted(key for key in metadata if key.startswith(prefix) and key.removeprefix(prefix) not in known)
-    if unknown:
-        raise not_run(file, f"{unknown[0]} is {metadata.get(unknown[0])!r:.60}, which is not known here")
+    prefix, known = f"{architecture}.", _KEYS | KEYS_OF_GEMMA.get(architecture, frozenset())
+    if unknown := sorted(set(metadata.below(prefix)) - known):
+        found = metadata.get(prefix + unknown[0])
+        raise file.not_run(f"{prefix}{unknown[0]} is {found!r:.60}, which is not known here")
     if experts := metadata.whole(f"{architecture}.expert_count", 0):
-        raise not_run(file, f"{architecture}.expert_count is {experts}: mixtures of experts are not read")
+        raise file.not_run(f"{architecture}.expert_count is {experts}: mixtures of experts are not read")
     if not metadata.flag(f"{architecture}.attention.causal", True):
-        raise not_run(file, f"{architecture}.attention.causal is false: it is no causal language model")
+        raise file.not_run(f"{architecture}.attention.causal is false: it is no causal language model")
     if (version := metadata.whole("general.quantization_version", 2)) != 2:
-        raise not_run(file, f"general.quantization_version is {version}, whose blocks are laid out otherwise")
+        raise file.not_run(f"general.quantization_version is {version}, whose blocks are laid out otherwise")
 
 
-def _vocabulary(file: GgufFile, stated: Stated) -> int:
+def _vocabulary(file: GgufFile, stated: Metadata) -> int:
     """Rows of the embedding, which is what counts."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
@@ -148,15 +148,12 @@ def _vocabulary(file: GgufFile, stated: Stated) -> int:
     return rows
 
 
-def _layers(file: GgufFile, stated: Stated) -> int:
+def _layers(file: GgufFile, stated: Metadata) -> int:
     """The number of layers, which the file must hold: configs and models are made layer by layer."""
     claimed: int = stated.whole("block_count")
     held = len({name.split(".")[1] for name in file.tensors if name.startswith("blk.")})
     if not 0 < claimed <= held:
-        raise DamagedModel(
-            f"{file.label}: it claims {claimed} layers, and holds tensors of {held}",
-            hint="copy or download it again, or convert the model again",
-        )
+        raise file.damaged(f"it claims {claimed} layers, and holds tensors of {held}")
     return claimed
 
 
@@ -166,13 +163,10 @@ def _check_widths(file: GgufFile, outputs: Mapping[str, int], inputs: int) -> No
         tensor = file.tensors.get(f"{name}.weight")
         if tensor is None or tensor.shape != (rows, inputs):
             found = "missing" if tensor is None else f"{list(tensor.shape)}, and {[rows, inputs]} is needed"
-            raise DamagedModel(
-                f"{file.label}: tensor '{name}.weight' is {found}",
-                hint="copy or download it again, or convert the model again",
-            )
+            raise file.damaged(f"tensor '{name}.weight' is {found}")
 
 
-def _rope(file: GgufFile, stated: Stated) -> dict[str, Any]:
+def _rope(file: GgufFile, stated: Metadata) -> dict[str, Any]:
     """The rotation. What `rope_freqs.weight` does to it is no part of a config: see `weights`."""
     base = {"rope_theta": stated.positive("rope.freq_base", 10000.0)}
     kind = stated.text("rope.scaling.type", None)
@@ -182,11 +176,11 @@ def _rope(file: GgufFile, stated: Stated) -> dict[str, Any]:
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return {"rope_type": "default", **base}
     if factor <= 0 or kind not in ("linear", "yarn"):
-        raise not_run(file, f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
+        raise file.not_run(f"rope.scaling.type is {kind!r} with the factor {factor:g}, which is not known here")
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor, **base}
     if stated.number("rope.scaling.attn_factor", 1.0) != 1.0:
-        raise not_run(file, f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
+        raise file.not_run(f"rope.scaling.attn_factor is {stated.number('rope.scaling.attn_factor'):g}")
     return {
         "rope_type": "yarn",
         "factor": factor,
@@ -203,3 +197,21 @@ def _stored(file: GgufFile) -> torch.dtype:
     for tensor in file.tensors.values():
         sizes[tensor.type.name] += tensor.data.nbytes
     return _FLOATS.get(sizes.most_common(1)[0][0], torch.bfloat16)
+
+
+def _end_tokens(metadata: Metadata) -> frozenset[int]:
+    """Ids of the tokens after which nothing follows: those that are named as such, and control tokens with the
+    spelling of an end that the chat template writes."""
+    tokens = metadata.texts("tokenizer.ggml.tokens", [])
+    kinds = metadata.numbers("tokenizer.ggml.token_type", None)
+    named = (metadata.whole(f"tokenizer.ggml.{key}", None) for key in _END_KEYS)
+    found = {token for token in named if token is not None and token < max(len(tokens), 1)}
+    template = metadata.text("tokenizer.chat_template", "")
+    if kinds is not None and template:
+        wanted = {end for end in _ENDS if end in template}
+        found |= {
+            token
+            for token, (text, kind) in enumerate(zip(tokens, kinds.tolist(), strict=False))
+            if kind == CONTROL and text in wanted
+        }
+    return frozenset(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from headstart.base.errors import DamagedModel, ModelNotFound
+from headstart.base.errors import DamagedModel, ModelNotFound, UnsupportedModel
 from headstart.model.gguf.header import MAGIC, Header, Tensor, read_header
 from headstart.model.gguf.metadata import Metadata
 
@@ -26,6 +26,17 @@ class GgufFile:
     @property
     def label(self) -> str:
         return self.paths[0].name
+
+    def damaged(
+        self, what: str, hint: str = "copy or download it again, or convert the model again with a current llama.cpp"
+    ) -> DamagedModel:
+        """An error about what the file holds."""
+        return DamagedModel(f"{self.label}: {what}", hint=hint)
+
+    def not_run(self, why: str) -> UnsupportedModel:
+        """An error about what the file holds that is not known here."""
+        hint = "give the original checkpoint, a directory with config.json and *.safetensors"
+        return UnsupportedModel(f"{self.label}: {why}", hint=hint)
 
 
 def is_gguf(source: str | Path) -> bool:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from transformers import Gemma2Config, Gemma3TextConfig
 
-from headstart.base.errors import DamagedModel
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.stated import Stated
+from headstart.model.gguf.metadata import Metadata
 
 KEYS_OF_GEMMA = {
     "gemma2": frozenset({"attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window_pattern"}),
@@ -26,7 +25,7 @@ _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 """The one size of each whose scores are divided by the root of width over heads, not by that of a head's width."""
 
 
-def gemma_config(architecture: str, file: GgufFile, common: dict[str, Any], stated: Stated) -> Any:
+def gemma_config(architecture: str, file: GgufFile, common: dict[str, Any], stated: Metadata) -> Any:
     """The config of the model. common: what all architectures have."""
     layers, heads = common["num_hidden_layers"], common["num_attention_heads"]
     by_width = layers == _LAYERS_OF_27B[architecture]
@@ -50,20 +49,16 @@ def gemma_config(architecture: str, file: GgufFile, common: dict[str, Any], stat
     )
 
 
-def _cap(stated: Stated, key: str, default: float) -> float | None:
+def _cap(stated: Metadata, key: str, default: float) -> float | None:
     return stated.number(key, default) or None
 
 
-def _kinds(file: GgufFile, stated: Stated, layers: int, period: int) -> list[str]:
+def _kinds(file: GgufFile, stated: Metadata, layers: int, period: int) -> list[str]:
     """The kind of each layer's attention: every period-th is full. A file may state the period, or each layer."""
     each = stated.get("attention.sliding_window_pattern")
     if isinstance(each, np.ndarray):
         if len(each) != layers or each.dtype != bool:
-            raise _damaged(file, f"its sliding_window_pattern has {len(each)} entries for {layers} layers")
+            raise file.damaged(f"its sliding_window_pattern has {len(each)} entries for {layers} layers")
         return ["sliding_attention" if slides else "full_attention" for slides in each.tolist()]
     period = stated.whole("attention.sliding_window_pattern", period)
     return ["sliding_attention" if not period or (i + 1) % period else "full_attention" for i in range(layers)]
-
-
-def _damaged(file: GgufFile, what: str) -> DamagedModel:
-    return DamagedModel(f"{file.label}: {what}", hint="convert the model again with a current llama.cpp")

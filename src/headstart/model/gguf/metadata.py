@@ -13,13 +13,21 @@ from headstart.base.errors import DamagedModel
 
 _REQUIRED: Any = object()
 
+CONTROL = 3
+"""In `tokenizer.ggml.token_type`: the kind of tokens that text never spells."""
+
 
 class Metadata:
     """Keys and values of a file. A getter without a default raises `DamagedModel` where there is no such key; all do
     where the value is of another type."""
 
-    def __init__(self, values: dict[str, Any], label: str) -> None:
-        self._values, self._label = values, label
+    def __init__(self, values: dict[str, Any], label: str, prefix: str = "") -> None:
+        self._values, self._label, self._prefix = values, label, prefix
+
+    def below(self, prefix: str) -> Metadata:
+        """Those whose keys begin so, by what follows in their keys."""
+        found = {key.removeprefix(prefix): value for key, value in self._values.items() if key.startswith(prefix)}
+        return Metadata(found, self._label, prefix)
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -50,6 +58,13 @@ class Metadata:
             raise self.wrong(key, "a number")
         return float(value)
 
+    def positive(self, key: str, default: Any = _REQUIRED) -> Any:
+        """A number above 0."""
+        found = self.number(key, default)
+        if found <= 0:
+            raise self.wrong(key, "a number above 0")
+        return found
+
     def flag(self, key: str, default: Any = _REQUIRED) -> Any:
         value = self._present(key, default)
         if value is not default and not isinstance(value, bool):
@@ -79,7 +94,8 @@ class Metadata:
     def _present(self, key: str, default: Any) -> Any:
         if key not in self._values and default is _REQUIRED:
             raise DamagedModel(
-                f"{self._label} does not say {key!r}", hint="convert the model again with a current llama.cpp"
+                f"{self._label} does not say {self._prefix + key!r}",
+                hint="convert the model again with a current llama.cpp",
             )
         return self._values.get(key, default)
 
@@ -87,6 +103,6 @@ class Metadata:
         value = self._values[key]
         shown = f"an array of {len(value)} entries" if isinstance(value, list | np.ndarray) else repr(value)[:60]
         return DamagedModel(
-            f"{self._label}: {key!r} is {shown}, not {expected}",
+            f"{self._label}: {self._prefix + key!r} is {shown}, not {expected}",
             hint="the file is damaged, or of a newer kind: convert the model again, or use a newer headstart",
         )

@@ -14,9 +14,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 from transformers import PreTrainedTokenizerFast
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
-from headstart.model.gguf.ends import CONTROL
 from headstart.model.gguf.files import GgufFile
-from headstart.model.gguf.metadata import Metadata
+from headstart.model.gguf.metadata import CONTROL, Metadata
 from headstart.model.gguf.splits import SPLITS
 
 BESIDE = "tokenizer.json"

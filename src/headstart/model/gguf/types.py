@@ -14,22 +14,26 @@ class TensorType:
     """Numbers in a block."""
     size: int
     """Bytes of a block."""
+    bits: int = 0
+    """Of a code, after a table has been looked up; 0 where numbers are floats."""
+    memory: float = 0.0
+    """Bits of a weight in the kernels: a code, and its part of the scales and minimums."""
 
 
 # Sizes from ggml-common.h of ggml-org/llama.cpp, by the numbers that files hold
 TYPES = {
     0: TensorType("F32", 1, 4),
     1: TensorType("F16", 1, 2),
-    2: TensorType("Q4_0", 32, 18),
-    3: TensorType("Q4_1", 32, 20),
-    6: TensorType("Q5_0", 32, 22),
-    7: TensorType("Q5_1", 32, 24),
-    8: TensorType("Q8_0", 32, 34),
-    12: TensorType("Q4_K", 256, 144),
-    13: TensorType("Q5_K", 256, 176),
-    14: TensorType("Q6_K", 256, 210),
-    20: TensorType("IQ4_NL", 32, 18),
-    23: TensorType("IQ4_XS", 256, 136),
+    2: TensorType("Q4_0", 32, 18, 4, 4.5),
+    3: TensorType("Q4_1", 32, 20, 4, 5.0),
+    6: TensorType("Q5_0", 32, 22, 5, 5.5),
+    7: TensorType("Q5_1", 32, 24, 5, 6.0),
+    8: TensorType("Q8_0", 32, 34, 8, 8.5),
+    12: TensorType("Q4_K", 256, 144, 4, 4.625),
+    13: TensorType("Q5_K", 256, 176, 5, 5.625),
+    14: TensorType("Q6_K", 256, 210, 6, 6.625),
+    20: TensorType("IQ4_NL", 32, 18, 8, 8.5),
+    23: TensorType("IQ4_XS", 256, 136, 8, 8.375),
     30: TensorType("BF16", 1, 2),
 }
 """Types that can be read."""

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import initialization
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from headstart.base.errors import DamagedModel, UnsupportedModel
+from headstart.base.errors import UnsupportedModel
+from headstart.model.coded import empty, without_memory
 from headstart.model.gguf import header
-from headstart.model.gguf.blocks import BITS, decoded, floats
+from headstart.model.gguf.blocks import decoded, floats
 from headstart.model.gguf.files import GgufFile
 from headstart.model.grouped import GroupedWeights, Rows, StoredWeights, stacked
 
@@ -74,9 +73,9 @@ def check_tensors(file: GgufFile, config: Any) -> None:
     wanted = _wanted(config)
     for name, (parameter, shape) in wanted.items():
         if name in file.tensors and file.tensors[name].shape != shape:
-            raise _damaged(file, f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
+            raise file.damaged(f"tensor {name!r} is {list(file.tensors[name].shape)}, and {list(shape)} is needed")
         if name not in file.tensors and not parameter.endswith("o_proj.bias"):
-            raise _damaged(file, f"tensor {name!r} is missing")
+            raise file.damaged(f"tensor {name!r} is missing")
     divided = set() if config.model_type in _GEMMA else {FREQUENCIES}
     left = sorted(file.tensors.keys() - wanted.keys() - divided)
     if left:
@@ -86,7 +85,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
         )
     factors = file.tensors.get(FREQUENCIES)
     if factors is not None and factors.shape != (config.head_dim // 2,):
-        raise _damaged(file, f"{FREQUENCIES} has {factors.count} numbers for heads {config.head_dim} wide")
+        raise file.damaged(f"{FREQUENCIES} has {factors.count} numbers for heads {config.head_dim} wide")
 
 
 def _wanted(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -96,11 +95,8 @@ def _wanted(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     first.num_hidden_layers = 1
     if getattr(config, "layer_types", None):
         first.layer_types = config.layer_types[:1]
-    with torch.device("meta"), initialization.no_init_weights():
-        model = model_class(config)(first)
-        model.tie_weights()
     found = {}
-    for parameter, tensor in model.named_parameters():
+    for parameter, tensor in without_memory(first).named_parameters():
         name = tensor_name(parameter, config.model_type)
         inner = name.removeprefix("blk.0.")
         names = [name] if inner == name else [f"blk.{index}.{inner}" for index in range(config.num_hidden_layers)]
@@ -113,9 +109,7 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
 
     Beside the weights it takes a few megabytes: some rows at a time are made into floats and put where they will stay.
     """
-    with initialization.no_init_weights():
-        model = model_class(config)._from_config(config, dtype=dtype)
-    model.tie_weights()
+    model = empty(config, dtype)
     fill(model, file, config)
     return model.eval()
 
@@ -127,7 +121,7 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
     if FREQUENCIES in file.tensors:
         factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
-            raise _damaged(file, f"{FREQUENCIES} holds numbers that are not positive")
+            raise file.damaged(f"{FREQUENCIES} holds numbers that are not positive")
         model.model.rotary_emb.inv_freq /= factors
 
 
@@ -157,11 +151,7 @@ def grouped_matrix(file: GgufFile, config: Any, parameter: str) -> StoredWeights
         slices = [wanted[part] for part in _slices(len(wanted), inputs)]
         return stacked([decoded(tensor, each) for each in slices])
 
-    return StoredWeights((outputs, inputs), BITS[tensor.type.name], rows_of)
-
-
-def model_class(config: Any) -> Any:
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    return StoredWeights((outputs, inputs), tensor.type.bits, rows_of)
 
 
 def _turned(file: GgufFile, config: Any, parameter: str) -> int:
@@ -196,7 +186,3 @@ def _slices(rows: int, inputs: int) -> Iterator[slice]:
     step = max(1, _AT_ONCE // inputs)
     for first in range(0, rows, step):
         yield slice(first, min(rows, first + step))
-
-
-def _damaged(file: GgufFile, what: str) -> DamagedModel:
-    return DamagedModel(f"{file.label}: {what}", hint="copy or download it again, or convert the model again")

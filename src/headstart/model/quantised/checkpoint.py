@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import native
+from headstart.model.coded import empty, fits_kernels, joined_with, with_codes, without_memory
 from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.decoders.llama import is_llama_config
 from headstart.model.grouped import ChannelWeights, GroupedWeights, Rows, StoredWeights
 from headstart.model.quantised.layout import FLOATS, Layout, Outputs
 from headstart.model.quantised.settings import layout_of
@@ -23,7 +21,6 @@ from headstart.model.quantised.tensors import Tensors
 
 __all__ = ["blocks", "check", "is_quantised", "load_model", "load_packed", "packed_bytes"]
 
-_JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _AT_ONCE = 1 << 22
 """Numbers that are made at a time."""
 
@@ -46,21 +43,14 @@ class QuantisedCheckpoint:
         last = f".{text.num_hidden_layers - 1}."
         if not any(last in name for name in tensors.names):
             raise tensors.damaged(f"it claims {text.num_hidden_layers} layers, and the last is missing")
-        model = self._without_memory()
+        try:
+            model = without_memory(self.config)
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise tensors.damaged(f"its config describes no model: {first}") from error
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
         linears = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         self._check(linears)
-
-    def _without_memory(self) -> Any:
-        """The model that the config describes, on no device: for its names and shapes."""
-        try:
-            with torch.device("meta"), initialization.no_init_weights():
-                model = model_class(self.config)(self.config)
-                model.tie_weights()
-        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise self.tensors.damaged(f"its config describes no model: {first}") from error
-        return model
 
     def coded(self, module: str) -> bool:
         """Whether a module's matrix is stored in this layout."""
@@ -70,9 +60,7 @@ class QuantisedCheckpoint:
 
     def stays(self, module: str) -> bool:
         """Whether a module's matrix and all that are joined with it are codes, with their inputs in one order."""
-        owner, _, kind = module.rpartition(".")
-        kinds = next((names for names in _JOINED if kind in names), (kind,))
-        together = [f"{owner}.{each}" if owner else each for each in kinds]
+        together = joined_with(module)
         if not all(self.coded(each) for each in together):
             return False
         names = [f"{each}.{name}" for each in together for name in ("g_idx", "weight_g_idx")]
@@ -177,16 +165,8 @@ def blocks(source: str, config: Any, dtype: torch.dtype, device: torch.device) -
     """What the model's matrices are where it runs on its codes here; nothing if it cannot."""
     layout = layout_of(config)
     assert layout is not None, "a quantised checkpoint"
-    widths = (config.hidden_size, config.intermediate_size, getattr(config, "head_dim", None) or 16)
-    fits = (
-        layout.kind is not None
-        and dtype in (torch.float32, torch.bfloat16)
-        and device.type == "cpu"
-        and is_llama_config(config, model_class(config).__name__)
-        and not any(width % native.LANES for width in widths)
-        and native.available()
-        and bool(native.kernels().supported(native.INT8 if layout.by_output else native.GROUPED4))
-    )
+    kind = native.INT8 if layout.by_output else native.GROUPED4
+    fits = layout.kind is not None and fits_kernels(config, dtype, device, kind)
     return (f"{layout.name}; rows rounded to {layout.kind}",) if fits else ()
 
 
@@ -199,9 +179,7 @@ def must_be_asked(config: Any) -> str | None:
 def load_model(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     """The model on the CPU in floats: the numbers that its codes stand for, rounded to `dtype`."""
     read = QuantisedCheckpoint(folder, config)
-    with initialization.no_init_weights():
-        model = model_class(config)._from_config(read.config, dtype=dtype)
-    model.tie_weights()
+    model = empty(read.config, dtype)
     read.fill(model)
     return model.eval()
 
@@ -209,19 +187,13 @@ def load_model(folder: Path, config: Any, dtype: torch.dtype) -> Any:
 def load_packed(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     """The model, its coded matrices layers of codes that are read when a decoder lays them out."""
     read = QuantisedCheckpoint(folder, config)
-    with torch.device("meta"), initialization.no_init_weights():
-        model = model_class(config)._from_config(read.config, dtype=dtype)
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and read.stays(name):
-            bias = None if module.bias is None else read.tensors.floats(f"{name}.bias")
-            model.set_submodule(name, GroupedLinear(read.matrix(name), bias))
-    base = model.model.to_empty(device="cpu")
-    base.rotary_emb = type(base.rotary_emb)(config=model.config)
-    if isinstance(model.lm_head, nn.Linear):
-        if read.config.tie_word_embeddings:
-            model.lm_head.weight = base.embed_tokens.weight
-        else:
-            model.lm_head.to_empty(device="cpu")
+
+    def coded(name: str, module: nn.Module) -> GroupedLinear | None:
+        if not isinstance(module, nn.Linear) or not read.stays(name):
+            return None
+        return GroupedLinear(read.matrix(name), None if module.bias is None else read.tensors.floats(f"{name}.bias"))
+
+    model = with_codes(read.config, dtype, coded)
     read.fill(model)
     return model.eval()
 
@@ -231,9 +203,7 @@ def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = F
     reads."""
     layout = layout_of(config)
     assert layout is not None, "a quantised checkpoint"
-    with torch.device("meta"), initialization.no_init_weights():
-        model = model_class(config)(plain(config))
-    model.tie_weights()
+    model = without_memory(plain(config))
     tied = bool(config.get_text_config().tie_word_embeddings)
     wide, total = float(torch.finfo(dtype).bits), 0.0
     known = QuantisedCheckpoint(Path(source), config) if Path(source).is_dir() else None
@@ -244,10 +214,6 @@ def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = F
         coded = known.coded(module) if known is not None else parameter.dim() == 2 and ".layers." in name
         total += parameter.numel() * (layout.bits_of_a_weight if coded else wide) / 8
     return int(total)
-
-
-def model_class(config: Any) -> Any:
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
 def _steps(rows: int, inputs: int) -> Iterator[tuple[int, int]]:

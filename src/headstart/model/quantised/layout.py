@@ -1,11 +1,12 @@
-"""What a way of storing quantised matrices must say of itself, and what several of them share."""
+"""A way to store quantised matrices, its parts in a checkpoint, and what several such ways share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -65,41 +66,52 @@ class Outputs:
 ALL = slice(None)
 
 
-class Layout(Protocol):
+class Layout(ABC):
     """How quantised matrices are stored."""
 
-    @property
-    def name(self) -> str:
-        """What people call it, with its bits and groups."""
+    name: str
+    """What people call it, with its bits and groups."""
+    mark: str
+    """The tensor that every quantised module has."""
+    kind: str | None
+    """What rows are rounded to where it runs on its codes; None if it cannot."""
+    by_output: bool = False
+    """Whether scales are of whole outputs: see `ChannelWeights`."""
+    bits: int
+    """Of a code."""
+    bits_of_a_weight: float
+    """Memory of a weight in the kernels, at most."""
 
-    @property
-    def mark(self) -> str:
-        """The tensor that every quantised module has."""
-
-    @property
-    def kind(self) -> str | None:
-        """What rows are rounded to where it runs on its codes; None if it cannot."""
-
-    @property
-    def by_output(self) -> bool:
-        """Whether scales are of whole outputs: see `ChannelWeights`."""
-
-    @property
-    def bits(self) -> int:
-        """Of a code."""
-
-    @property
-    def bits_of_a_weight(self) -> float:
-        """Memory of a weight in the kernels, at most."""
-
+    @abstractmethod
     def parts(self, shape: Shape) -> dict[str, Part]:
         """The tensors of a matrix of this shape."""
 
+    @abstractmethod
     def codes(self, of: Outputs) -> GroupedWeights | ChannelWeights:
         """These outputs."""
 
     def numbers(self, of: Outputs) -> Tensor:
         """The same in float32."""
+        return torch.from_numpy(self.codes(of).dequantise())
+
+
+class InGroups(Layout):
+    """Codes whose inputs share a scale and a zero by groups. group: their inputs, or -1 for all; zeros: whether a
+    minimum is kept beside each scale."""
+
+    label: str
+
+    def __init__(self, bits: int, group: int, *, zeros: bool = True) -> None:
+        self.bits, self.group, self.zeros = bits, group, zeros
+        self.name = f"{self.label.format(bits)}, {'whole outputs' if group < 0 else f'groups of {group}'}"
+
+    @property
+    def kind(self) -> str | None:  # type: ignore[override]  # refused when it is asked for, as its groups may be
+        return f"int8 by {max(32, part_of(whole(self.group, 1)))}"
+
+    @property
+    def bits_of_a_weight(self) -> float:  # type: ignore[override]
+        return self.bits + (64 if self.zeros else 32) / part_of(whole(self.group, 1))  # float32 each
 
 
 def unpacked(words: Tensor, bits: int) -> NDArray[np.uint8]:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.quantised.compressed import Channels, Packed
-from headstart.model.quantised.fp8 import BLOCK, Fp8
-from headstart.model.quantised.gptq import Awq, Gptq
+from headstart.model.quantised.formats import BLOCK, Awq, Channels, Fp8, Gptq, Packed
 from headstart.model.quantised.layout import Layout
 
 _OTHERS = {
@@ -116,7 +114,7 @@ def _compressed(settings: Mapping[str, Any]) -> Layout:
         raise _refused(name, "weights.strategy", strategy)
     size = _group(weights, name, "group_size") if strategy == "group" else -1
     ordered = str(weights.get("actorder") or "").lower() in ("group", "true")
-    return Packed(_one_of(weights, name, "num_bits", (4, 8)), size, not symmetric, ordered)
+    return Packed(_one_of(weights, name, "num_bits", (4, 8)), size, zeros=not symmetric, ordered=ordered)
 
 
 def _fp8(settings: Mapping[str, Any]) -> Fp8:

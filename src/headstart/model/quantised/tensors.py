@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +64,6 @@ class Tensors:
         if not bool(found.isfinite().all()):
             raise self.damaged(f"tensor {name!r} holds numbers that are not finite")
         return found
-
-    @cached_property
-    def modules(self) -> frozenset[str]:
-        """What owns tensors."""
-        return frozenset(name.rpartition(".")[0] for name in self.names)
 
     def damaged(self, what: str) -> DamagedModel:
         return DamagedModel(f"{self.label}: {what}", hint="the checkpoint is damaged: copy or download it again")

@@ -1,0 +1,84 @@
+"""A transformers model whose matrices stay codes: made without memory, its layers replaced, the rest to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from headstart.model import native
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
+from headstart.model.decoders.llama import is_llama_config
+
+_JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+
+
+def joined_with(module: str) -> list[str]:
+    """The linear layers of the same input, which decoders join into one, this one among them: so they are all codes, or
+    all floats."""
+    owner, _, kind = module.rpartition(".")
+    kinds = next((names for names in _JOINED if kind in names), (kind,))
+    return [f"{owner}.{each}" if owner else each for each in kinds]
+
+
+def model_class(config: Any) -> Any:
+    """The class of transformers that a causal LM with this config has."""
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+
+
+def without_memory(config: Any) -> Any:
+    """The model that a config describes, on no device: for its names and shapes."""
+    with torch.device("meta"), initialization.no_init_weights():
+        model = model_class(config)(config)
+    model.tie_weights()
+    return model
+
+
+def empty(config: Any, dtype: torch.dtype) -> Any:
+    """The model on the CPU, its floats still to be read."""
+    with initialization.no_init_weights():
+        model = model_class(config)._from_config(config, dtype=dtype)
+    model.tie_weights()
+    return model
+
+
+def with_codes(
+    config: Any, dtype: torch.dtype, coded: Callable[[str, nn.Module], GroupedLinear | GroupedEmbedding | None]
+) -> Any:
+    """The same with layers of codes in place of matrices.
+
+    coded: gives such a layer for a linear layer or an embedding by its name; None where it stays floats.
+    """
+    with torch.device("meta"), initialization.no_init_weights():
+        model = model_class(config)._from_config(config, dtype=dtype)
+    for name, module in list(model.named_modules()):
+        if isinstance(module, nn.Linear | nn.Embedding) and (layer := coded(name, module)) is not None:
+            model.set_submodule(name, layer)
+    base = model.model.to_empty(device="cpu")
+    base.rotary_emb = type(base.rotary_emb)(config=model.config)
+    if not isinstance(model.lm_head, nn.Linear):
+        return model
+    if config.tie_word_embeddings and isinstance(base.embed_tokens, GroupedEmbedding):
+        model.lm_head = GroupedLinear(base.embed_tokens.held)
+    elif config.tie_word_embeddings:
+        model.lm_head.weight = base.embed_tokens.weight
+    else:
+        model.lm_head.to_empty(device="cpu")
+    return model
+
+
+def fits_kernels(config: Any, dtype: torch.dtype, device: torch.device, kind: int) -> bool:
+    """Whether the row kernels run a model with this config on codes here. kind: of their products."""
+    widths = (config.hidden_size, config.intermediate_size, getattr(config, "head_dim", None) or 16)
+    return (
+        dtype in (torch.float32, torch.bfloat16)
+        and device.type == "cpu"
+        and is_llama_config(config, model_class(config).__name__)
+        and not any(width % native.LANES for width in widths)
+        and native.available()
+        and bool(native.kernels().supported(kind))
+    )
