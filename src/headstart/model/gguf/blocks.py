@@ -97,8 +97,8 @@ def _made(
     """codes [rows, blocks, inputs], or [rows, blocks, groups, inputs of a group]; scales and minimums without the last;
     units [rows, blocks], where there are groups."""
     rows, group = len(codes), codes.shape[-1]
-    flat = (each.reshape(rows, -1) for each in (scales, minimums))
-    return GroupedWeights(codes.reshape(rows, -1), bits, group, *flat, scale_units, minimum_units)
+    scales, minimums = scales.reshape(rows, -1), minimums.reshape(rows, -1)
+    return GroupedWeights(codes.reshape(rows, -1), bits, group, scales, minimums, scale_units, minimum_units)
 
 
 def _half(blocks: Bytes, at: int) -> NDArray[np.float32]:
