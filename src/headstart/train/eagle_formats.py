@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.heads.stored_tensors import write_head
+from headstart.model.heads.stored_tensors import write_head, write_tensors
 from headstart.train.eagle_head import EagleHead
 
 WEIGHTS, SELECTOR = "model.safetensors", "selector.safetensors"
@@ -58,16 +57,18 @@ def write(
     """
     stored = tensors(head, kept, target.get_text_config().vocab_size)
     if masks is not None and masks.embedding is not None:
-        stored["embed_tokens.weight"] = masks.embedding.detach().to("cpu", torch.bfloat16).contiguous()
-    more = _parallel_config(head, masks)
+        stored["embed_tokens.weight"] = masks.embedding
+    shared = _head_config(head, layer_ids, masks)
+    own = {"layer_ids": list(layer_ids), "layer_ids_are": "inputs", "version": version("headstart")}
     if form != "speculators":
-        flat = stored if head.shape.layers == 1 else _numbered(stored)
-        _write(folder, flat, {**hf_config(head, target, layer_ids, target_name, speculative_tokens), **more})
+        guesses = {"guesses": speculative_tokens} if head.shape.parallel else {}
+        config = _hf_config(head, target, shared) | {"headstart": {**own, **guesses, "target": target_name}}
+        _write(folder, stored if head.shape.layers == 1 else _numbered(stored), config)
     if form != "hf":
         below = folder if form == "speculators" else folder / "speculators"
         below.mkdir(exist_ok=True)
-        config = speculators_config(head, target, layer_ids, target_name, speculative_tokens)
-        _write(below, _numbered(stored), {**config, **more})
+        config = _speculators_config(head, target, shared, target_name, speculative_tokens) | {"headstart": own}
+        _write(below, _numbered(stored), config)
 
 
 def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
@@ -94,10 +95,9 @@ def check_layer_ids(layer_ids: Sequence[int], layers: int) -> None:
 
 
 def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]:
-    """The weights in bfloat16; where the vocabularies differ also `d2t` int64 [draft V] (what to add to a draft id to
-    get the target's) and `t2d` bool [V] (whether the head knows the token)."""
-    state = {name: tensor for name, tensor in head.state_dict().items() if name != "mask_row"}
-    stored = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in state.items()}
+    """The weights; where the vocabularies differ also `d2t` int64 [draft V] (what to add to a draft id to get the
+    target's) and `t2d` bool [V] (whether the head knows the token)."""
+    stored = {name: tensor for name, tensor in head.state_dict().items() if name != "mask_row"}
     if len(kept) < vocab_size:
         known = torch.zeros(vocab_size, dtype=torch.bool)
         known[kept] = True
@@ -105,72 +105,65 @@ def tensors(head: EagleHead, kept: Tensor, vocab_size: int) -> dict[str, Tensor]
     return stored
 
 
-def hf_config(
-    head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
-) -> dict[str, Any]:
+def _head_config(head: EagleHead, layer_ids: tuple[int, ...], masks: Masks | None) -> dict[str, Any]:
+    """What both forms record of a head beside its layers; vLLM calls the mask token `pard_token`.
+
+    `norm_before_residual` is always given: where it is missing, vLLM takes true for a speculators form, others false.
+    """
+    shape = head.shape
+    config: dict[str, Any] = {
+        "draft_vocab_size": shape.draft_vocab,
+        "target_hidden_size": shape.hidden,
+        "norm_before_residual": shape.norm_before_residual,
+        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
+    }
+    if masks is not None:
+        config["mask_token_id"] = masks.token
+    if shape.selector_rank:
+        config |= {"selector_rank": shape.selector_rank, "selector_top_k": head.candidate_selector.top}
+    return config
+
+
+def _hf_config(head: EagleHead, target: Any, shared: dict[str, Any]) -> dict[str, Any]:
     """The flat form, with the layer ids where each of its readers looks."""
+    outputs = [i - 1 for i in shared["eagle_aux_hidden_state_layer_ids"]]
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
-        **decoder_config(head, target),
-        **_head_config(head),
-        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
-        "eagle_config": {
-            "eagle_aux_hidden_state_layer_ids": [i - 1 for i in layer_ids],
-            "use_aux_hidden_state": True,
-        },
-        "headstart": {
-            "layer_ids": list(layer_ids),
-            "layer_ids_are": "inputs",
-            **({"guesses": speculative_tokens} if head.shape.parallel else {}),
-            "target": target_name,
-            "version": version("headstart"),
-        },
+        **_decoder_config(head, target),
+        **shared,
+        "eagle_config": {"eagle_aux_hidden_state_layer_ids": outputs, "use_aux_hidden_state": True},
     }
 
 
-def speculators_config(
-    head: EagleHead, target: Any, layer_ids: tuple[int, ...], target_name: str, speculative_tokens: int
+def _speculators_config(
+    head: EagleHead, target: Any, shared: dict[str, Any], target_name: str, speculative_tokens: int
 ) -> dict[str, Any]:
     """The nested form: a proposal is taken only if it is the target's own token (accept_k 1, no tolerance)."""
+    kind, architecture = ("peagle", "PEagleDraftModel") if head.shape.parallel else ("eagle3", "Eagle3Speculator")
+    method = {
+        "proposal_type": "greedy",
+        "speculative_tokens": speculative_tokens,
+        "verifier_accept_k": 1,
+        "accept_tolerance": 0.0,
+    }
     return {
-        "architectures": ["PEagleDraftModel" if head.shape.parallel else "Eagle3Speculator"],
-        "speculators_model_type": "peagle" if head.shape.parallel else "eagle3",
+        "architectures": [architecture],
+        "speculators_model_type": kind,
         "speculators_version": SPECULATORS_VERSION,
         "dtype": "bfloat16",
-        **_head_config(head),
-        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
+        **shared,
         "tie_word_embeddings": False,
-        "transformer_layer_config": decoder_config(head, target),
+        "transformer_layer_config": _decoder_config(head, target),
         "speculators_config": {
-            "algorithm": "peagle" if head.shape.parallel else "eagle3",
+            "algorithm": kind,
             "default_proposal_method": "greedy",
-            "proposal_methods": [
-                {
-                    "proposal_type": "greedy",
-                    "speculative_tokens": speculative_tokens,
-                    "verifier_accept_k": 1,
-                    "accept_tolerance": 0.0,
-                }
-            ],
+            "proposal_methods": [method],
             "verifier": {"name_or_path": target_name, "architectures": target.architectures or []},
         },
-        "headstart": {"layer_ids": list(layer_ids), "layer_ids_are": "inputs", "version": version("headstart")},
     }
 
 
-def _head_config(head: EagleHead) -> dict[str, Any]:
-    """What both forms record of a head beside its layer.
-
-    `norm_before_residual` is always said: where it is missing, vLLM takes true for a speculators form, others false.
-    """
-    return {
-        "draft_vocab_size": head.shape.draft_vocab,
-        "target_hidden_size": head.shape.hidden,
-        "norm_before_residual": head.shape.norm_before_residual,
-    }
-
-
-def decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
+def _decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
     """The head's layers as a Llama's config."""
     shape, text = head.shape, target.get_text_config()
     return {
@@ -198,14 +191,6 @@ def decoder_config(head: EagleHead, target: Any) -> dict[str, Any]:
     }
 
 
-def _parallel_config(head: EagleHead, masks: Masks | None) -> dict[str, Any]:
-    """What both forms record beside an EAGLE-3 head's own fields; vLLM calls the mask token `pard_token`."""
-    more: dict[str, Any] = {} if masks is None else {"mask_token_id": masks.token}
-    if head.shape.selector_rank:
-        more |= {"selector_rank": head.shape.selector_rank, "selector_top_k": head.candidate_selector.top}
-    return more
-
-
 def _numbered(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.replace("midlayer.", "layers.0."): tensor for name, tensor in stored.items()}
 
@@ -214,12 +199,8 @@ def _write(folder: Path, stored: Mapping[str, Tensor], config: dict[str, Any]) -
     """The weights and the config; a selector apart, under an index that keeps other engines from reading its file."""
     apart = {name: tensor for name, tensor in stored.items() if name.startswith("candidate_selector.")}
     own = {name: tensor for name, tensor in stored.items() if name not in apart}
-    write_head(folder, own, config)
+    total = write_head(folder, own, config)
     if apart:
-        save_file(apart, folder / SELECTOR, metadata={"format": "pt"})
-        index = {"metadata": {"total_size": _bytes(own)}, "weight_map": dict.fromkeys(own, WEIGHTS)}
+        write_tensors(folder / SELECTOR, apart)
+        index = {"metadata": {"total_size": total}, "weight_map": dict.fromkeys(own, WEIGHTS)}
         (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=2) + "\n")
-
-
-def _bytes(stored: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in stored.values())

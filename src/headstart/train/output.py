@@ -22,8 +22,10 @@ from headstart.train.run import Run
 from headstart.train.sources import Corpus
 from headstart.train.student import weights_sha256
 
+FILE = "provenance.json"
 NOTE = "run.json"
 PHASES = "phases.json"
+LIBRARIES = ("headstart", "torch", "transformers", "tokenizers", "safetensors")
 
 
 def refuse_occupied(options: Training) -> None:
@@ -65,10 +67,6 @@ def finish(folder: Path, write: Callable[[Path], None], record: dict[str, Any]) 
         shutil.rmtree(folder / name, ignore_errors=True)
     for name in (NOTE, PHASES):
         (folder / name).unlink(missing_ok=True)
-
-
-FILE = "provenance.json"
-LIBRARIES = ("headstart", "torch", "transformers", "tokenizers", "safetensors")
 
 
 def versions() -> dict[str, str]:

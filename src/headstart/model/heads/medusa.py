@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import native
-from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize
+from headstart.model.decoders.linears import Int8Linear, PackedLinear, PreparedLinear, can_pack, can_quantize, linear_of
 from headstart.model.heads.stored_tensors import read_tensors
 from headstart.model.memory import bytes_of
 from headstart.model.native.weights import NativeWeights, kind_of
@@ -119,16 +119,10 @@ class MedusaHeads:
         self._blocks = [make(self._linears(*zip(*block, strict=True))) for block in blocks]
         self._output = make(self._linears([head.output for head in heads]))
 
-    def _linears(self, weights: Sequence[Tensor], biases: Sequence[Tensor] | None = None) -> list[nn.Linear]:
-        linears = []
-        for k, weight in enumerate(weights):
-            linear = nn.Linear(1, 1, bias=False, device="meta")
-            linear.out_features, linear.in_features = weight.shape
-            linear.weight = nn.Parameter(weight.to(self.device, self.dtype), requires_grad=False)
-            if biases is not None:
-                linear.bias = nn.Parameter(biases[k].to(self.device, self.dtype), requires_grad=False)
-            linears.append(linear)
-        return linears
+    def _linears(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None = None) -> list[nn.Linear]:
+        wanted = self.device, self.dtype
+        pairs = zip(weights, biases or [None] * len(weights), strict=True)
+        return [linear_of(weight.to(*wanted), None if bias is None else bias.to(*wanted)) for weight, bias in pairs]
 
     def weights(self) -> Iterable[Tensor]:
         """All tensors the heads hold."""

@@ -96,14 +96,21 @@ def read_head(folder: str | Path, target: Any, form: Form[Config]) -> HeadCheckp
 
 def write_head(
     folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, weights: str = "model.safetensors"
-) -> None:
-    """Write the files of a head: floats in bfloat16, whole numbers and flags as they are; and its config."""
+) -> int:
+    """Write the weights and the config of a head; returns the bytes of its tensors."""
+    written = write_tensors(folder / weights, tensors)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return written
+
+
+def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> int:
+    """Write floats in bfloat16, whole numbers and flags as they are; returns the bytes of all."""
     stored = {}
     for name, tensor in tensors.items():
         kind = torch.bfloat16 if tensor.is_floating_point() else tensor.dtype
         stored[name] = tensor.detach().to("cpu", kind).contiguous()
-    save_file(stored, folder / weights, {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(stored, file, {"format": "pt"})
+    return sum(tensor.numel() * tensor.element_size() for tensor in stored.values())
 
 
 def decoder_layer(sizes: HeadSizes, into: int, *, biases: tuple[str, ...], head_norms: bool) -> Table:
