@@ -25,7 +25,7 @@ Rows = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """Coded weights in a file, which are read each time that they are asked for: they take no memory between."""
+    """Coded weights in a file, which are read each time that they are needed: they take no memory between."""
 
     shape: tuple[int, int]
     """Outputs, inputs."""

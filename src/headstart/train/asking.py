@@ -1,10 +1,10 @@
 """Prompts that a chat model writes itself: given its template up to where the user's words begin, it writes them.
 
-Source: Magpie (arXiv:2406.08464). What a model was tuned on is what it asks, so these prompts are of the kind that its
-drafter will meet; and no data is needed.
+Source: Magpie (arXiv:2406.08464). A model writes the questions that it was tuned on, so these prompts are of the kind
+that its drafter will meet; and no data is needed.
 
-Without an opening a chat model asks what it was tuned on most; `OPENINGS` spread the prompts over what people use one
-for. They are ours, generic on purpose, and each is cut where the model has everything still to choose.
+Without an opening a chat model writes the questions that it was tuned on most; `OPENINGS` spread the prompts over what
+people use one for. They are ours, generic on purpose, and each is cut where the model has everything still to choose.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPENINGS: dict[str, tuple[str, ...]] = {
     "reading": ("Read the text and answer the question.\n\n", "True or false:"),
     "planning": ("Make a plan for", "Suggest", "Compare"),
 }
-"""By kind. The empty opening stands so often that it is about a fifth of all."""
+"""By kind. The empty opening is repeated, so that it is about a fifth of all."""
 
 ALL = tuple(opening for kind in OPENINGS.values() for opening in kind)
 
@@ -51,7 +51,7 @@ ALL = tuple(opening for kind in OPENINGS.values() for opening in kind)
 SENTINEL = "zqxsentinelxqz"
 TEMPERATURES = (0.7, 0.85, 1.0)
 TOP_P = 0.95
-SHORTEST = 8  # characters of a prompt that is asked
+SHORTEST = 8  # characters of a prompt
 _HINT = "give prompts as data, and --generations for the target's answers"
 
 
@@ -68,7 +68,7 @@ class UserTurn:
 
     @classmethod
     def of(cls, tokenizer: Any) -> UserTurn:
-        """That of a tokenizer's template: a made-up message is rendered, and what stands around it is taken.
+        """That of a tokenizer's template: a made-up message is rendered, and what surrounds it is taken.
 
         Raises:
             InvalidOption: there is no template, it refuses a message, or it does not pass the message through as it is

@@ -1,7 +1,7 @@
 """Guesses of several depths, laid end to end: what a parallel draft LM reads in training.
 
-Depth 0 is the text itself. A row (t, d) of a further depth is a mask token at position t + d that stands for the d-th
-mask behind token t: it sees the text up to t and the masks of its own chain before it, and its label is the target's
+Depth 0 is the text itself. A row (t, d) of a further depth is a mask token at position t + d the d-th mask
+behind token t: it sees the text up to t and the masks of its own chain before it, and its label is the target's
 distribution after token t + d. Deep guesses are trained on fewer rows: each depth keeps a share of the rows of the one
 before, so that the masks before a row are always there.
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 DEPTHS = 8
-"""Guesses in a row that a parallel draft is trained on where nobody chooses."""
+"""Guesses in a row that a parallel draft is trained on by default."""
 
 
 def shares(depths: int, keep: float, floor: float) -> list[float]:
@@ -31,9 +31,9 @@ class Layout:
     """The rows of a window."""
 
     anchors: Tensor
-    """Of each row, the token t of the text that its chain stands behind [R]."""
+    """Of each row, the token t of the text that its chain follows [R]."""
     depths: Tensor
-    """Of each row, its depth [R]; the rows of depth 0 stand first, and are the text."""
+    """Of each row, its depth [R]; the rows of depth 0 are first, and are the text."""
 
     @classmethod
     def of(cls, length: int, kept: Sequence[float], chance: torch.Generator | None = None) -> Layout:

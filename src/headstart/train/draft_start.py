@@ -1,4 +1,4 @@
-"""The draft that is trained: its shape, taken from the target where nothing is asked, and its first weights."""
+"""The draft that is trained: its shape, from the target's where the options leave it open, and its first weights."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def build(shape: FullShape, target: Any, *, init: str, seed: int) -> LlamaForCau
 
 
 def mask_for(target: Any, tokenizer: Any) -> int:
-    """The token that is to stand for what is still to come: one that no text has.
+    """The mask token, in place of what is still to come: one that no text has.
 
     As in published drafts the first of the ids that only pad the vocabulary; else a token that the tokenizer's makers
     reserved; else one row more than the target has, which some engines refuse since the two sizes then differ.

@@ -56,8 +56,8 @@ class Eagle3Student(Student):
         target, config = material.target, material.target.config.get_text_config()
         super().__init__(options, material)
         begun = None if options.begin_with is None else eagle_checkpoint.read(options.begin_with, target.config)
-        asked = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
-        self.layer_ids = choose_layers(asked, config.num_hidden_layers)
+        wanted = options.layer_ids if options.layer_ids or begun is None else begun.config.layer_ids
+        self.layer_ids = choose_layers(wanted, config.num_hidden_layers)
         self.states = states_of(options, target, self.layer_ids, device=material.device, dtype=material.dtype)
         if begun is None or options.draft_vocab_size is not None:
             self.kept = draft_vocabulary(material.train.ids[material.train.answers], config, options.draft_vocab_size)
@@ -91,7 +91,7 @@ class Eagle3Student(Student):
         self.logits_per_token = max(config.vocab_size, 2 * len(self.kept))
         self._kept = self.kept.to(material.device)
         self._output = self.states.output.only(self._kept)
-        # Where each of the target's tokens stands in the draft vocabulary; -1 if it does not
+        # The draft vocabulary's index of each of the target's tokens; -1 for those that it lacks
         self._index = torch.full((config.vocab_size,), -1, device=material.device)
         self._index[self._kept] = torch.arange(len(self.kept), device=material.device)
         self.mask_token = options.mask_token
@@ -185,7 +185,7 @@ class Eagle3Student(Student):
 
     @property
     def guesses(self) -> int:
-        """Guesses in a row that are measured, and that engines are asked to make."""
+        """Guesses in a row that are measured, and that the head's config recommends to engines."""
         return self._options.parallel or DRAFT_LENGTH
 
     def write(self, folder: Path) -> None:

@@ -32,7 +32,7 @@ SPECULATORS_VERSION = "0.3.0"  # of the format's library that this config was wr
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What stands for the guesses of one forward: the token, and the head's own embedding [V, d] if that was learnt."""
+    """The token of masked rows, and the head's own embedding [V, d] if that was learnt."""
 
     token: int
     embedding: Tensor | None = None

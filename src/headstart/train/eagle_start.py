@@ -109,7 +109,7 @@ def shape_of(begun: EagleCheckpoint, shape: HeadShape) -> HeadShape:
     }
     for what, found in strange.items():
         if found:
-            raise UnsupportedModel(f"{config.name} {what}, and cannot be trained further", hint="begin anew")
+            raise UnsupportedModel(f"{config.name} {what}, and cannot be trained further", hint="leave begin_with out")
     if config.parallel and not shape.parallel:
         raise InvalidOption(
             f"{config.name} guesses several tokens in one forward", hint=f"add parallel={config.depth or 8}"

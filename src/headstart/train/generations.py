@@ -28,7 +28,7 @@ from headstart.types import Output, Sampling
 AT_ONCE = 64  # texts that are written side by side
 BATCH = 512  # texts of a file: several times as many, because texts end one by one
 LEAST = 16  # and of one at the end, where few are wanted
-TRIES = 8  # prompts that are asked for each that is wanted, before the model is held to be none that asks
+TRIES = 8  # prompts that the target writes for each that is wanted, before the run gives up
 
 Written = Callable[[int], None]
 """Given the number of tokens written since it was called last."""
@@ -118,7 +118,7 @@ def _prompt(document: Document, tokenizer: Any, longest: int, generator: torch.G
 
 
 def turn_ids(document: Document, tokenizer: Any) -> list[int]:
-    """A conversation as the model would be asked it; without a chat template, its turns one below another."""
+    """A conversation as the model's prompt; without a chat template, its turns one below another."""
     if tokenizer.chat_template:
         return asking.chat_ids(document.turns[0], tokenizer)
     plain: list[int] = tokenizer("\n\n".join(document.turns), verbose=False)["input_ids"]

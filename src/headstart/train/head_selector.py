@@ -52,7 +52,7 @@ class Shortlists:
     """The likeliest candidates of every kept guess, for a selector to learn from: filled while the loss is computed.
 
     top: how many; 0 for none. For each depth candidates [B, n_d, k] in the draft vocabulary, their logits, and the
-    target's true probabilities of them. The target's own likeliest token stands last, whether or not it is among the
+    target's true probabilities of them. The target's own likeliest token is last, whether or not it is among the
     others: a selector should learn of it. Where it is, its logit is minus infinity.
     """
 
@@ -94,7 +94,7 @@ def selector_loss(
     """Cross-entropy of the corrected distributions over the shortlists, under the target's true probabilities of the
     candidates.
 
-    states: for each depth [B, n_d, d], normed; before [B, n_d]: the token that stands before the guess. Differentiable
+    states: for each depth [B, n_d, d], normed; before [B, n_d]: the token before the guess. Differentiable
     in the selector alone.
     """
     total = torch.zeros((), device=states[0].device)

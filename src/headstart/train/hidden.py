@@ -42,8 +42,8 @@ def states_of(
     return TargetStates(target, layer_ids, StateStore(folder, gigabytes) if gigabytes else None, reader)
 
 
-def choose_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, int, int]:
-    """The three states that a head reads: those asked for, in rising order, or the usual ones of a target this deep.
+def choose_layers(wanted: Sequence[int] | None, layers: int) -> tuple[int, int, int]:
+    """The three states that a head reads: those wanted, in rising order, or the usual ones of a target this deep.
 
     Raises:
         UnsupportedModel: the target has a single layer.
@@ -51,8 +51,8 @@ def choose_layers(asked: Sequence[int] | None, layers: int) -> tuple[int, int, i
             for differs, the state before the final norm or after it. (A target of two layers has no other third state;
             a head that reads it runs in headstart alone.)
     """
-    if asked is not None:
-        low, middle, high = sorted(asked)
+    if wanted is not None:
+        low, middle, high = sorted(wanted)
         if high >= layers and (low, middle, high) != default_layer_ids(layers):
             raise InvalidOption(f"layer_ids has {high}, the target {layers} layers", hint=f"use 0 to {layers - 1}")
         return low, middle, high
@@ -83,7 +83,7 @@ class TargetStates:
         layer_ids: the states that `aux` has, which may be none.
         store: keeps what was computed. Everything is then rounded to 16 bits, kept or not, so that it makes no
             difference what has room.
-        reader: makes who reads; called at the first window that must be computed.
+        reader: makes the reader; called at the first window that must be computed.
 
     Raises:
         UnsupportedModel: the target's logits cannot be made from its last state.
@@ -99,7 +99,7 @@ class TargetStates:
         self._target, self._store = target, store
         self._make = reader or (lambda: ModulesReader(target))
         self._reader: Reader | None = None
-        self.read_with = "nobody: all was kept"  # for the provenance
+        self.read_with = "none: all states were kept"  # for the provenance
         self.read_tokens = 0  # that were computed, by this process
         self._taps = (*layer_ids, int(target.config.get_text_config().num_hidden_layers))
         self.output = OutputMatrix.of(target)
@@ -108,7 +108,7 @@ class TargetStates:
 
     @property
     def reader(self) -> Reader:
-        """Who reads."""
+        """What reads windows with the target."""
         if self._reader is None:
             self._reader = self._make()
             self.read_with = self._reader.name
@@ -146,7 +146,7 @@ class TargetStates:
             yield min(start + at_once, len(windows))
 
     def release(self) -> None:
-        """Write to disk what waits for it, and let go of who reads, who is made again when needed."""
+        """Write to disk what waits for it, and release the reader, which is made again when needed."""
         self._reader = None
         if self._store is not None:
             self._store.flush()

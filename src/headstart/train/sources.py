@@ -23,7 +23,7 @@ SUFFIXES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text, or a conversation that the target is to continue (`turns`: the user's messages, in order); or `tokens`,
-    token ids that are learnt from as they stand: the first `asked` of them a prompt, the others the target's answer."""
+    token ids that are learnt from as they are: the first `asked` of them a prompt, the others the target's answer."""
 
     text: str = ""
     turns: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Document]:
 
 
 def _document(record: Any, where: str) -> Document:
-    """`turns` as in Spec-Bench and MT-Bench; `prompt` is a single turn; `text` is learnt from as it stands, and so are
+    """`turns` as in Spec-Bench and MT-Bench; `prompt` is a single turn; `text` is learnt from as it is, and so are
     `prompt` and `output` in token ids (`headstart.base.traffic`)."""
     fields = record if isinstance(record, dict) else {}
     ids = [fields.get("prompt"), fields.get("output")]

@@ -22,7 +22,7 @@ from headstart.base.files import replacing
 
 GIGABYTE = 1e9
 SHARD_BYTES = 1 << 28
-USUAL, SHARE = 20.0, 4  # gigabytes that are taken where nobody says how many, and at most this part of what is free
+USUAL, SHARE = 20.0, 4  # the default in gigabytes, and at most this part of what is free
 
 KEYS = "windows"
 
@@ -34,7 +34,7 @@ def key_of(window: Tensor) -> int:
 
 
 def usual_gigabytes(folder: Path) -> float:
-    """How much of the disk states may take where nobody says: 20 GB, or a quarter of what is free."""
+    """How much of the disk states may take by default: 20 GB, or a quarter of what is free."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return min(USUAL, shutil.disk_usage(place).free / GIGABYTE / SHARE)
 

@@ -125,5 +125,5 @@ def _grouped(x: Tensor, shared: int) -> Tensor:
 
 
 def _each(shared: Tensor, grouped: Tensor) -> Tensor:
-    """[B, H', T, D] to [B, H, T, D]: a shared head stands before each query head of its group."""
+    """[B, H', T, D] to [B, H, T, D]: a shared head is repeated for each query head of its group."""
     return shared[:, :, None].expand_as(grouped).flatten(1, 2)

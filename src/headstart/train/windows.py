@@ -1,7 +1,7 @@
 """From texts to equal windows, a held-out part, and batches that are a function of the step alone.
 
-A drafter guesses what the target writes, never what a user does. So a text remembers how many of its tokens were asked,
-and a window which of its tokens were answered: guesses of those are measured. Everything is learnt from.
+A drafter guesses what the target writes, never what a user does. So a text records how many of its tokens are a
+prompt, and a window which of its tokens are an answer: guesses of those are measured. Everything is learnt from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headstart.base.errors import TrainingFailed
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Token ids, of which the first `asked` are a prompt and the others its answer; in a plain text none is asked."""
+    """Token ids, of which the first `asked` are a prompt and the others its answer; a plain text has no prompt."""
 
     ids: Sequence[int]
     asked: int = 0

@@ -1,4 +1,4 @@
-"""A GGUF file as a checkpoint: what `headstart.model.loading` asks of a model, asked of a file."""
+"""A GGUF file as a checkpoint: the functions that `headstart.model.loading` needs of a model's source."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _rope(file: GgufFile, stated: Metadata) -> dict[str, Any]:
 
 
 def _stored(file: GgufFile) -> torch.dtype:
-    """The dtype that most of the bytes are in; bfloat16 stands for all types of blocks."""
+    """The dtype that most of the bytes are in; bfloat16 for all types of blocks."""
     sizes: Counter[str] = Counter()
     for tensor in file.tensors.values():
         sizes[tensor.type.name] += tensor.data.nbytes

@@ -1,6 +1,6 @@
-"""Gemma 2 and 3 text models: what their files state, and what they leave to whoever reads them.
+"""Gemma 2 and 3 text models: what their files state, and what they leave to the programs that read them.
 
-Files do not say which layers have a window, what attention scores are divided by, or how the layers with a window are
+Files do not state which layers have a window, what attention scores are divided by, or how the layers with a window are
 rotated: llama.cpp knows it by architecture and number of layers (src/models/gemma2.cpp and gemma3.cpp of
 ggml-org/llama.cpp), and so does this. Gains of norms are stored with 1 added: see `weights`.
 """

@@ -91,7 +91,7 @@ class _Tokens:
         return str(self.texts[token])
 
     def added(self, kind: int, *, special: bool) -> list[AddedToken]:
-        """Tokens of a kind that stand whole in a text. Those spelled with the mark of a space are ordinary ones."""
+        """Tokens of a kind that are found whole in a text. Those spelled with the mark of a space are ordinary ones."""
         return [
             AddedToken(text, normalized=False, special=special)
             for text, each in zip(self.texts, self._kinds, strict=True)

@@ -2,7 +2,7 @@
 
 Of the text there are no rows: the target's states of a token, fused and normed, become a key and a value of every layer
 at that token's position, by the layer's own matrices. So reading the text costs two small products a layer and no
-attention. The block stands behind it: x0, the token still to be judged, and mask tokens at the positions that follow.
+attention. The block follows it: x0, the token still to be judged, and mask tokens at the positions that follow.
 Its rows see the text before x0 and, unless a layer is causal, each other; they are scratch.
 
 Every block is fed whole, since rows that see each other say something else in a shorter one than they were trained to.
@@ -86,7 +86,7 @@ class Blocks(Packed):
 class Guesses:
     """What a head computes of its blocks.
 
-    logits: [R, draft V], of the guesses asked for, in order. states: [R, d], those that they were made from.
+    logits: [R, draft V], of the guesses wanted, in order. states: [R, d], those that they were made from.
     """
 
     logits: Tensor

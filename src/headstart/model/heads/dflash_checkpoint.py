@@ -5,11 +5,11 @@ layers' config nested in `transformer_layer_config`, and `aux_hidden_state_layer
 DFlash as its authors write it: a flat config of Qwen3's with `dflash_config` {mask_token_id, target_layer_ids}, layers
 whose *outputs* are read. DSpark as its authors write it (Qwen3DSparkModel): flat too, `target_layer_ids` at the top.
 The tensors are the same in all: `fc`, `hidden_norm`, `norm`, `layers.{i}.*`; the embedding and the output matrix are
-the target's, or stand there as copies. DSpark adds `markov_head.*`, and `confidence_head.*`, which is not used: how
+the target's, or copies of them are stored. DSpark adds `markov_head.*`, and `confidence_head.*`, which is not used: how
 long a draft is, pacing decides.
 
-Where the masks stand differs: at the place that they guess (DFlash), or one before it, so that x0's own row guesses the
-first token (DSpark). `sample_from_anchor` says which; what its absence means differs between engines (`dflash_config`).
+A mask is at the place it guesses (DFlash), or one before it, so that x0's own row guesses the first token (DSpark).
+`sample_from_anchor` says which; what its absence means differs between engines (`dflash_config`).
 
 Only safetensors is read. Sources: DFlash (arXiv:2602.06036), DSpark (2607.05147); the readers of speculators (August
 2026), z-lab/dflash and deepseek-ai/DeepSpec.

@@ -30,7 +30,7 @@ class Exit:
     """What a checkpoint holds."""
 
     layers: int
-    """After how many of the target's layers it stands."""
+    """After how many of the target's layers it is."""
     gain: Tensor
     """Of the norm [d]."""
     linear: Tensor

@@ -89,7 +89,7 @@ class _Vanilla(Shortlists):
         return self.predecessors[torch.tensor(tokens)].float()
 
     def _mixed(self, *parts: Tensor) -> Tensor:
-        assert self.mixing is not None, "only asked where there is one"
+        assert self.mixing is not None, "only called where there is one"
         matrix, bias = self.mixing
         return torch.cat(parts, -1) @ matrix.T + bias
 

@@ -1,4 +1,4 @@
-"""A quantised checkpoint as `headstart.model.loading` asks for it: on its codes, or as floats."""
+"""A quantised checkpoint as `headstart.model.loading` needs it: on its codes, or as floats."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class QuantisedCheckpoint:
         return all(torch.equal(each, orders[0]) for each in orders)
 
     def matrix(self, module: str) -> StoredWeights:
-        """A coded matrix, read when it is asked for."""
+        """A coded matrix, read when it is needed."""
         shape = self._shape(module)
 
         def rows_of(rows: Rows) -> GroupedWeights | ChannelWeights:

@@ -58,7 +58,7 @@ class Outputs:
         return slice(self.first, self.end)
 
     def by_words(self, each: int) -> tuple[slice, slice]:
-        """The words of `each` outputs that hold these, and where in them they stand."""
+        """The words of `each` outputs that hold these, and their places in them."""
         before = self.first % each
         return slice(self.first // each, -(-self.end // each)), slice(before, before + self.end - self.first)
 
@@ -106,7 +106,7 @@ class InGroups(Layout):
         self.name = f"{self.label.format(bits)}, {'whole outputs' if group < 0 else f'groups of {group}'}"
 
     @property
-    def kind(self) -> str | None:  # type: ignore[override]  # refused when it is asked for, as its groups may be
+    def kind(self) -> str | None:  # type: ignore[override]  # groups that do not run are refused at the first use
         return f"int8 by {max(32, part_of(whole(self.group, 1)))}"
 
     @property
@@ -165,7 +165,7 @@ def whole(group: int, inputs: int) -> int:
 
 
 def order_of(stored: Tensor, module: str, size: int) -> NDArray[np.int32] | None:
-    """Where the inputs of the first group stand, those of the second, and so on; None if they stand so already.
+    """The places of the inputs of the first group, of the second, and so on; None if they are in this order already.
 
     stored: the group of each input.
 

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint's safetensors: their shapes at once, their numbers when they are asked for."""
+"""The tensors of a checkpoint's safetensors: their shapes at once, their numbers when they are needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INDEX = "model.safetensors.index.json"
 
 
 class Tensors:
-    """Of the files in a directory. Nothing but their heads is read before a tensor is asked for.
+    """Of the files in a directory. Nothing but their heads is read before a tensor is needed.
 
     Raises:
         DamagedModel: a file is missing, cut short, or no safetensors; two hold a tensor of the same name.

@@ -5,7 +5,7 @@ One of three methods is chosen once for a pair of tokenizers, from best to worst
 "ids"           both have the same words under other numbers (or other special tokens only): tokens are renumbered.
 "intersection"  most of what either writes are words of both: sampled drafts come from the draft's distribution over
                 those alone (token-level intersection), greedy ones through text.
-"text"          all drafts go through text: what the draft writes is tokenised anew and proposed as point masses.
+"text"          all drafts go through text: what the draft writes is tokenised again and proposed as point masses.
 
 Source: lossless speculative decoding for heterogeneous vocabularies (Timor et al. 2025, arXiv:2502.05202).
 """

@@ -39,7 +39,7 @@ class Vocabulary:
     """The tokens of one tokenizer.
 
     words: words[i] is what token i writes, as bytes; None for special tokens and for ids that no token has.
-    added: ids of tokens that stand beside the trained vocabulary, special ones left out.
+    added: ids of tokens that were added to the trained vocabulary, special ones left out.
     bytewise: ids of <0xNN> tokens.
     specials: ids of special tokens by their text.
     roles: ids of special tokens by their use: "eos", "bos", "pad", "unk".
@@ -163,7 +163,7 @@ def _unreadable(name: str, why: str) -> IncompatibleTokenizer:
 
 
 def _alphabet() -> tuple[str, ...]:
-    """GPT-2's: printable bytes stand for themselves, the others for the characters from U+0100 on, in order."""
+    """GPT-2's: printable bytes are themselves, the others for the characters from U+0100 on, in order."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
@@ -223,8 +223,8 @@ def _encoder(
 ) -> tuple[Tokenizer, dict[int, int]]:
     """The tokenizer without its additions, and its own ids for those that come out differently.
 
-    added: tokens that stand beside the trained ones. The model, which is what is large, is shared; only the small
-    parts around it are made anew.
+    added: tokens beside the trained ones. The model, which is what is large, is shared; only the small
+    parts around it are made again.
     """
     empty = {"type": "BPE", "vocab": {}, "merges": []}
     kept = [_without_lead(part) for part in _flat(normalizer) if part["type"] != "Prepend"]

@@ -50,13 +50,13 @@ class DraftTraining(DepthTraining):
     """One run that distils a draft LM from a target.
 
     parallel: PARD (arXiv:2504.18583); such a draft goes on guessing beyond what it was trained on.
-    loss_tokens: of the other tokens a quarter as many are drawn anew for each step, and stand for all of them.
+    loss_tokens: of the other tokens a quarter as many are drawn again for each step, and represent all of them.
     begin_with: replaces `init` and `shape`.
     """
 
     shape: Shape = Shape()
     parallel: int | None = _draft(
-        None, "Tokens that the draft learns to guess in one forward. Above 1 it gets a mask token that stands for what "
+        None, "Tokens that the draft learns to guess in one forward. Above 1 it gets a mask token in place of what "
         "is still to come, and its drafts cost one forward whatever their length. Default: 1, or 8 for a draft with a "
         "mask token.", low=1, high=16,
     )  # fmt: skip
@@ -112,7 +112,9 @@ class Eagle3Training(DepthTraining):
         "Use two layers or more. Default: one forward for each token.", low=0, high=32,
     )  # fmt: skip
     mask_token: int | None = _head(
-        None, "Id of the token that stands for a guess in those rows. Default: one that the text does not have.", low=0
+        None,
+        "Id of the token of those masked rows. Default: one that the text does not have.",
+        low=0,
     )
     learn_mask: bool = _head(
         False, "Learn the embedding of that token too; the head then has an embedding of its own, as large as the "
