@@ -66,29 +66,23 @@ class Metadata:
         return found
 
     def flag(self, key: str, default: Any = _REQUIRED) -> Any:
-        value = self._present(key, default)
-        if value is not default and not isinstance(value, bool):
-            raise self.wrong(key, "true or false")
-        return value
+        return self._of(bool, "true or false", key, default)
 
     def text(self, key: str, default: Any = _REQUIRED) -> Any:
-        value = self._present(key, default)
-        if value is not default and not isinstance(value, str):
-            raise self.wrong(key, "a text")
-        return value
+        return self._of(str, "a text", key, default)
 
     def texts(self, key: str, default: Any = _REQUIRED) -> Any:
         """A list of texts."""
-        value = self._present(key, default)
-        if value is not default and not isinstance(value, list):
-            raise self.wrong(key, "a list of texts")
-        return value
+        return self._of(list, "a list of texts", key, default)
 
     def numbers(self, key: str, default: Any = _REQUIRED) -> NDArray[Any] | Any:
         """An array of numbers."""
+        return self._of(np.ndarray, "a list of numbers", key, default)
+
+    def _of(self, kind: type, expected: str, key: str, default: Any) -> Any:
         value = self._present(key, default)
-        if value is not default and not isinstance(value, np.ndarray):
-            raise self.wrong(key, "a list of numbers")
+        if value is not default and not isinstance(value, kind):
+            raise self.wrong(key, expected)
         return value
 
     def _present(self, key: str, default: Any) -> Any:
