@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.ngram import NgramDrafter
+from headstart.loading.assembly import assemble
 
 PLAIN, ASSISTED = "transformers generate", "transformers assisted"
 OURS, DRAFTED, NGRAM = "headstart plain", "headstart draft LM", "headstart ngram"
@@ -103,11 +104,11 @@ def contenders_for(target: str, drafter: str, *, k: int, dtype: str, device: str
     model, assistant = (AutoModelForCausalLM.from_pretrained(p, dtype=dtype).to(place).eval() for p in paths)
     speculative = hs.load(*paths, device=place, dtype=model.dtype, num_speculative_tokens=k, max_batch_size=1)
     # One copy of the target serves all four engines: at a real size a second would not fit everywhere.
-    plain = hs.Engine(speculative.target, speculative.tokenizer, max_batch_size=1)
-    ngram = hs.Engine(speculative.target, speculative.tokenizer, NgramDrafter(), max_batch_size=1)
+    plain = assemble(speculative.target, speculative.tokenizer, max_batch_size=1)
+    ngram = assemble(speculative.target, speculative.tokenizer, NgramDrafter(), max_batch_size=1)
     # The two in a list, as headstart.load makes them; the draft LM is the very one of the other engine.
     list_of_two = Cascade([NgramDrafter(longest=5, shortest=3), speculative.drafter])
-    both = hs.Engine(speculative.target, speculative.tokenizer, list_of_two, max_batch_size=1)
+    both = assemble(speculative.target, speculative.tokenizer, list_of_two, max_batch_size=1)
     sides: list[Contender] = [
         Transformers(PLAIN, model),
         Transformers(ASSISTED, model, assistant, k),

@@ -23,6 +23,7 @@ import headstart as hs
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.scheduler import Scheduler
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 
@@ -90,7 +91,7 @@ def sampled(
     target = hs.load(path, "none", dtype="float32", max_length=32, max_batch_size=1).target
     inner = DraftModel(near(root), name="near", vocab_size=VOCAB, slots=50)
     drafter = Ahead(inner, always=True, branches=branches, worker=scripted(idles), **options)
-    engine = hs.Engine(target, drafter=drafter, max_batch_size=50, num_speculative_tokens=3)
+    engine = assemble(target, drafter=drafter, max_batch_size=50, num_speculative_tokens=3)
     steps: list[hs.Step] = []
     engine.subscribe(steps.append)
     samplings = [

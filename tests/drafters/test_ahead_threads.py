@@ -21,6 +21,7 @@ from headstart.drafters import FanOut, Foresight, Observation, Row
 from headstart.drafters.ahead import Ahead, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.foreseeing.worker import Worker
+from headstart.loading.assembly import assemble
 from headstart.types import Draft
 
 NEW = 14
@@ -44,7 +45,7 @@ class Sleepy:
 
 @cache
 def plain() -> tuple[tuple[int, ...], ...]:
-    return tuple(out.tokens for out in hs.Engine(runner()).generate([list(each) for each in PROMPTS], GREEDY))
+    return tuple(out.tokens for out in assemble(runner()).generate([list(each) for each in PROMPTS], GREEDY))
 
 
 def workers() -> list[threading.Thread]:
@@ -68,7 +69,7 @@ def draft_model(kind: type[DraftModel] = DraftModel, seconds: float = 0.002, **o
 
 def engine_of(inner: DraftModel, worker: MakeWorker = Worker, seconds: float = 0.002, **options: Any) -> hs.Engine:
     target: Any = Sleepy(2, seconds=seconds)
-    return hs.Engine(target, drafter=Ahead(inner, worker=worker, **{"always": True, **options}), max_batch_size=3)
+    return assemble(target, drafter=Ahead(inner, worker=worker, **{"always": True, **options}), max_batch_size=3)
 
 
 # -- stress -----------------------------------------------------------------------------------------------------------

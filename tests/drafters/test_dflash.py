@@ -22,6 +22,7 @@ from headstart.drafters.dflash import DFlashDrafter
 from headstart.drafters.eagle import EagleDrafter
 from headstart.drafters.eagle import recognises as is_eagle
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.cache import KVCache
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.dflash import Block, DFlashHead
@@ -49,7 +50,7 @@ def engine_of() -> Iterator[Callable[..., Engine]]:
         runner = runner_of(target, max_length=options.pop("max_length", None))
         drafter = DFlashDrafter.load(folder, runner, target_folder=target, slots=slots, budget=budget, tree=tree)
         drafter._chunk = 4  # so that tiny prompts are long ones
-        engines.append(Engine(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
+        engines.append(assemble(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
         return engines[-1]
 
     yield make

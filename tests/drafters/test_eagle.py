@@ -23,6 +23,7 @@ import headstart as hs
 from headstart.drafters import Observation, Row
 from headstart.drafters.eagle import EagleDrafter
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model import native
 from headstart.model.heads.eagle import TensorHead
 from headstart.model.heads.eagle_checkpoint import default_layer_ids, is_eagle, read
@@ -203,7 +204,7 @@ def test_what_the_kernels_do_not_take_runs_in_tensor_operations(folder: Path, ro
     for tree in TREES:
         drafter = EagleDrafter.load(folder, runner, target_folder=target, slots=2, tree=tree)
         assert isinstance(drafter.head, TensorHead)
-        engine = Engine(runner, None, drafter, max_batch_size=2)
+        engine = assemble(runner, None, drafter, max_batch_size=2)
         outs = engine.generate([[3, 4], [5]], [Sampling(max_tokens=12), Sampling(max_tokens=12, temperature=1.0)])
         assert all(out.stats.drafted > 0 and out.stats.speculation.error is None for out in outs)
         assert outs[0].tokens == engine.plain().generate([3, 4], Sampling(max_tokens=12)).tokens

@@ -26,6 +26,7 @@ from headstart.drafters import Observation, Row
 from headstart.drafters.growing.ranked import NODES, Experience, grow, sizes, usual_accuracies
 from headstart.drafters.medusa import MedusaDrafter, recognises, tree
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model import native
 from headstart.model.decoders.linears import can_pack, can_quantize
 from headstart.model.heads.medusa import HeadWeights, MedusaHeads, read_heads
@@ -85,7 +86,7 @@ def made() -> Iterator[Callable[..., Engine]]:
     def make(path: str, folder: Path | None, *, budget: int | None = None, **options: Any) -> Engine:
         target = runner(path, max_length=options.pop("max_length", 128))
         drafter = None if folder is None else MedusaDrafter.load(folder, target, budget=budget, quantize=None)
-        engines.append(Engine(target, drafter=drafter, eos_token_ids=options.pop("eos", frozenset({2})), **options))
+        engines.append(assemble(target, drafter=drafter, eos_token_ids=options.pop("eos", frozenset({2})), **options))
         return engines[-1]
 
     yield make

@@ -25,6 +25,7 @@ from headstart.base.errors import IncompatibleTokenizer
 from headstart.drafters import Row
 from headstart.drafters.matching.transcript import Retokenised
 from headstart.drafters.translated import TranslatedDraft
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method
@@ -79,7 +80,7 @@ def run() -> Iterator[Callable[..., hs.Engine]]:
         options = {"rule": "exact", "num_speculative_tokens": 4, "max_batch_size": 3, "prefill_chunk": 8, **options}
         ends = frozenset(() if eos is None else (eos,))
         runner = runner_of(model, options.pop("length", 128))
-        engine = hs.Engine(runner, tokenizer, drafter, eos_token_ids=ends, **options)
+        engine = assemble(runner, tokenizer, drafter, eos_token_ids=ends, **options)
         made.append((engine, drafter))
         return engine
 

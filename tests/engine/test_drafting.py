@@ -20,6 +20,7 @@ from headstart.drafters import Drafter, Row
 from headstart.drafters.cascade import Cascade
 from headstart.engine.engine import Engine
 from headstart.engine.prompts import encode_after
+from headstart.loading.assembly import assemble
 from headstart.types import Draft, Drafting
 
 SAMPLING = hs.Sampling(max_tokens=NEW)
@@ -50,7 +51,7 @@ def engine_of(request: pytest.FixtureRequest, load: Callable[..., Any]) -> Calla
     def make(*members: Drafter) -> Engine:
         drafter = members[0] if len(members) == 1 else Cascade(members)
         pacing = timeless(drafter, 1e-7, None, CHEAP) if request.param == "adaptive" else None
-        return Engine(target, drafter=drafter, pacing=pacing)
+        return assemble(target, drafter=drafter, pacing=pacing)
 
     return make
 
@@ -118,7 +119,7 @@ def test_a_drafter_whose_answer_whether_it_applies_fails_is_dropped(load: Callab
         def applies(self, row: Row) -> bool:
             raise RuntimeError("no idea")
 
-    engine = Engine(load("llama").target, drafter=Broken("broken", 7))
+    engine = assemble(load("llama").target, drafter=Broken("broken", 7))
     out = engine.generate([3, 4], SAMPLING)
     assert len(out.tokens) == NEW
     assert "no idea" in out.stats.speculation.reason

@@ -17,6 +17,7 @@ import headstart as hs
 from headstart.base.errors import ContextExceeded, DrafterFailed, InvalidOption, InvalidPrompt, NonFiniteLogits
 from headstart.drafters import Drafter, Observation, Row
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
@@ -48,7 +49,7 @@ def target() -> ModelRunner:
 @pytest.fixture(scope="module")
 def text(target: ModelRunner) -> list[int]:
     """The greedy continuation of PROMPT, prompt included."""
-    return PROMPT + list(Engine(target).generate(PROMPT, hs.Sampling(max_tokens=24, ignore_eos=True)).tokens)
+    return PROMPT + list(assemble(target).generate(PROMPT, hs.Sampling(max_tokens=24, ignore_eos=True)).tokens)
 
 
 PACINGS = {"fixed": lambda _: None, "adaptive": lambda drafter: timeless(drafter, 1e-7, None, CHEAP)}
@@ -65,7 +66,7 @@ def _pacing(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def scripted(target: ModelRunner, text: list[int], **options: Any) -> Engine:
     drafter = Scripted(text)
-    return Engine(target, drafter=drafter, pacing=PACINGS[_chosen[0]](drafter), **options)
+    return assemble(target, drafter=drafter, pacing=PACINGS[_chosen[0]](drafter), **options)
 
 
 # -- every way to end, at every offset inside an accepted block ------------------------------------------------------
@@ -105,7 +106,7 @@ def test_min_tokens_at_every_offset(minimum: int, target: ModelRunner, text: lis
     """EOS is impossible before min_tokens, and the text up to there is that of plain decoding."""
     eos = frozenset([text[5]])
     sampling = hs.Sampling(max_tokens=16, min_tokens=minimum)
-    plain = Engine(target, eos_token_ids=eos).generate(PROMPT, sampling)
+    plain = assemble(target, eos_token_ids=eos).generate(PROMPT, sampling)
     out = scripted(target, text, eos_token_ids=eos).generate(PROMPT, sampling)
     assert out.tokens == plain.tokens
     assert len(out.tokens) >= minimum
@@ -145,12 +146,12 @@ def test_stop_strings_at_every_offset(
 ) -> None:
     tokenizer = byte_tokenizer()
     base = hs.Sampling(max_tokens=30, logit_bias=ascii_only)
-    plain = Engine(byte_target, tokenizer).generate("ab", base)
+    plain = assemble(byte_target, tokenizer).generate("ab", base)
     assert len(plain.text) == 30
     stop = plain.text[offset : offset + length]
     at = plain.text.index(stop)
     script = list(tokenizer("ab")["input_ids"]) + list(plain.tokens)
-    engine = Engine(byte_target, tokenizer, Scripted(script))
+    engine = assemble(byte_target, tokenizer, Scripted(script))
     sampling = hs.Sampling(max_tokens=30, logit_bias=ascii_only, stop=["never there", stop])
     chunks = list(engine.stream("ab", sampling))
     assert "".join(chunk.text for chunk in chunks) == plain.text[:at]
@@ -163,7 +164,7 @@ def test_streamed_text_is_the_text_even_when_characters_span_tokens(byte_target:
     """Random bytes: incomplete and broken characters. The pieces join to the decoded whole."""
     tokenizer = byte_tokenizer()
     for seed in range(20):
-        engine = Engine(byte_target, tokenizer, num_speculative_tokens=3)
+        engine = assemble(byte_target, tokenizer, num_speculative_tokens=3)
         sampling = hs.Sampling(max_tokens=20, temperature=1.5, seed=seed, ignore_eos=True)
         chunks = list(engine.stream("añb", sampling))
         tokens = [token for chunk in chunks for token in chunk.tokens]
@@ -173,7 +174,7 @@ def test_streamed_text_is_the_text_even_when_characters_span_tokens(byte_target:
 
 
 def test_context_full_ends_with_length(target: ModelRunner, text: list[int]) -> None:
-    for engine in (Engine(target), scripted(target, text * 5)):
+    for engine in (assemble(target), scripted(target, text * 5)):
         out = engine.generate(PROMPT, hs.Sampling(max_tokens=500, ignore_eos=True))
         assert out.finish_reason == "length"
         assert len(out.tokens) + len(PROMPT) == target.max_length
@@ -205,7 +206,7 @@ def test_interleaved_streams_and_cancellation(target: ModelRunner, text: list[in
     second.close()  # type: ignore[attr-defined]
     assert len(engine.scheduler.requests()) == 1
     rest = [token for chunk in first for token in chunk.tokens]
-    solo, other = (Engine(target).generate(p, hs.Sampling(max_tokens=16)).tokens for p in (PROMPT, [8, 9]))
+    solo, other = (assemble(target).generate(p, hs.Sampling(max_tokens=16)).tokens for p in (PROMPT, [8, 9]))
     assert (*begun, *rest) == solo
     assert 1 <= len(cut) < len(other)
     assert cut == other[: len(cut)]
@@ -214,7 +215,7 @@ def test_interleaved_streams_and_cancellation(target: ModelRunner, text: list[in
 
 
 def test_a_cancelled_request_keeps_what_it_has(target: ModelRunner) -> None:
-    engine = Engine(target)
+    engine = assemble(target)
     request = engine.submit(PROMPT, hs.Sampling(max_tokens=16, ignore_eos=True))
     for _ in range(3):
         engine.step()
@@ -229,14 +230,14 @@ def test_a_cancelled_request_keeps_what_it_has(target: ModelRunner) -> None:
 
 
 def test_requests_join_between_steps(target: ModelRunner) -> None:
-    engine = Engine(target, max_batch_size=2)
+    engine = assemble(target, max_batch_size=2)
     requests = [engine.submit([n + 3], hs.Sampling(max_tokens=4, ignore_eos=True)) for n in range(3)]
     batches = []
     while any(request.finish_reason is None for request in requests):
         batches.append(engine.step()[0].batch)
     assert batches == [2] * 4 + [1] * 4
     assert [request.finish().tokens for request in requests] == [
-        Engine(target).generate([n + 3], hs.Sampling(max_tokens=4, ignore_eos=True)).tokens for n in range(3)
+        assemble(target).generate([n + 3], hs.Sampling(max_tokens=4, ignore_eos=True)).tokens for n in range(3)
     ]
 
 
@@ -294,7 +295,7 @@ class Broken(Scripted):
 
 @pytest.mark.parametrize("how", ["raises", "too long", "not a token", "wrong q", "too few"])
 def test_a_failing_drafter_leaves_the_text_alone(how: str, target: ModelRunner, text: list[int]) -> None:
-    engine = Engine(target, drafter=Broken(text, how), num_speculative_tokens=2)
+    engine = assemble(target, drafter=Broken(text, how), num_speculative_tokens=2)
     out = engine.generate(PROMPT, hs.Sampling(max_tokens=20, ignore_eos=True))
     assert out.tokens == tuple(text[4:24])
     speculation = out.stats.speculation
@@ -309,7 +310,7 @@ def test_a_failing_drafter_leaves_the_text_alone(how: str, target: ModelRunner, 
 def test_a_drafter_may_fail_anywhere(method: str, target: ModelRunner, text: list[int]) -> None:
     drafter = Scripted(text)
     setattr(drafter, method, lambda _: 1 / 0)
-    out = Engine(target, drafter=drafter).generate(PROMPT, hs.Sampling(max_tokens=20, ignore_eos=True))
+    out = assemble(target, drafter=drafter).generate(PROMPT, hs.Sampling(max_tokens=20, ignore_eos=True))
     assert out.tokens == tuple(text[4:24])
     assert "ZeroDivisionError" in out.stats.speculation.reason
 
@@ -333,7 +334,7 @@ class Tapped(Scripted):
 def test_a_drafter_sees_the_hidden_states_of_committed_tokens(target: ModelRunner, text: list[int]) -> None:
     wrong = [*text[:9], 3, *text[10:]]  # one draft is rejected in the middle
     drafter = Tapped(wrong)
-    Engine(target, drafter=drafter, prefill_chunk=3).generate(PROMPT, hs.Sampling(max_tokens=20, ignore_eos=True))
+    assemble(target, drafter=drafter, prefill_chunk=3).generate(PROMPT, hs.Sampling(max_tokens=20, ignore_eos=True))
     seen = drafter.tokens
     assert seen == text[: len(seen)]
     assert len(seen) >= 23
@@ -370,11 +371,11 @@ class Tree(Drafter):
 
 
 def test_trees_are_verified_and_compacted(target: ModelRunner, text: list[int]) -> None:
-    engine = Engine(target, drafter=Tree(text))
+    engine = assemble(target, drafter=Tree(text))
     outs = engine.generate([PROMPT, PROMPT[:2]], hs.Sampling(max_tokens=24, ignore_eos=True))
     assert outs[0].tokens == tuple(text[4:])
     assert outs[0].stats.tokens_per_forward > 2.5
-    assert outs[1].tokens == Engine(target).generate(PROMPT[:2], hs.Sampling(max_tokens=24, ignore_eos=True)).tokens
+    assert outs[1].tokens == assemble(target).generate(PROMPT[:2], hs.Sampling(max_tokens=24, ignore_eos=True)).tokens
     engine.cache.check()
 
 
@@ -388,7 +389,7 @@ def test_nan_logits_end_one_request_and_not_the_others() -> None:
         broken.model.embed_tokens.weight[50] = math.nan
         # untied, so that only reading the token is poisonous
         broken.lm_head.weight = torch.nn.Parameter(broken.lm_head.weight.nan_to_num(0.1))
-    engine = Engine(ModelRunner(adopt(broken)), max_batch_size=3)
+    engine = assemble(ModelRunner(adopt(broken)), max_batch_size=3)
     sampling = hs.Sampling(max_tokens=8, logit_bias={50: -100.0}, ignore_eos=True)
     good, bad, other = engine.generate([[4, 5], [4, 50], [6]], sampling)
     assert bad.finish_reason == "error"
@@ -405,7 +406,7 @@ def test_logprobs_are_the_targets_own(mode: Any, target: ModelRunner, text: list
     sampling = hs.Sampling(
         max_tokens=12, logprobs=3, logprobs_mode=mode, temperature=0.5, seed=2, logit_bias={7: 2.0}, ignore_eos=True
     )
-    plain = Engine(target).generate(PROMPT, sampling)
+    plain = assemble(target).generate(PROMPT, sampling)
     out = scripted(target, text).generate(PROMPT, sampling)
     assert out.tokens == plain.tokens
     assert out.logprobs is not None
@@ -431,11 +432,11 @@ def test_logprobs_are_the_targets_own(mode: Any, target: ModelRunner, text: list
 @pytest.mark.parametrize("prompt", [[], [[3], []]])
 def test_empty_prompts(prompt: Any, target: ModelRunner) -> None:
     with pytest.raises(InvalidPrompt, match="empty"):
-        Engine(target).generate(prompt)
+        assemble(target).generate(prompt)
 
 
 def test_token_ids_come_in_many_containers(target: ModelRunner, text: list[int]) -> None:
-    engine, sampling = Engine(target), hs.Sampling(max_tokens=4, ignore_eos=True)
+    engine, sampling = assemble(target), hs.Sampling(max_tokens=4, ignore_eos=True)
     want = tuple(text[4:8])
     for prompt in (PROMPT, tuple(PROMPT), np.array(PROMPT), torch.tensor(PROMPT)):
         assert engine.generate(prompt, sampling).tokens == want
@@ -444,33 +445,33 @@ def test_token_ids_come_in_many_containers(target: ModelRunner, text: list[int])
 
 def test_text_prompts(target: ModelRunner, byte_target: ModelRunner) -> None:
     with pytest.raises(InvalidPrompt, match="no tokenizer"):
-        Engine(target).generate("hello")
+        assemble(target).generate("hello")
     with pytest.raises(InvalidPrompt, match="empty"):
-        Engine(byte_target, byte_tokenizer()).generate("")
+        assemble(byte_target, byte_tokenizer()).generate("")
     with pytest.raises(InvalidOption, match="stop strings"):
-        Engine(target).generate([3], hs.Sampling(stop="x"))
+        assemble(target).generate([3], hs.Sampling(stop="x"))
 
 
 @pytest.mark.parametrize("token", [-1, VOCAB])
 def test_tokens_outside_the_vocabulary(token: int, target: ModelRunner) -> None:
     with pytest.raises(InvalidPrompt, match=f"{token} is not in the vocabulary"):
-        Engine(target).generate([3, token])
+        assemble(target).generate([3, token])
 
 
 @pytest.mark.parametrize("options", [{"stop_token_ids": [VOCAB]}, {"logit_bias": {VOCAB: 1.0}}], ids=str)
 def test_options_that_name_tokens_outside_the_vocabulary(options: dict[str, Any], target: ModelRunner) -> None:
     with pytest.raises(InvalidOption, match=f"names token {VOCAB}"):
-        Engine(target).generate([3], hs.Sampling(**options))
+        assemble(target).generate([3], hs.Sampling(**options))
 
 
 def test_prompt_longer_than_the_context(target: ModelRunner) -> None:
     with pytest.raises(ContextExceeded, match="96 tokens and the context holds 96"):
-        Engine(target).generate([3] * 96)
-    assert Engine(target).generate([3] * 95).finish_reason == "length"
+        assemble(target).generate([3] * 96)
+    assert assemble(target).generate([3] * 95).finish_reason == "length"
 
 
 def test_a_mistake_in_one_prompt_starts_nothing(target: ModelRunner) -> None:
-    engine = Engine(target)
+    engine = assemble(target)
     with pytest.raises(InvalidPrompt):
         engine.generate([[3], [VOCAB]])
     with pytest.raises(InvalidOption, match="2 Samplings for 1"):
@@ -481,4 +482,4 @@ def test_a_mistake_in_one_prompt_starts_nothing(target: ModelRunner) -> None:
 def test_engine_options_are_checked(target: ModelRunner) -> None:
     for options in ({"rule": "typical"}, {"num_speculative_tokens": -1}, {"max_batch_size": 0}, {"prefill_chunk": 0}):
         with pytest.raises(InvalidOption):
-            Engine(target, **options)  # type: ignore[arg-type]
+            assemble(target, **options)  # type: ignore[arg-type]

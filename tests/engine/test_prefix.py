@@ -15,6 +15,7 @@ from support.rotation import rotated
 
 import headstart as hs
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 
 LONG = tuple(range(3, 63))
 """A prompt of 60 tokens."""
@@ -382,7 +383,7 @@ def test_drafters_with_weights_of_their_own(kind: str, seeded: bool, root: Path)
             "eagle-3": lambda: shop.eagle(3, "none"),
             "translated": lambda: shop.translated("intersection"),
         }[kind]()
-        return Engine(shop.target, drafter=drafter, max_batch_size=2, prefix_cache=keeps)
+        return assemble(shop.target, drafter=drafter, max_batch_size=2, prefix_cache=keeps)
 
     cold, warm = make(False), make(True)
     prompt = [1, 3, 2, 1, 0, 5, 6, 0, 5, 7, 3, 2, 1, 4, 7, 6, 3, 2, 2, 1]

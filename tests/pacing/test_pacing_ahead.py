@@ -14,6 +14,7 @@ import headstart as hs
 from headstart.drafters.ahead import Ahead
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.foreseeing.ahead_or_in_turn import TRIALS, AheadOrInTurn
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.costs import CurrentCosts
@@ -201,6 +202,6 @@ def test_it_is_measured_in_turn_and_beside(slots: int) -> None:
 def test_an_engine_is_paced_ahead() -> None:
     target, model = (ModelRunner(adopt(random_model("llama", seed=0))) for _ in range(2))
     inner = DraftModel(model, name="d", vocab_size=target.vocab_size, slots=1)
-    engine = hs.Engine(target, drafter=Ahead(inner), max_batch_size=1)
+    engine = assemble(target, drafter=Ahead(inner), max_batch_size=1)
     out = engine.generate([5, 6, 7], hs.Sampling(max_tokens=40, ignore_eos=True))
     assert len(out.tokens) == 40

@@ -18,7 +18,7 @@ import headstart as hs
 from headstart.commands.figures import speculation_in_words
 from headstart.drafters import Drafter, Row
 from headstart.drafters.ngram import NgramDrafter
-from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing
@@ -167,7 +167,7 @@ class Wrong(Drafter):
 def test_steps_and_stats_say_why() -> None:
     target = ModelRunner(adopt(random_model("llama")), max_length=96)
     wrong = Wrong()
-    engine = cheap(Engine(target, drafter=wrong), 0.003)
+    engine = cheap(assemble(target, drafter=wrong), 0.003)
     steps = steps_of(engine)
     out = engine.generate([5, 6, 7], hs.Sampling(max_tokens=90, ignore_eos=True, logit_bias={96: -100.0}))
     assert out.stats.accepted == 0
@@ -204,7 +204,7 @@ def test_an_upper_bound_is_one(tiny: Callable[..., str], load: Callable[..., hs.
 
 def test_a_source_by_itself_may_go_beyond_its_default() -> None:
     target = ModelRunner(adopt(random_model("llama")), max_length=96)
-    engine = cheap(Engine(target, drafter=NgramDrafter(budget=4)), 0.0)
+    engine = cheap(assemble(target, drafter=NgramDrafter(budget=4)), 0.0)
     steps = steps_of(engine)
     engine.generate([11] * 8, hs.Sampling(max_tokens=80, ignore_eos=True, logit_bias={11: 100.0}))
     assert max(len(step.draft) for step in steps) == NgramDrafter.limit

@@ -26,7 +26,7 @@ from headstart.base.errors import NonFiniteLogits
 from headstart.drafters import Drafter
 from headstart.drafters.growing import siblings
 from headstart.engine import judging
-from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model import cache
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
@@ -386,7 +386,7 @@ def target() -> ModelRunner:
 
 @pytest.fixture(scope="module")
 def plain(target: ModelRunner) -> tuple[int, ...]:
-    return (5, 17, 40, *Engine(target).generate([5, 17, 40], GREEDY_16).tokens)
+    return (5, 17, 40, *assemble(target).generate([5, 17, 40], GREEDY_16).tokens)
 
 
 GREEDY_16 = Sampling(
@@ -395,7 +395,7 @@ GREEDY_16 = Sampling(
 
 
 def the_engine_gives_the_plain_text(target: ModelRunner, plain: tuple[int, ...]) -> None:
-    engine = Engine(target, drafter=HalfRight(plain))
+    engine = assemble(target, drafter=HalfRight(plain))
     out = engine.generate([5, 17, 40], GREEDY_16)
     assert out.tokens == plain[3:]
     assert 4 <= out.stats.accepted < out.stats.drafted
@@ -406,7 +406,7 @@ def a_broken_model_is_reported() -> None:
     model = random_model("llama")
     with torch.no_grad():
         model.get_input_embeddings().weight[40] = float("nan")
-    out = Engine(ModelRunner(adopt(model), max_length=64)).generate([5, 17, 40], Sampling(max_tokens=4))
+    out = assemble(ModelRunner(adopt(model), max_length=64)).generate([5, 17, 40], Sampling(max_tokens=4))
     assert isinstance(out.error, NonFiniteLogits)
 
 

@@ -18,7 +18,7 @@ from support.grammar import DIGITS, DOT, END, GRAMMAR_VOCAB, Grammar, Matcher, f
 from support.tiny import random_model
 
 from headstart.drafters import Drafter
-from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.rule import distribution as distribution_module
@@ -160,7 +160,7 @@ def test_a_grammar_holds_in_the_engine_whatever_is_drafted(temperature: float) -
     sampling = Sampling(max_tokens=12, temperature=temperature, seed=3, repetition_penalty=1.3, ignore_eos=True)
     texts = []
     for drafter in (None, Repeating()):
-        engine = Engine(target, drafter=drafter)
+        engine = assemble(target, drafter=drafter)
         requests = [engine.submit([5, 17, n], sampling) for n in range(4)]
         for request in requests:
             grammar = Grammar(Matcher())

@@ -15,6 +15,7 @@ from headstart.drafters import Drafter
 from headstart.drafters.ahead import Ahead, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing import FixedPacing, Row
@@ -120,7 +121,7 @@ class Case:
         return steps
 
     def engine(self, drafter: Drafter) -> Engine:
-        return Engine(
+        return assemble(
             runner(),
             drafter=drafter,
             rule=self.rule,

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from headstart.drafters import Row
 from headstart.drafters.eagle import EagleDrafter
 from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.heads.eagle import Head, TensorHead, complete
 from headstart.model.heads.eagle_checkpoint import read
 from headstart.model.heads.eagle_fused import FusedHead
@@ -49,7 +50,7 @@ def engines() -> Iterator[Callable[..., Engine]]:
             folder, runner, target_folder=target, slots=slots, budget=budget, tree=tree, quantize=None
         )
         drafter._reader.chunk = 4  # so that tiny prompts are long ones
-        engines.append(Engine(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
+        engines.append(assemble(runner, None, drafter, max_batch_size=slots, prefill_chunk=6, **options))
         return engines[-1]
 
     yield make

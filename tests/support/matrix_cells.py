@@ -35,6 +35,7 @@ from headstart.drafters.prediction import PredictionDrafter
 from headstart.drafters.suffix import SuffixDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.drafters.translated import TranslatedDraft
+from headstart.loading.assembly import assemble
 from headstart.model import int4
 from headstart.model.heads.exit import Exit
 from headstart.model.loading import adopt
@@ -150,7 +151,7 @@ class Workshop:
         decides."""
         self.slots = slots
         drafter = entry.make(self) if entry.make is not None else None
-        return hs.Engine(
+        return assemble(
             self.target,
             self.tokenizer,
             drafter,
@@ -497,7 +498,7 @@ def _head_of_another(shop: Workshop) -> object:
 def _left_early(shop: Workshop) -> object:
     config = tf.GPT2Config(vocab_size=VOCAB, n_embd=WIDTH, n_layer=2, n_head=2, n_positions=CONTEXT)
     runner = ModelRunner(adopt(AutoModelForCausalLM.from_config(config)), max_length=CONTEXT)
-    return hs.Engine(runner, drafter=EarlyExitDrafter(layer=1))
+    return assemble(runner, drafter=EarlyExitDrafter(layer=1))
 
 
 def _spelled_otherwise(shop: Workshop) -> object:
@@ -514,7 +515,7 @@ REFUSALS = (
         'rule="typical", or any other that is not exact',
         hs.errors.InvalidOption,
         "rule='typical' does not exist",
-        lambda shop: hs.Engine(shop.target, rule="typical"),  # type: ignore[arg-type]
+        lambda shop: assemble(shop.target, rule="typical"),  # type: ignore[arg-type]
     ),
     Refusal(
         "a head whose checkpoint asks for lossy acceptance",
@@ -539,7 +540,7 @@ REFUSALS = (
         "stop strings for a model without tokenizer",
         hs.errors.InvalidOption,
         "stop strings need a tokenizer",
-        lambda shop: hs.Engine(shop.target).generate([1], Sampling(stop=("a",))),
+        lambda shop: assemble(shop.target).generate([1], Sampling(stop=("a",))),
     ),
 )
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import headstart
-from headstart.engine.engine import Engine
 from headstart.fleet.parity.counts import Counts, counts_of
 from headstart.fleet.parity.drafters import FixedDepth, drafter_of
 from headstart.fleet.parity.plan import Plan
 from headstart.fleet.parity.subject import Answered
+from headstart.loading.assembly import assemble
 from headstart.loading.load import Target
 from headstart.types import Sampling, Step
 
@@ -27,7 +27,7 @@ class StandIn:
     def __init__(self, plan: Plan) -> None:
         target = Target(plan.target, device="cpu", dtype=plan.dtype)
         self._depth = plan.depth
-        self._engine = Engine(
+        self._engine = assemble(
             target.runner, target.tokenizer, drafter_of(plan, target), pacing=FixedDepth(plan.depth),
             max_batch_size=1,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from headstart.base.errors import InvalidOption, TrainingFailed
 from headstart.drafters.growing.ranked import WIDTH, grow
 from headstart.drafters.medusa import MedusaDrafter, recognises
-from headstart.engine.engine import Engine
+from headstart.loading.assembly import assemble
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
@@ -137,7 +137,7 @@ def test_the_engine_drafts_what_the_trained_heads_say(medusa: MedusaTraining) ->
     torch.testing.assert_close(loaded.logits(states), want, atol=1e-4, rtol=1e-4)
 
     drafter = MedusaDrafter.load(result.path, runner, quantize=None)
-    engine = Engine(runner, drafter=drafter, num_speculative_tokens=12)
+    engine = assemble(runner, drafter=drafter, num_speculative_tokens=12)
     steps: list[Step] = []
     engine.subscribe(steps.append)
     prompt = [ord(c) % VOCAB for c in "def f1(x):"]

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
 from headstart.base.errors import InvalidOption
-from headstart.base.options import check_choice, check_number
-from headstart.drafters import Drafter, NoDrafter
-from headstart.engine.guarded_drafter import GuardedDrafter, attach
-from headstart.engine.guards import GuardedPacing, Recorder
-from headstart.engine.judging import HostJudge, Judge
+from headstart.engine.guards import GuardedPacing
 from headstart.engine.loop import StepLoop
+from headstart.engine.parts import EngineParts
 from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
-from headstart.engine.request import Request
 from headstart.engine.scheduler import Scheduler
-from headstart.engine.trace.format import TOP
-from headstart.engine.trace.recording import Recording
-from headstart.model.cache import Slots
-from headstart.model.runner import ModelRunner
-from headstart.pacing import FixedPacing, Pacing
 from headstart.rule.noise import Purpose
 from headstart.types import (
     Chunk,
@@ -35,81 +26,44 @@ from headstart.types import (
     Step,
 )
 
+if TYPE_CHECKING:
+    from headstart.drafters import Drafter
+    from headstart.engine.guards import Recorder
+    from headstart.engine.request import Request
+    from headstart.engine.trace.recording import Recording
+    from headstart.pacing import Pacing
+
 
 class Engine:
     """A target, a drafter, and the requests being served. Not thread-safe: one thread steps it.
 
-    `headstart.load` and `headstart.Target.engine` make one from names; this is for parts that exist already.
-
-    Args:
-        target: the model whose distribution is kept.
-        tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
-        drafter: guesses tokens; None is plain decoding. It is attached here, unless `cache` is given.
-        rule: "exact" keeps the distribution at the highest acceptance; "coupled" also gives one text per seed, whatever
-            the drafter.
-        num_speculative_tokens: K, the nodes of a draft where no pacing is given; None takes the drafter's own default.
-        pacing: decides how much each request drafts in each step; None always takes K.
-        judge: computes distributions and applies the rule; None does so on the host.
-        max_batch_size: requests that run at once; more of them wait.
-        prefill_chunk: prompt tokens read per step, over all requests.
-        prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
-            that again. On a forward that is width-invariant no text changes by that.
-        cache: of the target, with `max_batch_size` slots, to which the drafter is attached already; None makes one.
-        reason: why this drafter, or why none.
+    `headstart.load` and `headstart.Target.engine` make one from names, `headstart.loading.assembly.assemble` from parts
+    that exist already.
     """
 
-    def __init__(
-        self,
-        target: ModelRunner,
-        tokenizer: Any = None,
-        drafter: Drafter | None = None,
-        *,
-        rule: Rule = "exact",
-        num_speculative_tokens: int | None = None,
-        pacing: Pacing | None = None,
-        judge: Judge | None = None,
-        max_batch_size: int = 8,
-        prefill_chunk: int = 512,
-        eos_token_ids: frozenset[int] = frozenset(),
-        prefix_cache: bool = False,
-        cache: Slots | None = None,
-        target_name: str = "target",
-        reason: str = "",
-    ) -> None:
-        check_choice("rule", rule, get_args(Rule))
-        check_number("max_batch_size", max_batch_size, low=1, integer=True)
-        check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
-        self.target = target
-        self.tokenizer = tokenizer
-        self.drafter: Drafter = NoDrafter() if drafter is None else drafter
-        self.rule: Rule = rule
-        self.target_name = target_name
-        self.eos_token_ids = eos_token_ids
-        self.cache = target.new_cache(max_batch_size) if cache is None else cache
-        if cache is None:
-            attach(self.drafter, target, self.cache)
-        self._guarded = guarded = GuardedDrafter(self.drafter, target)
-        self.reason = reason or ("asked for" if guarded.sources else "no drafter was asked for")
-        self.cache.keeps_texts = prefix_cache
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
+        self.target = parts.target
+        self.tokenizer = parts.tokenizer
+        self.drafter: Drafter = parts.drafter.drafter
+        self.rule: Rule = parts.rule
+        self.target_name = parts.target_name
+        self.eos_token_ids = parts.eos_token_ids
+        self.cache = parts.cache
+        self.reason = parts.reason
+        self._guarded = guarded = parts.drafter
         self.scheduler = Scheduler(
             self.cache,
-            prefill_chunk=prefill_chunk,
+            prefill_chunk=parts.prefill_chunk,
             # Under rule "coupled" a drafter that draws uses the very noise the target will use
-            purpose=Purpose.TOKEN if rule == "coupled" else Purpose.DRAFT,
+            purpose=Purpose.TOKEN if parts.rule == "coupled" else Purpose.DRAFT,
             # Point masses, and the noise of rule "coupled", give a seed one text whatever the drafts
-            drafts_matter=rule == "exact" and guarded.draws,
+            drafts_matter=parts.rule == "exact" and guarded.draws,
             states_matter=bool(guarded.taps),
         )
-        fixed = FixedPacing(guarded.default_budget if num_speculative_tokens is None else num_speculative_tokens)
-        self._loop = StepLoop(
-            target,
-            self.cache,
-            self.scheduler,
-            guarded,
-            GuardedPacing(fixed if pacing is None else pacing),
-            HostJudge(rule) if judge is None else judge,
-        )
-        self._prompts = Prompts(target, tokenizer, eos_token_ids)
+        pacing = GuardedPacing(parts.pacing)
+        self._loop = StepLoop(self.target, self.cache, self.scheduler, guarded, pacing, parts.judge)
+        self._prompts = Prompts(self.target, self.tokenizer, self.eos_token_ids)
 
     # -- the public face ------------------------------------------------------------------------------------------
 
@@ -268,10 +222,9 @@ class Engine:
         """Have `listener` called with every Step; returns a function that ends it."""
         return self._loop.listeners.add(listener)
 
-    @contextmanager
     def trace(
-        self, path: str | Path | None = None, *, top: int = TOP, command: str = "", note: str = ""
-    ) -> Iterator[Recording]:
+        self, path: str | Path | None = None, *, top: int | None = None, command: str = "", note: str = ""
+    ) -> AbstractContextManager[Recording]:
         """Meanwhile every step of every request is recorded, requests that run already included: what was drafted, the
         distributions p and q, the uniform draws and weights of the rule, times and budgets. No text changes by it;
         steps take longer.
@@ -282,7 +235,7 @@ class Engine:
         path: the file, one JSON object a line; docs/guides/read-a-trace.md says what they hold, and
             `headstart.engine.trace.reader.read_trace` reads it. None keeps the trace in memory: the `Recording` that
             the block is given has its `lines`, its `requests`, and the whole of it from `read()`.
-        top: how many of the likeliest tokens of each distribution are recorded.
+        top: how many of the likeliest tokens of each distribution are recorded; None is 8.
         command, note: for the header of the trace.
 
         A request that has not ended when the block does has no last line. A recording that fails, because the disk is
@@ -291,22 +244,7 @@ class Engine:
         Raises:
             InvalidOption: the file cannot be written, or an option is out of its range.
         """
-        recording = Recording(
-            path,
-            engine=self.describe(),
-            drafters=self.drafter.parts,
-            rule=self.rule,
-            tokenizer=self.tokenizer,
-            top=top,
-            command=command,
-            note=note,
-        )
-        remove = self.record(recording.observe)
-        try:
-            yield recording
-        finally:
-            remove()
-            recording.close()
+        return self._parts.traced(self, path, top=top, command=command, note=note)
 
     def record(self, recorder: Recorder) -> Callable[[], None]:
         """Call `recorder` after every step, with what the step made of each request, and with the request. It must not
@@ -315,15 +253,7 @@ class Engine:
 
     def plain(self) -> Engine:
         """A second engine on the same weights, without a drafter and with a cache of its own, to compare with."""
-        return Engine(
-            self.target,
-            self.tokenizer,
-            rule=self.rule,
-            max_batch_size=len(self.cache.lengths),
-            prefill_chunk=self.scheduler.prefill_chunk,
-            eos_token_ids=self.eos_token_ids,
-            target_name=self.target_name,
-        )
+        return self._parts.plain()
 
     def describe(self) -> dict[str, Any]:
         """What runs here: names, rule, dtype, device, sizes. "not_guessing" says in a sentence why nothing is guessed

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model import int4, loading
+from headstart.model import generation, int4, loading
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
 from headstart.model.gguf import checkpoint as gguf
@@ -50,7 +50,7 @@ class Checkpoint:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Every id that ends a text, by generation config, model config or tokenizer."""
-        return loading.eos_token_ids(self.source, self.config, self.tokenizer)
+        return generation.eos_token_ids(self.source, self.config, self.tokenizer)
 
     @property
     def weight_bytes(self) -> int:

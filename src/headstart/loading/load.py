@@ -5,11 +5,9 @@ A `Target` is a model whose weights are read once; it makes any number of engine
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +15,14 @@ import torch
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import reject_unknown
-from headstart.drafters import BuildContext, Drafter
-from headstart.drafters.growing.residual import Residual
-from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.drafters import Drafter
 from headstart.engine.engine import Engine
-from headstart.engine.guarded_drafter import attach
 from headstart.loading import advice
+from headstart.loading.assembly import Assembly, suffix_store
 from headstart.loading.checkpoint import Checkpoint, check_quantize, check_sizes, find_device
-from headstart.loading.choice import SELF_INT4, Choice, DrafterName, choose
-from headstart.loading.drafters import build
+from headstart.loading.choice import SELF_INT4, DrafterName, choose
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.loading.pacing import make_pacing
-from headstart.model import loading
+from headstart.model import generation, loading
 from headstart.model.memory import preflight
 from headstart.model.runner import ModelRunner
 from headstart.types import Rule
@@ -73,7 +67,7 @@ class Target:
     @property
     def generation_config(self) -> Mapping[str, Any]:
         """How the model's makers would sample; {} where they do not say."""
-        return loading.generation_config(self.checkpoint.source)
+        return generation.generation_config(self.checkpoint.source)
 
     @property
     def usual_drafters(self) -> tuple[str, ...]:
@@ -111,57 +105,16 @@ class Target:
             IncompatibleTokenizer, NotEnoughMemory.
         """
         given = EngineOptions(**options)
-        store = self._store(given)
+        store = suffix_store(given.suffix_store)
         place = self.device if given.draft_device is None else find_device(given.draft_device)
         if given.draft_quantize != "auto":
             check_quantize("draft_quantize", given.draft_quantize, place)
         last = drafter[-1:] if isinstance(drafter, Sequence) and not isinstance(drafter, str) else [drafter]
         choice = choose(self.source, drafter, advice.read(*self.advised_by) if list(last) == ["auto"] else None)
-        tree = choice.tree if given.draft_tree == "auto" else given.draft_tree
-        k = given.num_speculative_tokens
-        if given.pacing == "fixed" and k is None and choice.drafters:
-            k = choice.k
         drafts = {each.name: self.draft(each.name, place) for each in choice.drafters if each.kind == "draft"}
-        # Weights that are still to be read and caches that are to be made must fit, all together
-        slots = given.max_batch_size
-        needs = defaultdict(list)  # by device: drafts are often on the target's own
-        needs[self.device].append(self.checkpoint.need(slots, self.options.quantize))
-        for name, draft in drafts.items():
-            needs[place].append(draft.need(slots, "int4" if name == SELF_INT4 else given.draft_quantize or "none"))
-        for device, wanted in needs.items():
-            preflight(wanted, device)
-        runner = self.runner
-        context = BuildContext(
-            target=runner,
-            target_source=self.checkpoint.source,
-            target_tokenizer=self.tokenizer,
-            sample=self.checkpoint.some_text(),
-            slots=given.max_batch_size,
-            budget=k,
-            tree=None if tree == "auto" else tree,
-            residual=None if given.draft_residual is None else Residual(given.draft_residual),
-            quantize=given.draft_quantize,
-            store=store,
-        )
-        made = build(choice.drafters, context, drafts, ahead=given.ahead, threads=given.draft_threads)
-        cache = runner.new_cache(given.max_batch_size)
-        attach(made, runner, cache)
-        facts = self._facts(choice, drafts, tree, given)
-        return Engine(
-            runner,
-            self.tokenizer,
-            made,
-            rule=given.rule,
-            num_speculative_tokens=k,
-            pacing=make_pacing(given.pacing, runner, cache, made, k, facts),
-            max_batch_size=given.max_batch_size,
-            prefill_chunk=given.prefill_chunk,
-            prefix_cache=given.prefix_cache,
-            eos_token_ids=self.eos_token_ids,
-            cache=cache,
-            target_name=self.name,
-            reason=choice.reason,
-        )
+        return Assembly(
+            self.checkpoint, self.options.quantize, self.device, choice, drafts, place, store, given
+        ).engine()
 
     def draft(self, name: str | Path, device: torch.device | None = None) -> Checkpoint:
         """A draft model for this target, read once for a device however many engines use it. device: None is the
@@ -204,38 +157,6 @@ class Target:
         """What advice is for: see `loading.advice.read`."""
         mine, quantize = self.checkpoint, self.options.quantize
         return mine.source, mine.config.to_dict(), mine.dtype, self.device, mine.precision(quantize)
-
-    @staticmethod
-    def _store(given: EngineOptions) -> SuffixStore | None:
-        if given.suffix_store is None or isinstance(given.suffix_store, SuffixStore):
-            return given.suffix_store
-        if given.suffix_store == "auto":
-            return SuffixStore()
-        raise InvalidOption(
-            f"suffix_store={given.suffix_store!r} is not a SuffixStore",
-            hint="SuffixStore.load(path) reads one from a file; 'auto' begins with an empty one, None has none",
-        )
-
-    def _facts(
-        self, choice: Choice, drafts: Mapping[str, Checkpoint], tree: str, given: EngineOptions
-    ) -> dict[str, Any] | None:
-        """The facts that the costs of these models depend on, by which a profile of them is found again; None where
-        a drafter is an object of the user's own, about which nothing is known."""
-        if any(each.drafter is not None for each in choice.drafters):
-            return None
-        return {
-            "models": {name: model.config.to_dict() for name, model in {"": self.checkpoint, **drafts}.items()},
-            "drafters": [each.label for each in choice.drafters],
-            "ahead": [given.ahead, given.draft_threads, str(given.draft_device)],
-            "tree": tree,
-            "quantize": [self.options.quantize, given.draft_quantize],
-            "blocks": [
-                self.checkpoint.blocks(self.options.quantize),
-                *(draft.blocks(given.draft_quantize or "none") for draft in drafts.values()),
-            ],
-            "decoder": self.runner.decoder,
-            "headstart": version("headstart"),
-        }
 
 
 def load(

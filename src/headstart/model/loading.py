@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
-from headstart.base.errors import ModelNotFound, PickleCheckpoint, RemoteCodeRequired, UnsupportedModel
+from headstart.base.errors import ModelNotFound, PickleCheckpoint
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import hub
 from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
+from headstart.model.refusals import check_class, check_config, refuse_remote_code
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 
 BUNDLED = "bundled"
@@ -34,7 +34,6 @@ _LONG_LOAD = 2**30
 """Bytes of weights from which loading shows its progress."""
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
 
 
 def resolve(source: str | Path, role: str) -> str:
@@ -105,7 +104,7 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
     if folder.is_dir():
         stated = read_object(folder / "config.json", hint="give a directory written by save_pretrained")
         if not trust_remote_code:
-            _refuse_remote_code(source, stated)
+            refuse_remote_code(source, stated)
         check_counts(folder, stated)
     config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
     check_config(config)
@@ -115,42 +114,6 @@ def _load_config(source: str, *, trust_remote_code: bool) -> Any:
     if quantised.is_quantised(config):
         quantised.check(source, config)
     return config
-
-
-def check_config(config: Any) -> None:
-    """Refuse, with the reason, what cannot be decoded exactly with rollback: see the messages."""
-    name = config.model_type
-    if config.is_encoder_decoder:
-        raise UnsupportedModel(
-            f"{name} is an encoder-decoder model", hint="headstart runs decoder-only (causal) language models"
-        )
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - _ATTENTION_KINDS
-    if kinds:
-        raise UnsupportedModel(
-            f"{name} has layers of kind {', '.join(sorted(kinds))}, whose state cannot be rolled back "
-            "after a rejected draft",
-            hint="choose a model with softmax attention in every layer (full or sliding window)",
-        )
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        if getattr(config, "auto_map", None):
-            return  # the user has allowed remote code; the probe at load decides
-        raise UnsupportedModel(f"{name} is not a causal language model", hint="choose a *ForCausalLM model")
-    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], name)
-
-
-def check_class(model_class: Any, name: str) -> None:
-    """Refuse recurrent models and those that do not let their attention be replaced."""
-    if getattr(model_class, "_is_stateful", False):
-        raise UnsupportedModel(
-            f"{name} keeps a recurrent state, which cannot be rolled back after a rejected draft",
-            hint="choose a model with softmax attention (Llama, Qwen, Mistral, Gemma, GPT-2, ...)",
-        )
-    if not getattr(model_class, "_supports_attention_backend", False):
-        raise UnsupportedModel(
-            f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
-            "through transformers' attention interface",
-            hint="choose a model that supports attention backends (Llama, Qwen, Mistral, Gemma, OPT, GPT-2, ...)",
-        )
 
 
 def choose_dtype(dtype: str | torch.dtype, config: Any, device: torch.device) -> torch.dtype:
@@ -236,38 +199,6 @@ def context_limit(config: Any) -> int:
     return int(getattr(config.get_text_config(), "max_position_embeddings", None) or DEFAULT_CONTEXT)
 
 
-def eos_token_ids(source: str, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a text: the generation config's if it names any, else the model's and the tokenizer's."""
-    named = generation_config(source).get("eos_token_id")
-    if named is None:
-        named = config.get_text_config().eos_token_id
-    if named is None and tokenizer is not None:
-        named = tokenizer.eos_token_id
-    ids = [named] if isinstance(named, int) else (named or [])
-    if not isinstance(ids, (list, tuple)) or not all(isinstance(token, int) for token in ids):
-        raise UnsupportedModel(
-            f"{source!r}: eos_token_id is {named!r}", hint="it is a token id, or a list of them: see its config files"
-        )
-    return frozenset(ids)
-
-
-def generation_config(source: str) -> dict[str, Any]:
-    """What the model's generation config says; {} where it has none."""
-    if gguf.is_gguf(source):
-        return gguf.generation_config(source)
-    folder = Path(source)
-    if folder.is_dir() and not (folder / "generation_config.json").is_file():
-        return {}
-    try:
-        with reading(source):
-            found: dict[str, Any] = GenerationConfig.from_pretrained(source).to_diff_dict()
-            return found
-    except ModelNotFound:
-        if folder.is_dir():
-            raise
-        return {}
-
-
 def weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
     """Bytes of the weights in `dtype`, from the shapes alone (nothing is allocated)."""
     with reading(source):
@@ -303,15 +234,6 @@ def _progress(wanted: bool) -> Iterator[None]:
     finally:
         if shown:
             transformers_logging.enable_progress_bar()
-
-
-def _refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:
-    """config: what config.json says. Of a hub id, transformers refuses remote code itself."""
-    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING:
-        raise RemoteCodeRequired(
-            f"{source} needs Python code from its own repository ({config['auto_map']})",
-            hint="read that code; if you trust it, pass trust_remote_code=True",
-        )
 
 
 def weight_files(folder: Path, *, convert: str) -> list[Path]:

@@ -31,6 +31,7 @@ from headstart.drafters.growing import tree as one_tree
 from headstart.drafters.growing.siblings import distributions_of_children, draw_children
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.drafters.growing.trees import grow_trees
+from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.controller import AdaptivePacing
@@ -436,7 +437,7 @@ def engine_of(tiny: Callable[..., str]) -> Iterator[Callable[..., hs.Engine]]:
             )
         options.setdefault("max_batch_size", 3)
         options.setdefault("eos_token_ids", frozenset({2}))
-        engines.append(hs.Engine(runner, drafter=made, **options))
+        engines.append(assemble(runner, drafter=made, **options))
         return engines[-1]
 
     yield make

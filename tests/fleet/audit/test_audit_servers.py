@@ -16,6 +16,7 @@ import headstart as hs
 from headstart.drafters.ngram import NgramDrafter
 from headstart.fleet.audit.endpoint import EndpointSubject
 from headstart.fleet.audit.run import audit_against, audit_endpoint
+from headstart.loading.assembly import assemble
 from headstart.measure.audit.certificate import Certificate
 from headstart.measure.audit.engines import EngineReference
 from headstart.measure.audit.plan import AuditPlan
@@ -144,7 +145,7 @@ def test_other_kernels_in_bf16_are_not_accused() -> None:
     weights = loading.load_weights(source, config, torch.bfloat16, torch.device("cpu"), trust_remote_code=False)
     runner = ModelRunner(weights, max_length=128, decoder="modules")
     ends, k = reference.eos_token_ids, PLAN.k
-    theirs = hs.Engine(runner, reference.tokenizer, NgramDrafter(), num_speculative_tokens=k, eos_token_ids=ends)
+    theirs = assemble(runner, reference.tokenizer, NgramDrafter(), num_speculative_tokens=k, eos_token_ids=ends)
     other = transformers_logits("bundled", torch.bfloat16, reference.target.device)
     made = audit(theirs, reference, Replies(), other=other)
     assert made.verdict == "lossless", made.reasons

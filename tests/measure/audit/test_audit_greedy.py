@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import headstart as hs
+from headstart.loading.assembly import assemble
 from headstart.measure.audit.engines import EngineReference, EngineSubject
 from headstart.measure.audit.greedy import GreedyResult, audit_greedy
 from headstart.measure.audit.rounding import Rounding, measure_rounding, transformers_logits
@@ -176,7 +177,7 @@ def test_another_implementation_rounds_otherwise(load: Callable[..., hs.Engine],
         tiny("llama"), loading.load_config(tiny("llama"), trust_remote_code=False), torch.bfloat16,
         torch.device("cpu"), trust_remote_code=False,
     )  # fmt: skip
-    theirs = hs.Engine(ModelRunner(model, max_length=128, decoder="modules"), eos_token_ids=engine.eos_token_ids)
+    theirs = assemble(ModelRunner(model, max_length=128, decoder="modules"), eos_token_ids=engine.eos_token_ids)
     result = audit_greedy(
         EngineSubject(theirs), EngineReference.of(engine), PROMPTS, NEW, measured["bfloat16"], spell=str
     )

@@ -1,11 +1,12 @@
-"""`Recording`: a trace while it is made, in a file or in memory. `Engine.trace` gives one."""
+"""`Recording`: a trace while it is made, in a file or in memory. `Engine.trace` gives one, made by `recorded`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
@@ -15,6 +16,9 @@ from headstart.engine.trace.lines import Json, header
 from headstart.engine.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
 from headstart.engine.trace.recorder import Recorded, Recorder
 from headstart.types import Rule
+
+if TYPE_CHECKING:
+    from headstart.engine.engine import Engine
 
 
 def as_line(line: Mapping[str, Any]) -> str:
@@ -96,6 +100,32 @@ class Recording:
         else:
             self._file.write(as_line(line))
             self._file.flush()
+
+
+@contextmanager
+def recorded(
+    engine: Engine, path: str | Path | None, *, top: int | None = None, command: str = "", note: str = ""
+) -> Iterator[Recording]:
+    """Meanwhile every step of every request of the engine is recorded. See `Engine.trace`.
+
+    top: None is `TOP`.
+    """
+    recording = Recording(
+        path,
+        engine=engine.describe(),
+        drafters=engine.drafter.parts,
+        rule=engine.rule,
+        tokenizer=engine.tokenizer,
+        top=TOP if top is None else top,
+        command=command,
+        note=note,
+    )
+    remove = engine.record(recording.observe)
+    try:
+        yield recording
+    finally:
+        remove()
+        recording.close()
 
 
 def _opened(path: Path) -> IO[str]:

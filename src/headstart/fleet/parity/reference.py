@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.base.errors import ContextExceeded
-from headstart.engine.engine import Engine
 from headstart.engine.judging import HostJudge
 from headstart.fleet.parity.counts import Counts, counts_of
 from headstart.fleet.parity.drafters import FixedDepth, drafter_of
 from headstart.fleet.parity.plan import Plan
+from headstart.loading.assembly import assemble
 from headstart.loading.load import Target
 from headstart.rule.distributions import Distributions
 from headstart.rule.row import Row
@@ -45,7 +45,7 @@ class Reference:
         self.plan = plan
         self.name = target.name
         self._judge = _Follow()
-        self._engine = Engine(
+        self._engine = assemble(
             target.runner,
             target.tokenizer,
             drafter_of(plan, target),

@@ -1,0 +1,55 @@
+"""`EngineParts`: all that an engine is made of, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from headstart.engine.engine import Engine
+    from headstart.engine.guarded_drafter import GuardedDrafter
+    from headstart.engine.judging import Judge
+    from headstart.model.cache import Slots
+    from headstart.model.runner import ModelRunner
+    from headstart.pacing import Pacing
+    from headstart.types import Rule
+
+
+class Traced(Protocol):
+    """Records the steps of an engine: see `Engine.trace`, whose arguments it is given."""
+
+    def __call__(
+        self, engine: Engine, path: str | Path | None, *, top: int | None, command: str, note: str
+    ) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineParts:
+    """What an engine is made of. `headstart.loading.assembly.assemble` checks and makes them."""
+
+    target: ModelRunner
+    """The model whose distribution is kept."""
+    cache: Slots
+    """Of the target, unused, with a slot for each request that may run at once."""
+    drafter: GuardedDrafter
+    """Guesses tokens; attached to target and cache."""
+    pacing: Pacing
+    """Decides how much each request drafts in each step."""
+    judge: Judge
+    """Computes distributions and applies the rule."""
+    rule: Rule
+    tokenizer: Any
+    """Of transformers, or None if prompts are token ids and no text is wanted."""
+    eos_token_ids: frozenset[int]
+    prefill_chunk: int
+    """Prompt tokens read per step, over all requests."""
+    target_name: str
+    reason: str
+    """Why this drafter, or why none."""
+    traced: Traced
+    """How steps are recorded: the engine does not know its recorder."""
+    plain: Callable[[], Engine]
+    """Makes an engine on the same weights, without a drafter and with a cache of its own."""

@@ -1,0 +1,245 @@
+"""The one assembly of an engine: `assemble` makes it from parts, `Assembly` from what a user chose by name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any, get_args
+
+import torch
+
+from headstart.base.errors import InvalidOption
+from headstart.base.options import check_choice, check_number
+from headstart.drafters import BuildContext, Drafter, NoDrafter
+from headstart.drafters.growing.residual import Residual
+from headstart.drafters.matching.suffix_store import SuffixStore
+from headstart.engine.engine import Engine
+from headstart.engine.guarded_drafter import GuardedDrafter, attach
+from headstart.engine.judging import HostJudge, Judge
+from headstart.engine.parts import EngineParts
+from headstart.engine.trace.recording import recorded
+from headstart.loading.checkpoint import Checkpoint
+from headstart.loading.choice import SELF_INT4, Choice
+from headstart.loading.drafters import build
+from headstart.loading.options import EngineOptions
+from headstart.loading.pacing import make_pacing
+from headstart.model.memory import MemoryNeed, preflight
+from headstart.model.runner import ModelRunner
+from headstart.pacing import Pacing
+from headstart.types import Rule
+
+
+def assemble(
+    target: ModelRunner,
+    tokenizer: Any = None,
+    drafter: Drafter | None = None,
+    *,
+    rule: Rule = "exact",
+    num_speculative_tokens: int | None = None,
+    pacing: str | Pacing | None = None,
+    facts: Mapping[str, Any] | None = None,
+    judge: Judge | None = None,
+    max_batch_size: int = 8,
+    prefill_chunk: int = 512,
+    eos_token_ids: frozenset[int] = frozenset(),
+    prefix_cache: bool = False,
+    target_name: str = "target",
+    reason: str = "",
+) -> Engine:
+    """An engine from parts that exist already. `headstart.load` and `headstart.Target.engine` make one from names.
+
+    Args:
+        target: the model whose distribution is kept.
+        tokenizer: of transformers, or None if prompts are token ids and no text is wanted.
+        drafter: guesses tokens; None is plain decoding. It is attached here to the target and to a new cache.
+        rule: "exact" keeps the distribution at the highest acceptance; "coupled" also gives one text per seed, whatever
+            the drafter.
+        num_speculative_tokens: K, the most nodes of a draft; None takes the drafter's own default, or leaves it to
+            adaptive pacing.
+        pacing: decides how much each request drafts in each step; "adaptive" measures the models unless a profile of
+            them is found, "fixed" and None always take K.
+        facts: what the costs of these models depend on, for the profile of adaptive pacing; None keeps no profile.
+        judge: computes distributions and applies the rule; None does so on the host.
+        max_batch_size: requests that run at once; more of them wait.
+        prefill_chunk: prompt tokens read per step, over all requests.
+        prefix_cache: whether a slot keeps its text when its request ends, so that one that begins alike need not read
+            that again. On a forward that is width-invariant no text changes by that.
+        reason: why this drafter, or why none.
+
+    Raises:
+        InvalidOption: an option is out of its range, or the drafter wants layers that the target has not.
+        DrafterFailed: the drafter raises when it is attached.
+    """
+    check_choice("rule", rule, get_args(Rule))
+    check_number("max_batch_size", max_batch_size, low=1, integer=True)
+    check_number("prefill_chunk", prefill_chunk, low=1, integer=True)
+    drafter = NoDrafter() if drafter is None else drafter
+    cache = target.new_cache(max_batch_size)
+    attach(drafter, target, cache)
+    guarded = GuardedDrafter(drafter, target)
+    pacing = make_pacing("fixed" if pacing is None else pacing, target, cache, drafter, num_speculative_tokens, facts)
+    cache.keeps_texts = prefix_cache  # after what pacing has measured on the cache
+    given: dict[str, Any] = {
+        "rule": rule,
+        "max_batch_size": max_batch_size,
+        "prefill_chunk": prefill_chunk,
+        "eos_token_ids": eos_token_ids,
+        "target_name": target_name,
+    }
+    parts = EngineParts(
+        target=target,
+        cache=cache,
+        drafter=guarded,
+        pacing=pacing,
+        judge=HostJudge(rule) if judge is None else judge,
+        rule=rule,
+        tokenizer=tokenizer,
+        eos_token_ids=eos_token_ids,
+        prefill_chunk=prefill_chunk,
+        target_name=target_name,
+        reason=reason or ("asked for" if guarded.sources else "no drafter was asked for"),
+        traced=recorded,
+        plain=partial(assemble, target, tokenizer, **given),
+    )
+    return Engine(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the costs of models depend on, by which a profile of them is found again. A change of these names or of what
+    they hold makes every stored profile a stranger's."""
+
+    models: dict[str, dict[str, Any]]
+    """The configs of the target, "", and of the draft models, by name."""
+    drafters: list[str]
+    ahead: list[Any]
+    """Whether drafts are made ahead, on how many threads, and where."""
+    tree: str
+    quantize: list[str | None]
+    """Of the target, of the drafters."""
+    blocks: list[tuple[str, ...]]
+    """The codes that the target and each draft model run on."""
+    decoder: str
+    """That of the target."""
+    headstart: str
+    """The version."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """An engine that a user has described by names, all of its checkpoints opened and no weight read yet."""
+
+    target: Checkpoint
+    quantize: str | None
+    """Of the target."""
+    device: torch.device
+    """Of the target."""
+    choice: Choice
+    drafts: Mapping[str, Checkpoint]
+    """The draft models, by name."""
+    draft_device: torch.device
+    store: SuffixStore | None
+    options: EngineOptions
+
+    @property
+    def tree(self) -> str:
+        return self.choice.tree if self.options.draft_tree == "auto" else self.options.draft_tree
+
+    @property
+    def k(self) -> int | None:
+        """The most nodes of a draft, where the user or the choice says."""
+        k = self.options.num_speculative_tokens
+        return self.choice.k if k is None and self.options.pacing == "fixed" and self.choice.drafters else k
+
+    def needs(self) -> dict[torch.device, list[MemoryNeed]]:
+        """By device, the weights that are still to be read and the caches that are to be made: they must fit, all
+        together. Draft models are often on the target's own device."""
+        slots = self.options.max_batch_size
+        found = defaultdict(list, {self.device: [self.target.need(slots, self.quantize)]})
+        for name, draft in self.drafts.items():
+            rounded = "int4" if name == SELF_INT4 else self.options.draft_quantize or "none"
+            found[self.draft_device].append(draft.need(slots, rounded))
+        return found
+
+    def context(self, runner: ModelRunner) -> BuildContext:
+        """What drafters are built with. runner: the target's."""
+        given = self.options
+        return BuildContext(
+            target=runner,
+            target_source=self.target.source,
+            target_tokenizer=self.target.tokenizer,
+            sample=self.target.some_text(),
+            slots=given.max_batch_size,
+            budget=self.k,
+            tree=None if self.tree == "auto" else self.tree,
+            residual=None if given.draft_residual is None else Residual(given.draft_residual),
+            quantize=given.draft_quantize,
+            store=self.store,
+        )
+
+    def facts(self, runner: ModelRunner) -> Facts | None:
+        """None where a drafter is an object of the user's own, about which nothing is known. runner: the target's."""
+        if any(each.drafter is not None for each in self.choice.drafters):
+            return None
+        given = self.options
+        return Facts(
+            models={name: model.config.to_dict() for name, model in {"": self.target, **self.drafts}.items()},
+            drafters=[each.label for each in self.choice.drafters],
+            ahead=[given.ahead, given.draft_threads, str(given.draft_device)],
+            tree=self.tree,
+            quantize=[self.quantize, given.draft_quantize],
+            blocks=[
+                self.target.blocks(self.quantize),
+                *(draft.blocks(given.draft_quantize or "none") for draft in self.drafts.values()),
+            ],
+            decoder=runner.decoder,
+            headstart=version("headstart"),
+        )
+
+    def engine(self) -> Engine:
+        """Read the weights that are still to be read, and make the engine.
+
+        Raises:
+            NotEnoughMemory: weights and caches do not fit.
+        """
+        for device, wanted in self.needs().items():
+            preflight(wanted, device)
+        given, runner = self.options, self.target.runner(self.quantize)
+        made = build(
+            self.choice.drafters, self.context(runner), self.drafts, ahead=given.ahead, threads=given.draft_threads
+        )
+        facts = self.facts(runner)
+        return assemble(
+            runner,
+            self.target.tokenizer,
+            made,
+            rule=given.rule,
+            num_speculative_tokens=self.k,
+            pacing=given.pacing,
+            facts=None if facts is None else asdict(facts),
+            max_batch_size=given.max_batch_size,
+            prefill_chunk=given.prefill_chunk,
+            prefix_cache=given.prefix_cache,
+            eos_token_ids=self.target.eos_token_ids,
+            target_name=self.target.label,
+            reason=self.choice.reason,
+        )
+
+
+def suffix_store(given: object) -> SuffixStore | None:
+    """The option `suffix_store` of `EngineOptions` as a store, or None.
+
+    Raises:
+        InvalidOption: it is something else.
+    """
+    if given is None or isinstance(given, SuffixStore):
+        return given
+    if given == "auto":
+        return SuffixStore()
+    raise InvalidOption(
+        f"suffix_store={given!r} is not a SuffixStore",
+        hint="SuffixStore.load(path) reads one from a file; 'auto' begins with an empty one, None has none",
+    )

@@ -1,0 +1,58 @@
+"""Models that cannot be decoded exactly with rollback are refused, with the reason, before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from headstart.base.errors import RemoteCodeRequired, UnsupportedModel
+
+_ATTENTION_KINDS = {"full_attention", "sliding_attention"}
+
+
+def check_config(config: Any) -> None:
+    """Refuse, with the reason, what cannot be decoded exactly with rollback: see the messages."""
+    name = config.model_type
+    if config.is_encoder_decoder:
+        raise UnsupportedModel(
+            f"{name} is an encoder-decoder model", hint="headstart runs decoder-only (causal) language models"
+        )
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - _ATTENTION_KINDS
+    if kinds:
+        raise UnsupportedModel(
+            f"{name} has layers of kind {', '.join(sorted(kinds))}, whose state cannot be rolled back "
+            "after a rejected draft",
+            hint="choose a model with softmax attention in every layer (full or sliding window)",
+        )
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        if getattr(config, "auto_map", None):
+            return  # the user has allowed remote code; the probe at load decides
+        raise UnsupportedModel(f"{name} is not a causal language model", hint="choose a *ForCausalLM model")
+    check_class(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], name)
+
+
+def check_class(model_class: Any, name: str) -> None:
+    """Refuse recurrent models and those that do not let their attention be replaced."""
+    if getattr(model_class, "_is_stateful", False):
+        raise UnsupportedModel(
+            f"{name} keeps a recurrent state, which cannot be rolled back after a rejected draft",
+            hint="choose a model with softmax attention (Llama, Qwen, Mistral, Gemma, GPT-2, ...)",
+        )
+    if not getattr(model_class, "_supports_attention_backend", False):
+        raise UnsupportedModel(
+            f"{name} computes attention in its own code: neither its mask nor its positions can be driven "
+            "through transformers' attention interface",
+            hint="choose a model that supports attention backends (Llama, Qwen, Mistral, Gemma, OPT, GPT-2, ...)",
+        )
+
+
+def refuse_remote_code(source: str, config: Mapping[str, Any]) -> None:
+    """config: what config.json says. Of a hub id, transformers refuses remote code itself."""
+    if config.get("auto_map") and config.get("model_type") not in CONFIG_MAPPING:
+        raise RemoteCodeRequired(
+            f"{source} needs Python code from its own repository ({config['auto_map']})",
+            hint="read that code; if you trust it, pass trust_remote_code=True",
+        )
