@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -11,9 +11,10 @@ import torch
 
 from headstart.base.errors import InvalidOption
 from headstart.engine.guards import GuardedPacing
+from headstart.engine.intake import Intake, is_one
 from headstart.engine.loop import StepLoop
 from headstart.engine.parts import EngineParts
-from headstart.engine.prompts import Prompt, Prompts, encode_after, encode_chat, is_one, one_for_each
+from headstart.engine.prompts import Prompt, encode_after, encode_chat
 from headstart.engine.scheduler import Scheduler
 from headstart.rule.noise import Purpose
 from headstart.types import (
@@ -22,7 +23,6 @@ from headstart.types import (
     Output,
     Rule,
     Sampling,
-    Speculation,
     Step,
 )
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headstart.drafters import Drafter
     from headstart.engine.guards import Recorder
     from headstart.engine.request import Request
+    from headstart.engine.scheduler import SlotView
     from headstart.engine.trace.recording import Recording
     from headstart.pacing import Pacing
 
@@ -63,7 +64,7 @@ class Engine:
         )
         pacing = GuardedPacing(parts.pacing)
         self._loop = StepLoop(self.target, self.cache, self.scheduler, guarded, pacing, parts.judge)
-        self._prompts = Prompts(self.target, self.tokenizer, self.eos_token_ids)
+        self._intake = Intake(parts)
 
     # -- the public face ------------------------------------------------------------------------------------------
 
@@ -74,6 +75,33 @@ class Engine:
     @property
     def pacing(self) -> Pacing:
         return self._loop.pacing.pacing
+
+    @property
+    def max_batch_size(self) -> int:
+        """Requests that run at once: the slots of the cache."""
+        return len(self.cache.lengths)
+
+    @property
+    def free_slots(self) -> int:
+        return self.cache.free_slots
+
+    @property
+    def waiting(self) -> Collection[Request]:
+        """Requests without a slot, in order of arrival."""
+        return self.scheduler.waiting
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """Requests with a slot, in order of admission."""
+        return tuple(self.scheduler.running)
+
+    def slots(self) -> Sequence[SlotView]:
+        """What every slot holds, and who runs there; see `Scheduler.slots`."""
+        return self.scheduler.slots()
+
+    def forget_texts(self) -> bool:
+        """Empty all slots, after a step that failed for example. False where a request has one still."""
+        return self.scheduler.forget_texts()
 
     @contextmanager
     def paced(self, pacing: Pacing) -> Iterator[None]:
@@ -93,7 +121,7 @@ class Engine:
             InvalidPrompt: it is empty, no prompt at all, or names tokens outside the vocabulary.
             ContextExceeded: it leaves no room for a new token.
         """
-        return self._prompts.encode(prompt)
+        return self._intake.encode(prompt)
 
     def encode_after(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """The token ids of a text that a model writes after this prompt: for `Drafting.prediction`.
@@ -132,10 +160,8 @@ class Engine:
         """
         single = is_one(prompts)
         batch: Sequence[Any] = [prompts] if single else prompts
-        samplings = one_for_each(sampling, len(batch), Sampling())
-        draftings = one_for_each(drafting, len(batch), Drafting())
         # All are checked before the first is queued: a mistake in one loses nothing
-        requests = [self._request(*each) for each in zip(batch, samplings, draftings, strict=True)]
+        requests = self._intake.requests(batch, sampling, drafting)
         self.scheduler.waiting.extend(requests)
         try:
             while any(request.finish_reason is None for request in requests):
@@ -185,29 +211,9 @@ class Engine:
             InvalidPrompt, ContextExceeded: see `encode`.
             InvalidOption: an option does not fit the model, or `drafting` names a source that is not there.
         """
-        (one,), (drafted,) = one_for_each(sampling, 1, Sampling()), one_for_each(drafting, 1, Drafting())
-        request = self._request(prompt, one, drafted)
+        (request,) = self._intake.requests([prompt], sampling, drafting)
         self.scheduler.waiting.append(request)
         return request
-
-    def _request(self, prompt: Prompt, sampling: Sampling, drafting: Drafting) -> Request:
-        return self._prompts.request(prompt, sampling, self._speculation(drafting), drafting)
-
-    def _speculation(self, drafting: Drafting) -> Speculation:
-        """How a request with these wishes begins."""
-        known = self._guarded.sources
-        unknown = next((name for name in drafting.sources or () if name not in known), None)
-        if unknown is not None:
-            raise InvalidOption(
-                f"sources names {unknown!r}, and nothing here drafts by that name",
-                hint=f"this engine has {', '.join(map(repr, known)) or 'no drafter'}",
-            )
-        name = self._guarded.name
-        if not known:
-            return Speculation(False, name, self.reason)
-        if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
-            return Speculation(False, name, "the request asked for no drafts")
-        return Speculation(True, name)
 
     def step(self) -> list[Step]:
         """Advance the running requests by one target forward; returns one event for each that had a part in it."""
@@ -275,7 +281,7 @@ class Engine:
             "threads": torch.get_num_threads(),
             "vocab_size": self.target.vocab_size,
             "max_length": self.target.max_length,
-            "max_batch_size": len(self.cache.lengths),
+            "max_batch_size": self.max_batch_size,
             "prefill_chunk": self.scheduler.prefill_chunk,
             "prefix_cache": self.cache.keeps_texts,
         }

@@ -1,23 +1,15 @@
-"""From a prompt to a request: encoding, chat templates, and every check that must come before anything is generated."""
+"""From a prompt to token ids: encoding, chat templates, and every check of a prompt."""
 
 from __future__ import annotations
 
-import itertools
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
-from typing import Any, TypeVar
+from typing import Any
 
-from headstart.base.errors import ContextExceeded, InvalidOption, InvalidPrompt
+from headstart.base.errors import ContextExceeded, InvalidPrompt
 from headstart.base.prompt_sets import Chat, Message, PromptItem, check_messages
-from headstart.engine.request import Request
-from headstart.model.runner import ModelRunner
 from headstart.model.tokens.bounded import ids_unless_far_too_many
-from headstart.rule.distribution import SamplingState
-from headstart.types import Drafting, Sampling, Speculation
-
-T = TypeVar("T")
 
 _CONTEXT = 16  # tokens before a text that decide how it is written
 
@@ -25,72 +17,37 @@ Prompt = str | Sequence[int] | Sequence[Message]
 """Text, token ids, or a conversation, which goes through the model's chat template."""
 
 
-class Prompts:
-    """Makes requests for one target."""
+def encode(tokenizer: Any, prompt: Prompt, *, vocab_size: int, limit: int) -> tuple[int, ...]:
+    """The token ids of a prompt, checked as those of a request are. tokenizer: None takes token ids only.
 
-    def __init__(self, target: ModelRunner, tokenizer: Any, eos_token_ids: frozenset[int]) -> None:
-        self._target = target
-        self._tokenizer = tokenizer
-        self._eos = eos_token_ids
-        self._numbers = itertools.count()
+    limit: positions of the context, of which the prompt leaves at least one.
 
-    def request(self, prompt: Prompt, sampling: Sampling, speculation: Speculation, drafting: Drafting) -> Request:
-        """Raises `InvalidPrompt`, `ContextExceeded` or `InvalidOption`; nothing has happened then."""
-        target = self._target
-        if sampling.stop and self._tokenizer is None:
-            raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
-        for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
-            outside = next((token for token in named if token >= target.vocab_size), None)
-            if outside is not None:
-                raise InvalidOption(
-                    f"{name} names token {outside}", hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}"
-                )
-        ids = self.encode(prompt)
-        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
-        return Request(
-            next(self._numbers),
-            ids,
-            sampling,
-            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
-            sampling_state=SamplingState(sampling, ids, target.vocab_size, stop_ids),
-            stop_ids=stop_ids,
-            limit=target.max_length,
-            speculation=speculation,
-            drafting=drafting,
-            decode=self._decode,
+    Raises:
+        InvalidPrompt: it is empty, no prompt at all, or names tokens outside the vocabulary.
+        ContextExceeded: it leaves no position for a new token.
+    """
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
+        _check_text(prompt)
+        # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
+        ids = within(lambda text: tokenizer(text)["input_ids"], prompt, limit) if prompt else ()
+    elif is_listed(prompt) and len(prompt) and isinstance(prompt[0], Mapping):
+        ids = encode_chat(tokenizer, prompt)  # type: ignore[arg-type]
+    elif is_listed(prompt) and len(prompt) >= limit:
+        raise too_long(f"{len(prompt)}", limit)  # before anything is made of it
+    else:
+        ids = _token_ids(prompt)
+    if not ids:
+        raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
+    outside = [token for token in ids if not 0 <= token < vocab_size]
+    if outside:
+        raise InvalidPrompt(
+            f"token id {outside[0]} is not in the vocabulary", hint=f"this target has the ids 0 to {vocab_size - 1}"
         )
-
-    def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """The token ids of a prompt. Raises `InvalidPrompt` or `ContextExceeded`."""
-        limit = self._target.max_length
-        if isinstance(prompt, str):
-            if self._tokenizer is None:
-                raise InvalidPrompt("this model has no tokenizer", hint="give the prompt as token ids")
-            _check_text(prompt)
-            # an empty text is an empty prompt, even where the tokenizer would put a BOS in front of it
-            ids = within(lambda text: self._tokenizer(text)["input_ids"], prompt, limit) if prompt else ()
-        elif _is_listed(prompt) and len(prompt) and isinstance(prompt[0], Mapping):
-            ids = encode_chat(self._tokenizer, prompt)  # type: ignore[arg-type]
-        elif _is_listed(prompt) and len(prompt) >= limit:
-            raise too_long(f"{len(prompt)}", limit)  # before anything is made of it
-        else:
-            ids = _token_ids(prompt)
-        if not ids:
-            raise InvalidPrompt("the prompt is empty", hint="give at least one token to continue from")
-        vocab_size = self._target.vocab_size
-        outside = [token for token in ids if not 0 <= token < vocab_size]
-        if outside:
-            raise InvalidPrompt(
-                f"token id {outside[0]} is not in the vocabulary", hint=f"this target has the ids 0 to {vocab_size - 1}"
-            )
-        if len(ids) >= limit:
-            raise too_long(f"{len(ids)}", limit)
-        return ids
-
-    def _decode(self, ids: list[int]) -> str:
-        if self._tokenizer is None or not ids:
-            return ""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+    if len(ids) >= limit:
+        raise too_long(f"{len(ids)}", limit)
+    return ids
 
 
 def _check_text(text: str) -> None:
@@ -104,7 +61,7 @@ def _check_text(text: str) -> None:
         ) from error
 
 
-def _is_listed(given: Any) -> bool:
+def is_listed(given: Any) -> bool:
     """Whether it is a list of something: a sequence that is no text, an array, or a tensor."""
     if isinstance(given, Sequence):
         return not isinstance(given, (str, bytes, bytearray))
@@ -113,7 +70,7 @@ def _is_listed(given: Any) -> bool:
 
 def _token_ids(given: Any) -> tuple[int, ...]:
     """The whole numbers of a list."""
-    if not _is_listed(given):
+    if not is_listed(given):
         raise _no_prompt(given)
     try:
         return tuple(map(index, given))
@@ -222,30 +179,3 @@ def templated(tokenizer: Any, item: PromptItem, *, chat: bool = False) -> Prompt
     except InvalidPrompt as error:
         error.message = f"{item.name or 'the prompt'}: {error.message}"
         raise
-
-
-def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
-    """One prompt is text, a conversation, or a flat sequence of ids (an empty one is refused as an empty prompt).
-
-    Arrays and tensors count as sequences. What is no prompt and no list of them counts as one, which is then refused.
-    """
-    if not _is_listed(prompts) or len(prompts) == 0:
-        return True
-    first = prompts[0]
-    return not isinstance(first, str) and not _is_listed(first)
-
-
-def one_for_each(given: T | Sequence[T] | None, count: int, default: T) -> Sequence[T]:
-    """One value, such as a `Sampling`, for each of `count` prompts; the default where none is given."""
-    if given is None:
-        return [default] * count
-    several: Sequence[Any] = given if _is_listed(given) else [given] * count  # type: ignore[assignment]
-    kind = type(default)
-    wrong = next((each for each in several if not isinstance(each, kind)), None)
-    if wrong is not None or len(several) != count:
-        found = f"{len(several)} {kind.__name__}s for {count} prompts"
-        raise InvalidOption(
-            found if wrong is None else f"a {type(wrong).__name__} is no {kind.__name__}",
-            hint=f"give one {kind.__name__}, or one for each prompt",
-        )
-    return several

@@ -6,10 +6,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from headstart.base.errors import HeadstartError
 from headstart.engine.detokenize import TextStream
-from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise
 from headstart.theory.rounds import PositionCounts
 from headstart.types import (
@@ -26,6 +25,10 @@ from headstart.types import (
     Step,
     TokenLogprob,
 )
+
+if TYPE_CHECKING:
+    from headstart.base.errors import HeadstartError
+    from headstart.rule.distribution import SamplingState
 
 
 class Request:

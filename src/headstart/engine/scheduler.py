@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headstart.engine.request import Request
-from headstart.model.cache import Slots
 from headstart.model.prefixes import SHORTEST, common_prefix
-from headstart.rule.noise import Purpose
 from headstart.rule.row import Row
+
+if TYPE_CHECKING:
+    from headstart.engine.request import Request
+    from headstart.model.cache import Slots
+    from headstart.rule.noise import Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One slot of the target's cache, as it is now."""
+
+    tokens: int
+    """Tokens whose keys and values it holds, of a running request or kept of an ended one."""
+    request: Request | None
+    """Who runs there."""
 
 
 class Scheduler:
@@ -114,3 +128,17 @@ class Scheduler:
 
     def requests(self) -> Sequence[Request]:
         return (*self.running, *self.waiting)
+
+    def slots(self) -> Sequence[SlotView]:
+        """Every slot. Another thread may ask while a step is made: each number is right then, but two of them may stem
+        from different steps."""
+        running = {request.slot: request for request in tuple(self.running)}
+        return [SlotView(tokens, running.get(slot)) for slot, tokens in enumerate(tuple(self._cache.lengths))]
+
+    def forget_texts(self) -> bool:
+        """Empty all slots, so that no later request begins with what they hold. False where one is not free."""
+        if self._cache.free_slots < len(self._cache.lengths):
+            return False
+        for slot in [self._cache.acquire() for _ in self._cache.lengths]:
+            self._cache.release(slot)
+        return True

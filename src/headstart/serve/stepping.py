@@ -117,7 +117,7 @@ class Stepper:
             return
         self._failures = 0
         now = time.monotonic()
-        self.runs.note_started(self._engine.scheduler.waiting, began)
+        self.runs.note_started(self._engine.waiting, began)
         self._events.publish(Stepped(steps, now))
         touched, urgent = [], False
         for step in steps:
@@ -174,23 +174,15 @@ class Stepper:
         log.exception("a step of the engine raised; the requests that ran in it end")
         self._failures += 1
         failure = _failed(error)
-        self.runs.note_started(self._engine.scheduler.waiting, time.monotonic())
+        self.runs.note_started(self._engine.waiting, time.monotonic())
         broken_off = [self._break_off(run, failure) for run in self.runs.all() if run.started is not None]
-        if all(broken_off) and self._forgotten() and self._failures < FAILURES:
+        # What a failed step may have written is shared with nobody
+        if all(broken_off) and self._engine.forget_texts() and self._failures < FAILURES:
             return
         log.error("the engine has failed for good")
         self.failure = failure  # before any answer is closed with it
         for run in self.runs.all():
             self._break_off(run, failure)
-
-    def _forgotten(self) -> bool:
-        """Empty all slots, so that no request shares what a failed step may have written. False if a slot is lost."""
-        cache = self._engine.cache
-        if cache.free_slots < len(cache.lengths):
-            return False
-        for slot in [cache.acquire() for _ in cache.lengths]:
-            cache.release(slot)
-        return True
 
     def _break_off(self, run: Run, error: HeadstartError) -> bool:
         """End one request with an error; returns whether the engine could still cancel it."""

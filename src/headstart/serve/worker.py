@@ -12,6 +12,7 @@ from typing import Any
 
 from headstart.base.errors import HeadstartError, InvalidOption, Overloaded, ServerStopping
 from headstart.engine.engine import Engine
+from headstart.engine.scheduler import SlotView
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.events import Events, Refused, Subscriber
 from headstart.serve.limits import Limits
@@ -99,18 +100,18 @@ class ThreadBridge:
     def _check_room(self, jobs: Sequence[Job], stepper: Stepper) -> None:
         """Raise `Overloaded` if these jobs would make the queue too long. Those that find a free slot do not wait."""
         limits, queued = self.limits, self.queued
-        most = len(self._engine.cache.lengths) + limits.max_waiting_requests
+        most = self._engine.max_batch_size + limits.max_waiting_requests
         if len(jobs) > most:  # to come back would not help
             raise InvalidOption(
                 f"one request for {len(jobs)} texts, and at most {most} can run and wait", hint="ask for fewer at once"
             )
-        waiting = max(0, queued + len(jobs) - self._engine.cache.free_slots)
+        waiting = max(0, queued + len(jobs) - self._engine.free_slots)
         tokens = self._prompt_tokens - stepper.runs.left_prompt_tokens + sum(len(job.prompt) for job in jobs)
         tokens_fit = waiting == 0 or queued == 0 or tokens <= limits.max_waiting_prompt_tokens
         if waiting <= limits.max_waiting_requests and tokens_fit:
             return
         self._events.publish(Refused())
-        rounds = max(1, queued) / len(self._engine.cache.lengths)
+        rounds = max(1, queued) / self._engine.max_batch_size
         seconds = min(max(rounds * stepper.runs.service_seconds, _LEAST_RETRY_SECONDS), _MOST_RETRY_SECONDS)
         raise Overloaded(
             f"{queued} requests wait already", hint=f"come back in {seconds:.0f} seconds", retry_after=seconds
@@ -130,20 +131,7 @@ class ThreadBridge:
 
     def slots(self) -> Sequence[SlotState]:
         """Read while the engine steps: each number is right, but two of them may stem from different steps."""
-        found = {slot: SlotState(slot, None, tokens) for slot, tokens in enumerate(tuple(self._engine.cache.lengths))}
-        for request in tuple(self._engine.scheduler.running):
-            slot = request.slot
-            if slot is not None:
-                state = request.speculation
-                found[slot] = SlotState(
-                    slot,
-                    request.number,
-                    found[slot].tokens,
-                    len(request.prompt),
-                    max(0, request.generated),
-                    public_words(state.not_guessing, state.drafter),
-                )
-        return tuple(found.values())
+        return [_state(number, slot) for number, slot in enumerate(self._engine.slots())]
 
     @property
     def queued(self) -> int:
@@ -156,3 +144,18 @@ class ThreadBridge:
 
 def _cancel(stepper: Stepper, answer: ThreadAnswer) -> None:
     stepper.inbox.put(partial(stepper.cancel, answer))
+
+
+def _state(number: int, slot: SlotView) -> SlotState:
+    request = slot.request
+    if request is None:
+        return SlotState(number, None, slot.tokens)
+    state = request.speculation
+    return SlotState(
+        number,
+        request.number,
+        slot.tokens,
+        len(request.prompt),
+        max(0, request.generated),
+        public_words(state.not_guessing, state.drafter),
+    )

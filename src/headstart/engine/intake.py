@@ -1,0 +1,130 @@
+"""`Intake`: from what a caller gives to requests, with every check that must come before anything is generated."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headstart.base.errors import InvalidOption
+from headstart.engine.prompts import Prompt, encode, is_listed
+from headstart.engine.request import Request
+from headstart.rule.distribution import SamplingState
+from headstart.types import Drafting, Sampling, Speculation
+
+if TYPE_CHECKING:
+    from headstart.engine.parts import EngineParts
+
+T = TypeVar("T")
+
+
+class Intake:
+    """Makes the requests of one engine, each checked before anything is generated."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        self._target = parts.target
+        self._tokenizer = parts.tokenizer
+        self._eos = parts.eos_token_ids
+        self._drafter = parts.drafter
+        self._reason = parts.reason
+        self._numbers = itertools.count()
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """See `prompts.encode`."""
+        target = self._target
+        return encode(self._tokenizer, prompt, vocab_size=target.vocab_size, limit=target.max_length)
+
+    def requests(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling | Sequence[Sampling] | None,
+        drafting: Drafting | Sequence[Drafting] | None,
+    ) -> list[Request]:
+        """A request for each prompt, all of them or none. sampling, drafting: one for all, or one for each.
+
+        Raises:
+            InvalidPrompt, ContextExceeded: see `prompts.encode`.
+            InvalidOption: an option does not fit the model, or `drafting` names a source that is not there.
+        """
+        count = len(prompts)
+        each = zip(
+            prompts,
+            one_for_each(sampling, count, Sampling()),
+            one_for_each(drafting, count, Drafting()),
+            strict=True,
+        )
+        return [self._request(*given) for given in each]
+
+    def _request(self, prompt: Prompt, sampling: Sampling, drafting: Drafting) -> Request:
+        target, speculation = self._target, self._speculation(drafting)
+        if sampling.stop and self._tokenizer is None:
+            raise InvalidOption("stop strings need a tokenizer", hint="use stop_token_ids, or load one with the model")
+        for name, named in (("stop_token_ids", sampling.stop_token_ids), ("prediction", drafting.prediction)):
+            outside = next((token for token in named if token >= target.vocab_size), None)
+            if outside is not None:
+                raise InvalidOption(
+                    f"{name} names token {outside}", hint=f"the vocabulary has the ids 0 to {target.vocab_size - 1}"
+                )
+        ids = self.encode(prompt)
+        stop_ids = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else self._eos)
+        return Request(
+            next(self._numbers),
+            ids,
+            sampling,
+            seed=secrets.randbits(63) if sampling.seed is None else sampling.seed,
+            sampling_state=SamplingState(sampling, ids, target.vocab_size, stop_ids),
+            stop_ids=stop_ids,
+            limit=target.max_length,
+            speculation=speculation,
+            drafting=drafting,
+            decode=self._decode,
+        )
+
+    def _decode(self, ids: list[int]) -> str:
+        if self._tokenizer is None or not ids:
+            return ""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _speculation(self, drafting: Drafting) -> Speculation:
+        """How a request with these wishes begins."""
+        known = self._drafter.sources
+        unknown = next((name for name in drafting.sources or () if name not in known), None)
+        if unknown is not None:
+            raise InvalidOption(
+                f"sources names {unknown!r}, and nothing here drafts by that name",
+                hint=f"this engine has {', '.join(map(repr, known)) or 'no drafter'}",
+            )
+        name = self._drafter.name
+        if not known:
+            return Speculation(False, name, self._reason)
+        if not drafting.enabled or drafting.max_draft_tokens == 0 or drafting.sources == ():
+            return Speculation(False, name, "the request asked for no drafts")
+        return Speculation(True, name)
+
+
+def is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    """One prompt is text, a conversation, or a flat sequence of ids (an empty one is refused as an empty prompt).
+
+    Arrays and tensors count as sequences. What is no prompt and no list of them counts as one, which is then refused.
+    """
+    if not is_listed(prompts) or len(prompts) == 0:
+        return True
+    first = prompts[0]
+    return not isinstance(first, str) and not is_listed(first)
+
+
+def one_for_each(given: T | Sequence[T] | None, count: int, default: T) -> Sequence[T]:
+    """One value, such as a `Sampling`, for each of `count` prompts; the default where none is given."""
+    if given is None:
+        return [default] * count
+    several: Sequence[Any] = given if is_listed(given) else [given] * count  # type: ignore[assignment]
+    kind = type(default)
+    wrong = next((each for each in several if not isinstance(each, kind)), None)
+    if wrong is not None or len(several) != count:
+        found = f"{len(several)} {kind.__name__}s for {count} prompts"
+        raise InvalidOption(
+            found if wrong is None else f"a {type(wrong).__name__} is no {kind.__name__}",
+            hint=f"give one {kind.__name__}, or one for each prompt",
+        )
+    return several
