@@ -15,8 +15,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from types import SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headstart.base.errors import InvalidOption
 
@@ -80,8 +80,9 @@ def types_of(cls: type[Any]) -> dict[str, Any]:
         scope = vars(sys.modules[base.__module__])
         for name, hint in inspect.get_annotations(base).items():
             if name in options:
+                alone = SimpleNamespace(__annotations__={name: hint})
                 try:
-                    found[name] = eval(hint, scope) if isinstance(hint, str) else hint
+                    found |= get_type_hints(alone, scope)
                 except NameError:
                     if options[name].kind is None:
                         raise

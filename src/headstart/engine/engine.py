@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import torch
-
 from headstart.base.errors import InvalidOption
 from headstart.engine.guards import GuardedPacing
 from headstart.engine.intake import Intake, is_one
@@ -264,24 +262,4 @@ class Engine:
     def describe(self) -> dict[str, Any]:
         """What runs here: names, rule, dtype, device, sizes. "not_guessing" says in a sentence why nothing is guessed
         now, and is None where something is, or nothing has run yet."""
-        return {
-            "target": self.target_name,
-            "drafter": self.drafter_name,
-            "chosen": self.reason,
-            "rule": self.rule,
-            "pacing": self.pacing.name,
-            "not_guessing": self._loop.pacing.idle or None,
-            "dtype": str(self.target.dtype).removeprefix("torch."),
-            "quantize": self.target.quantize,
-            "weights": self.target.weights_in_words,
-            "drafter_weights": {part.name: words for part in self.drafter.parts if (words := part.weights_in_words)},
-            "decoder": self.target.decoder,
-            "width_invariant": self.target.width_invariant,
-            "device": str(self.target.device),
-            "threads": torch.get_num_threads(),
-            "vocab_size": self.target.vocab_size,
-            "max_length": self.target.max_length,
-            "max_batch_size": self.max_batch_size,
-            "prefill_chunk": self.scheduler.prefill_chunk,
-            "prefix_cache": self.cache.keeps_texts,
-        }
+        return self._parts.describe(self._loop.pacing)

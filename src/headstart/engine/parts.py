@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.engine.guarded_drafter import GuardedDrafter
+    from headstart.engine.guards import GuardedPacing
     from headstart.engine.judging import Judge
     from headstart.model.cache import Slots
     from headstart.model.runner import ModelRunner
@@ -53,3 +56,29 @@ class EngineParts:
     """How steps are recorded: the engine does not know its recorder."""
     plain: Callable[[], Engine]
     """Makes an engine on the same weights, without a drafter and with a cache of its own."""
+
+    def describe(self, pacing: GuardedPacing) -> dict[str, Any]:
+        """See `Engine.describe`. pacing: the one that decides now."""
+        return {
+            "target": self.target_name,
+            "drafter": self.drafter.name,
+            "chosen": self.reason,
+            "rule": self.rule,
+            "pacing": pacing.pacing.name,
+            "not_guessing": pacing.idle or None,
+            "dtype": str(self.target.dtype).removeprefix("torch."),
+            "quantize": self.target.quantize,
+            "weights": self.target.weights_in_words,
+            "drafter_weights": {
+                part.name: words for part in self.drafter.drafter.parts if (words := part.weights_in_words)
+            },
+            "decoder": self.target.decoder,
+            "width_invariant": self.target.width_invariant,
+            "device": str(self.target.device),
+            "threads": torch.get_num_threads(),
+            "vocab_size": self.target.vocab_size,
+            "max_length": self.target.max_length,
+            "max_batch_size": len(self.cache.lengths),
+            "prefill_chunk": self.prefill_chunk,
+            "prefix_cache": self.cache.keeps_texts,
+        }

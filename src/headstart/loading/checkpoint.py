@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.model import generation, int4, loading
+from headstart.model.codes import codes_of
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.fingerprint import fingerprint
-from headstart.model.gguf import checkpoint as gguf
 from headstart.model.memory import MemoryNeed
-from headstart.model.quantised import checkpoint as quantised
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.tokenizers import check_pair, load_tokenizer
 
 DEFAULT_LENGTH = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a model's weights are to run as: as they are stored, as floats, or rounded."""
+
+    stored: bool
+    """On the checkpoint's own codes, where it has some that run here."""
+    rounded: str | None
+    """Otherwise: rounded to "int8", "int8-grouped" or "int4", or to what "auto" finds; None is floats in the dtype."""
+
+    @classmethod
+    def of(cls, quantize: str | None) -> Weights:
+        """By the public option: None is the weights as they are, a file's codes where those can run; "none" floats in
+        `dtype`; "int8", "int8-grouped" and "int4" integers; "auto" a file's codes, or 8-bit integers where the row
+        kernels run them."""
+        return cls(quantize in (None, "auto"), None if quantize == "none" else quantize)
+
+
+AS_STORED = Weights.of(None)
 
 
 class Checkpoint:
@@ -39,6 +58,7 @@ class Checkpoint:
         self.tokenizer = load_tokenizer(self.source, trust_remote_code=trust_remote_code)
         self.dtype = loading.choose_dtype(dtype, self.config, device)
         self.length = self._length(max_length, role)
+        self._codes = codes_of(self.source, self.config)
         self._device = device
         self._trust = trust_remote_code
         self._runners: dict[str | None, ModelRunner] = {}
@@ -65,11 +85,9 @@ class Checkpoint:
     def blocks(self, quantize: str | None) -> tuple[str, ...]:
         """What a GGUF file or a quantised checkpoint runs on: the types of its blocks, that of the most weights first,
         or its layout; none for a model in floats, or whose weights are rounded again. quantize: see `runner`."""
-        codes = self._codes
-        if quantize not in (None, "auto") or codes is None:
+        if self._codes is None or not Weights.of(quantize).stored:
             return ()
-        found: tuple[str, ...] = codes.blocks(self.source, self.config, self.dtype, self._device)
-        return found
+        return self._codes.blocks(self.source, self.config, self.dtype, self._device)
 
     def precision(self, quantize: str | None) -> str | None:
         """What tells weights of this quantisation from others of the same config: for costs and advice."""
@@ -79,19 +97,12 @@ class Checkpoint:
         """Bytes of weights that a forward of one row reads, of a model on its file's blocks; None for others."""
         if self._codes is None or not self.blocks(quantize):
             return None
-        return int(self._codes.packed_bytes(self.source, self.config, self.dtype, read=True))
-
-    @property
-    def _codes(self) -> Any:
-        """The module that knows what the checkpoint's own codes are; None where it holds floats."""
-        if gguf.is_gguf(self.source):
-            return gguf
-        return quantised if quantised.is_quantised(self.config) else None
+        return self._codes.packed_bytes(self.source, self.config, self.dtype, read=True)
 
     def need(self, slots: int, quantize: str | None) -> MemoryNeed:
         """Memory for a cache of so many slots, and for the weights where they are still to be read."""
         weights = 0
-        if not self._runners and self.blocks(quantize):
+        if not self._runners and self._codes is not None and self.blocks(quantize):
             weights = self._codes.packed_bytes(self.source, self.config, self.dtype)
         elif not self._runners:
             weights = self.weight_bytes
@@ -101,11 +112,13 @@ class Checkpoint:
     def runner(self, quantize: str | None) -> ModelRunner:
         """The model, ready to run. Its weights are read once.
 
-        quantize: None for the weights as they are, a GGUF file's blocks where those can run; "none" for floats in
-        `dtype`; "int8", "int8-grouped", "int4"; "auto" for a file's blocks, or 8-bit integers where the row kernels run
-        them.
+        quantize: see `Weights.of`.
+
+        Raises:
+            UnsupportedModel: a layout that runs only as floats, and these were not asked for.
         """
-        asked = quantised.must_be_asked(self.config) if quantize is None else None
+        wanted = Weights.of(quantize)
+        asked = self._codes.must_be_asked(self.config) if self._codes is not None and wanted == AS_STORED else None
         if asked is not None:
             raise UnsupportedModel(
                 f"{self.label} is {asked}, which does not run as it is", hint="quantize='none' makes floats of it"
@@ -120,7 +133,7 @@ class Checkpoint:
                 trust_remote_code=self._trust,
                 packed=bool(blocks),
             )
-            rounded = None if blocks or quantize == "none" else quantize
+            rounded = None if blocks else wanted.rounded
             self._runners[quantize] = ModelRunner(model, max_length=self.length, quantize=rounded, blocks=blocks)
         return self._runners[quantize]
 

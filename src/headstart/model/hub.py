@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 
-from huggingface_hub import constants, get_session
+from huggingface_hub import constants, get_session, snapshot_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -36,6 +36,13 @@ def hub(source: str) -> Iterator[str]:
         yield why
     finally:
         constants.HF_HUB_OFFLINE = False
+
+
+def folder_of(source: str | Path) -> Path:
+    """The directory of a model: its own, or where the configs and weights of a hub id are kept, fetched if need be."""
+    if Path(source).is_dir():
+        return Path(source)
+    return Path(snapshot_download(str(source), allow_patterns=["*.json", "*.safetensors"]))
 
 
 def _is_hub_id(source: str) -> bool:

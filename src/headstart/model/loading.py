@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -17,9 +16,10 @@ from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
 from headstart.base.errors import ModelNotFound, PickleCheckpoint
+from headstart.model.codes import codes_of
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
-from headstart.model.hub import hub
+from headstart.model.hub import folder_of, hub
 from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
@@ -82,13 +82,7 @@ def config_folder(source: str) -> Path | None:
 def fetch(source: str) -> Path:
     """A directory with configs and weights of a drafter that is no model of transformers' own."""
     with reading(source):
-        return _folder(source)
-
-
-def _folder(source: str) -> Path:
-    if Path(source).is_dir():
-        return Path(source)
-    return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors"]))
+        return folder_of(source)
 
 
 def load_config(source: str, *, trust_remote_code: bool) -> Any:
@@ -139,12 +133,11 @@ def load_weights(
     packed: bool = False,
 ) -> Any:
     """The model in eval mode, on the device, its attention replaced by ours. packed: on the checkpoint's own codes,
-    which must be able to run (see `gguf.blocks` and `quantised.blocks`)."""
+    which must be able to run (see `Codes.blocks`)."""
     with reading(source):
-        if packed and gguf.is_gguf(source):
-            return adopt(gguf.load_packed(source, config, dtype))
-        if packed:
-            return adopt(quantised.load_packed(_folder(source), config, dtype))
+        codes = codes_of(source, config)
+        if packed and codes is not None:
+            return adopt(codes.load_packed(source, config, dtype))
         with _progress(_weight_bytes(source, config, dtype) >= _LONG_LOAD):
             model = _read_model(source, config, dtype, trust_remote_code=trust_remote_code)
         return adopt(model.to(device))
@@ -161,10 +154,8 @@ def read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_cod
 
 
 def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_code: bool) -> Any:
-    if gguf.is_gguf(source):
-        return gguf.load_model(source, config, dtype)
-    if quantised.is_quantised(config):
-        return quantised.load_model(_folder(source), config, dtype)
+    if (codes := codes_of(source, config)) is not None:
+        return codes.load_model(source, config, dtype)
     if Path(source).is_dir():
         check_amount(Path(source), _weight_bytes(source, config, dtype) // dtype.itemsize)
     with unreported():
@@ -179,7 +170,7 @@ def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_co
         )
 
     def is_zero(name: str) -> bool:
-        tensors = Tensors(_folder(source))
+        tensors = Tensors(folder_of(source))
         return name in tensors.names and not bool(tensors.read(name).any())
 
     check_complete(source, model, found, is_zero)

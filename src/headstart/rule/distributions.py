@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
 
 import numpy as np
 import torch
@@ -107,23 +107,29 @@ def distributions(requests: Sequence[tuple[SamplingRow, ...]], logits: Tensor) -
         return []
     parts = torch.split(logits, [len(rows) for rows in requests])
     found: dict[int, Distributions] = {}
-    at_once: dict[bool, list[int]] = {True: [], False: []}
+    greedy_ones: list[int] = []
+    sampled_ones: list[int] = []
     for k, (rows, part) in enumerate(zip(requests, parts, strict=True)):
         state = rows[0].state
         is_greedy = state.sampling.greedy
         if logits.device.type != "cpu" or (is_greedy and state.unedited):
-            at_once[is_greedy].append(k)
+            (greedy_ones if is_greedy else sampled_ones).append(k)
         else:
             found[k] = Distributions(rows, part, _Tokens(rows, part) if is_greedy else None)
-    for is_greedy, chosen in at_once.items():
-        if not chosen:
-            continue
-        together = [row for k in chosen for row in requests[k]]
-        mine = logits if len(chosen) == len(requests) else torch.cat([parts[k] for k in chosen])
-        values: Any = greedy(mine, together) if is_greedy else distribution(mine, together)
-        begin = 0
-        for k in chosen:
-            part = values[begin : begin + len(requests[k])]
-            begin += len(requests[k])
-            found[k] = Distributions(requests[k], parts[k], **({"tokens": tuple(part)} if is_greedy else {"p": part}))
+    if greedy_ones:
+        tokens = iter(greedy(*_together(requests, parts, logits, greedy_ones)))
+        for k in greedy_ones:
+            found[k] = Distributions(requests[k], parts[k], tokens=tuple(islice(tokens, len(requests[k]))))
+    if sampled_ones:
+        p = distribution(*_together(requests, parts, logits, sampled_ones))
+        shares = torch.split(p, [len(requests[k]) for k in sampled_ones])
+        found |= {k: Distributions(requests[k], parts[k], p=p) for k, p in zip(sampled_ones, shares, strict=True)}
     return [found[k] for k in range(len(requests))]
+
+
+def _together(
+    requests: Sequence[tuple[SamplingRow, ...]], parts: Sequence[Tensor], logits: Tensor, chosen: Sequence[int]
+) -> tuple[Tensor, list[SamplingRow]]:
+    """The logits of the chosen requests, one behind the other, and their rows; nothing is copied where all are."""
+    rows = [row for k in chosen for row in requests[k]]
+    return logits if len(chosen) == len(requests) else torch.cat([parts[k] for k in chosen]), rows

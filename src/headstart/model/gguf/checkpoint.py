@@ -12,7 +12,7 @@ from headstart.model.gguf.files import is_gguf, open_gguf, parts
 
 __all__ = [
     "SUFFIX", "blocks", "generation_config", "is_gguf", "load_config", "load_model", "load_packed", "load_tokenizer",
-    "packed_bytes", "parts",
+    "must_be_asked", "packed_bytes", "parts",
 ]  # fmt: skip
 
 SUFFIX = ".gguf"
@@ -36,6 +36,11 @@ def load_model(source: str, config: Any, dtype: torch.dtype) -> Any:
 def load_packed(source: str, config: Any, dtype: torch.dtype) -> Any:
     """See `packed.load`."""
     return packed.load(open_gguf(source), config, dtype)
+
+
+def must_be_asked(config: Any) -> str | None:  # noqa: ARG001
+    """None: every file that can be read runs as it is, or as floats."""
+    return None
 
 
 def packed_bytes(source: str, config: Any, dtype: torch.dtype, *, read: bool = False) -> int:

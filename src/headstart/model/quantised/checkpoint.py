@@ -15,11 +15,12 @@ from headstart.model import native
 from headstart.model.coded import empty, fits_kernels, joined_with, with_codes, without_memory
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.grouped import ChannelWeights, GroupedWeights, Rows, StoredWeights
+from headstart.model.hub import folder_of
 from headstart.model.quantised.layout import FLOATS, Layout, Outputs
 from headstart.model.quantised.settings import layout_of
 from headstart.model.quantised.tensors import Tensors
 
-__all__ = ["blocks", "check", "is_quantised", "load_model", "load_packed", "packed_bytes"]
+__all__ = ["blocks", "check", "is_quantised", "load_model", "load_packed", "must_be_asked", "packed_bytes"]
 
 _AT_ONCE = 1 << 22
 """Numbers that are made at a time."""
@@ -176,17 +177,17 @@ def must_be_asked(config: Any) -> str | None:
     return layout.name if layout is not None and layout.kind is None else None
 
 
-def load_model(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def load_model(source: str | Path, config: Any, dtype: torch.dtype) -> Any:
     """The model on the CPU in floats: the numbers that its codes stand for, rounded to `dtype`."""
-    read = QuantisedCheckpoint(folder, config)
+    read = QuantisedCheckpoint(folder_of(source), config)
     model = empty(read.config, dtype)
     read.fill(model)
     return model.eval()
 
 
-def load_packed(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def load_packed(source: str | Path, config: Any, dtype: torch.dtype) -> Any:
     """The model, its coded matrices layers of codes that are read when a decoder lays them out."""
-    read = QuantisedCheckpoint(folder, config)
+    read = QuantisedCheckpoint(folder_of(source), config)
 
     def coded(name: str, module: nn.Module) -> GroupedLinear | None:
         if not isinstance(module, nn.Linear) or not read.stays(name):
