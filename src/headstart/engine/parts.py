@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
     from headstart.model.runner import ModelRunner
     from headstart.pacing import Pacing
     from headstart.types import Rule
-
-
-class Traced(Protocol):
-    """Records the steps of an engine: see `Engine.trace`, whose arguments it is given."""
-
-    def __call__(
-        self, engine: Engine, path: str | Path | None, *, top: int | None, command: str, note: str
-    ) -> AbstractContextManager[Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,8 +43,9 @@ class EngineParts:
     target_name: str
     reason: str
     """Why this drafter, or why none."""
-    traced: Traced
-    """How steps are recorded: the engine does not know its recorder."""
+    traced: Callable[..., AbstractContextManager[Any]]
+    """Records the steps of an engine, which it is given, with the arguments of `Engine.trace`; the engine does not know
+    its recorder."""
     plain: Callable[[], Engine]
     """Makes an engine on the same weights, without a drafter and with a cache of its own."""
 

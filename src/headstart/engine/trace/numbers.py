@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Entry = tuple[int, float]
-"""A token and its probability."""
+from headstart.engine.trace.format import Entry
 
 
 def rounded(value: float) -> float:

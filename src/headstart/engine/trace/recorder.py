@@ -7,28 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from headstart.drafters import Observation
 from headstart.engine.trace.format import TOP
 from headstart.engine.trace.lines import Json, end_line, request_line, step_line
 from headstart.engine.trace.texts import Texts
 from headstart.model.tokens.spelling import Spelling
-from headstart.rule.noise import Noise
-from headstart.types import Output, Rule, Sampling
 
-
-class Recorded(Protocol):
-    """What a recorder reads of a request."""
-
-    number: int
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    noise: Noise
-
-    def finish(self) -> Output:
-        """The result, once it has ended."""
-        ...
+if TYPE_CHECKING:
+    from headstart.drafters import Observation
+    from headstart.engine.request import Request
+    from headstart.types import Rule
 
 
 class Recorder:
@@ -60,7 +49,7 @@ class Recorder:
         self._zero = time.perf_counter()
         self._open: dict[int, Texts | None] = {}
 
-    def observe(self, observation: Observation, request: Recorded) -> None:
+    def observe(self, observation: Observation, request: Request) -> None:
         """Write what a step made of a request, and that it has ended if it has. A request that ends between steps has
         no row then."""
         if self._only not in (None, request.number):
@@ -74,7 +63,7 @@ class Recorder:
             self._tell(request, end_line(request.number, request.finish()))
             del self._open[request.number]
 
-    def _begin(self, request: Recorded, before: tuple[int, ...]) -> None:
+    def _begin(self, request: Request, before: tuple[int, ...]) -> None:
         self._open[request.number] = None if self._spelling is None else Texts(self._spelling.raw)
         text = None
         if self._tokenizer is not None:
@@ -90,6 +79,6 @@ class Recorder:
         )
         self._tell(request, line)
 
-    def _tell(self, request: Recorded, line: Json) -> None:
+    def _tell(self, request: Request, line: Json) -> None:
         texts = self._open[request.number]
         self._write(line if texts is None else texts.add_to(line))

@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.drafters import Drafter, Observation
 from headstart.engine.trace.format import TOP
 from headstart.engine.trace.lines import Json, header
 from headstart.engine.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
-from headstart.engine.trace.recorder import Recorded, Recorder
-from headstart.types import Rule
+from headstart.engine.trace.recorder import Recorder
 
 if TYPE_CHECKING:
+    from headstart.drafters import Observation
     from headstart.engine.engine import Engine
+    from headstart.engine.request import Request
 
 
 def as_line(line: Mapping[str, Any]) -> str:
@@ -30,11 +30,8 @@ class Recording:
     """What is being recorded. With a path, each line is in the file as soon as its step is done; else they are kept.
 
     Args:
-        path: of the file, which is written anew; None keeps the lines in memory.
-        engine: `Engine.describe()`.
-        drafters: the engine's.
-        rule: the engine's.
-        tokenizer: of transformers, or None.
+        engine: whose requests.
+        path: of the file, which is written from its beginning; None keeps the lines in memory.
         top: how many of the likeliest tokens of each distribution are recorded.
         command: the command that is run, for the header.
         note: what else the header shall say.
@@ -44,16 +41,7 @@ class Recording:
     """
 
     def __init__(
-        self,
-        path: str | Path | None,
-        *,
-        engine: Mapping[str, Any],
-        drafters: Sequence[Drafter],
-        rule: Rule,
-        tokenizer: Any,
-        top: int = TOP,
-        command: str = "",
-        note: str = "",
+        self, engine: Engine, path: str | Path | None, *, top: int = TOP, command: str = "", note: str = ""
     ) -> None:
         check_number("top", top, low=1, integer=True)
         self.path = None if path is None else Path(path)
@@ -61,10 +49,10 @@ class Recording:
         """Why the recording ended early, if it did: a full disk, for example. The texts went on."""
         self._lines: list[Json] = []
         self._file: IO[str] | None = None if self.path is None else _opened(self.path)
-        self._recorder = Recorder(self._write, rule=rule, tokenizer=tokenizer, top=top)
-        self._write(header(engine, drafters, command=command, note=note))
+        self._recorder = Recorder(self._write, rule=engine.rule, tokenizer=engine.tokenizer, top=top)
+        self._write(header(engine.describe(), engine.drafter.parts, command=command, note=note))
 
-    def observe(self, observation: Observation, request: Recorded) -> None:
+    def observe(self, observation: Observation, request: Request) -> None:
         """Record what a step made of a request; see `Recorder`."""
         if self.failure is None:
             try:
@@ -110,16 +98,7 @@ def recorded(
 
     top: None is `TOP`.
     """
-    recording = Recording(
-        path,
-        engine=engine.describe(),
-        drafters=engine.drafter.parts,
-        rule=engine.rule,
-        tokenizer=engine.tokenizer,
-        top=TOP if top is None else top,
-        command=command,
-        note=note,
-    )
+    recording = Recording(engine, path, top=TOP if top is None else top, command=command, note=note)
     remove = engine.record(recording.observe)
     try:
         yield recording
