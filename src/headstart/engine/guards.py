@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headstart.base.errors import CONTAINED, HeadstartError, PacingFailed
 from headstart.engine.in_words import in_words
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headstart.engine.request import Request
     from headstart.pacing import Pacing
 
-Recorder = Callable[["Observation", "Request"], None]
+Recorder: TypeAlias = "Callable[[Observation, Request], None]"
 log = logging.getLogger(__name__)
 
 
