@@ -57,7 +57,7 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError as error:
         raise InvalidPrompt(
             f"the text has half a character, {text[error.start]!r}, at {error.start}",
-            hint="decode it anew, or drop such halves: text.encode(errors='replace').decode()",
+            hint="decode it again, or drop such halves: text.encode(errors='replace').decode()",
         ) from error
 
 

@@ -135,7 +135,7 @@ def _recommended(note: Path) -> list[str]:
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InvalidOption(f"{note}: drafter={named!r} names nothing", hint="give a path, a hub id, or a list of them")
-    beside = [note.parent / name for name in names]  # a path is meant from where the note stands
+    beside = [note.parent / name for name in names]  # a path is meant from the folder of the note
     return [str(path) if path.exists() else name for path, name in zip(beside, names, strict=True)]
 
 
@@ -149,7 +149,7 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
         return _ahead(Ahead(name.removeprefix(PREFIX)), target)
     if name in ("auto", "none"):
         raise InvalidOption(
-            f"{name!r} cannot stand there in a list of drafters",
+            f"{name!r} cannot be there in a list of drafters",
             hint="name each drafter of the list; 'auto' may be its last",
         )
     if name in WEIGHTLESS:

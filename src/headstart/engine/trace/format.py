@@ -22,7 +22,7 @@ READ = (1, 2, 3)
 named "coin". In version 1, "commit" of a step's seconds was what is now "plan", "law" what is now "sample", and the
 commit was not measured."""
 TOP = 8
-"""How many of the likeliest tokens of a distribution are written down where nobody chooses."""
+"""How many of the likeliest tokens of a distribution are written down by default."""
 
 Entry = tuple[int, float]
 """A token and its probability."""

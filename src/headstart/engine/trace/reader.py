@@ -158,7 +158,7 @@ def _header(name: str, found: Any) -> Header:
     given = found["headstart_trace"]
     if given not in READ:
         newer = isinstance(given, int) and given > VERSION
-        hint = "update headstart, or record it anew" if newer else "record it anew"
+        hint = "update headstart, or record it again" if newer else "record it again"
         raise InvalidFile(f"{name} has version {given!r} of the format, and this headstart reads {VERSION}", hint=hint)
     try:
         return Header.model_validate(found)
@@ -180,7 +180,7 @@ def _sort(name: str, number: int, found: Any, parts: dict[int, _Parts]) -> None:
         return
     mine = parts.get(line.request)
     if mine is None:
-        hint = "its lines are not complete, or not in their order; record it anew"
+        hint = "its lines are not complete, or not in their order; record it again"
         raise InvalidFile(f"line {number} of {name} belongs to request {line.request}, which never began", hint=hint)
     mine.learn(line.texts)
     if isinstance(line, StepLine):
@@ -192,7 +192,7 @@ def _sort(name: str, number: int, found: Any, parts: dict[int, _Parts]) -> None:
 def _foreign(name: str, number: int, line: str, *, known: bool) -> InvalidFile:
     shown = line.strip()[:_SHOWN]
     if known:
-        return InvalidFile(f"line {number} of {name} is not JSON: {shown}", hint="the file is damaged; record it anew")
+        return InvalidFile(f"line {number} of {name} is not JSON: {shown}", hint="the file is damaged; record it again")
     return InvalidFile(f"{name} is not a trace: its first line is not JSON: {shown}", hint=_MAKE_ONE)
 
 
@@ -201,5 +201,5 @@ def _damaged(name: str, number: int, error: ValidationError) -> InvalidFile:
     where = ".".join(str(part) for part in first["loc"])
     return InvalidFile(
         f"line {number} of {name} is damaged: {where or 'it'}: {first['msg']}",
-        hint="docs/guides/read-a-trace.md says what a line holds; record it anew",
+        hint="docs/guides/read-a-trace.md says what a line holds; record it again",
     )

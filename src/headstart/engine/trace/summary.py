@@ -74,7 +74,7 @@ class Summary:
     worst: tuple[Loss, ...] = field(default=())
     """The rounds that lost the most levels."""
     ahead: AheadStats | None = None
-    """What drafting ahead brought; None where nothing was."""
+    """What came of drafting ahead; None where nothing was drafted ahead."""
 
     @property
     def tokens_per_forward(self) -> float:
