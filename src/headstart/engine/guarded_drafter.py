@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import index
-from typing import TYPE_CHECKING
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
+from headstart.drafters import Drafter, Observation, Row
 from headstart.engine.drafts import DraftCheck
 from headstart.engine.in_words import in_words
+from headstart.model.cache import Slots
+from headstart.model.runner import ModelRunner
 from headstart.types import Draft
-
-if TYPE_CHECKING:
-    from headstart.drafters import Drafter, Observation, Row
-    from headstart.model.cache import Slots
-    from headstart.model.runner import ModelRunner
 
 NO_DRAFT = Draft()
 

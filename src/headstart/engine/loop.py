@@ -7,28 +7,21 @@ between steps. The loop knows no drafter by name and has no mode: plain decoding
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
 
 from headstart.drafters import Observation
-from headstart.engine.guarded_drafter import NO_DRAFT
-from headstart.engine.guards import Listeners, Recorders
+from headstart.engine.guarded_drafter import NO_DRAFT, GuardedDrafter
+from headstart.engine.guards import GuardedPacing, Listeners, Recorders
+from headstart.engine.judging import Judge, Outcome
+from headstart.engine.request import Request
+from headstart.engine.scheduler import Scheduler
+from headstart.model.cache import Slots
 from headstart.model.packed import Segment
-from headstart.types import Seconds, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from headstart.engine.guarded_drafter import GuardedDrafter
-    from headstart.engine.guards import GuardedPacing
-    from headstart.engine.judging import Judge, Outcome
-    from headstart.engine.request import Request
-    from headstart.engine.scheduler import Scheduler
-    from headstart.model.cache import Slots
-    from headstart.model.runner import ModelRunner
-    from headstart.rule.row import Row
-    from headstart.types import Draft, FinishReason
+from headstart.model.runner import ModelRunner
+from headstart.rule.row import Row
+from headstart.types import Draft, FinishReason, Seconds, Step
 
 
 class StepLoop:
