@@ -31,12 +31,11 @@ from headstart.model.heads.dflash_checkpoint import is_dflash as recognises
 from headstart.model.heads.dflash_checkpoint import read
 from headstart.model.runner import ModelRunner
 from headstart.rule.vocabulary import PartialVocabulary
-from headstart.types import Draft, TreeKind
+from headstart.types import NO_DRAFT, Draft, TreeKind
 
 __all__ = ["WEIGHTS", "DFlashDrafter", "build", "recognises"]
 
 WEIGHTS: Weights = "head"
-NO_DRAFT = Draft()
 
 CHAIN = 7
 """Most tokens of a chain where nobody chooses."""
@@ -153,9 +152,9 @@ class DFlashDrafter(FromStates["_Text"]):
 
     def _growing(self, row: Row, room: int) -> GrowingChain | GrowingTree:
         """A draft that is still to grow, of at most so many nodes."""
-        if isinstance(self._policy, ChainPolicy):
+        if isinstance(self.policy, ChainPolicy):
             return GrowingChain(row, room, vocabulary=self._vocabulary)
-        return GrowingTree(row, room, self._policy.plan(row, room), vocabulary=self._vocabulary)
+        return GrowingTree(row, room, self.policy.plan(row, room), vocabulary=self._vocabulary)
 
     def _read(self, texts: Sequence[_Text]) -> None:
         """Read all states that wait, at most a chunk of all texts together at once."""
@@ -251,5 +250,6 @@ def build(context: BuildContext) -> DFlashDrafter:
         target_folder=context.target_source,
         slots=context.slots,
         name=context.name,
-        **context.given("budget", "tree"),
+        budget=context.budget,
+        tree=context.tree or "auto",
     )

@@ -8,7 +8,7 @@ forward.
 from __future__ import annotations
 
 from headstart.drafters import BuildContext, Weights
-from headstart.drafters.growing.own_model import GrowingModel
+from headstart.drafters.growing.own_model import ForeseeingModel
 from headstart.drafters.growing.parallel_model import ParallelModel, mask_token
 from headstart.drafters.growing.policy import MOST, policy_of
 from headstart.drafters.growing.residual import Residual
@@ -24,7 +24,7 @@ PARALLEL, LONGEST_PARALLEL = 8, 16
 guessing well up to about 16."""
 
 
-class DraftModel(GrowingModel):
+class DraftModel(ForeseeingModel):
     """Chains drawn from a draft LM, or trees.
 
     Args:
@@ -38,6 +38,8 @@ class DraftModel(GrowingModel):
         width, depth: of trees, see `TreePolicy`.
         residual: what drawn tokens leave to the target, if anything; for chains.
     """
+
+    runner: ModelRunner
 
     def __init__(
         self,
@@ -103,12 +105,16 @@ def build(context: BuildContext) -> DraftModel | ParallelDraft:
             mask=mask,
             vocab_size=context.target.vocab_size,
             slots=context.slots,
-            **context.given("budget", "tree", "residual"),
+            budget=context.budget,
+            tree=context.tree or "none",
+            residual=context.residual,
         )
     return DraftModel(
         context.draft,
         name=context.name,
         vocab_size=context.target.vocab_size,
         slots=context.slots,
-        **context.given("budget", "tree", "residual"),
+        budget=context.budget,
+        tree=context.tree or "none",
+        residual=context.residual,
     )

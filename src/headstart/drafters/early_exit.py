@@ -61,8 +61,8 @@ class EarlyExitDrafter(FirstLayersDrafter):
             check_number("layer", layer, low=1, integer=True)
         if budget is not None:
             check_number("budget", budget, low=0, integer=True)
-        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(self.policy, budget)
+        policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
+        super().__init__(policy, budget)
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -79,11 +79,12 @@ class EarlyExitDrafter(FirstLayersDrafter):
 
 
 def build(context: BuildContext) -> EarlyExitDrafter | FirstLayersAhead:
-    given = context.given("budget", "tree", "residual")
-    made = EarlyExitDrafter(text=context.sample, **given)
+    made = EarlyExitDrafter(
+        text=context.sample, budget=context.budget, tree=context.tree or "none", residual=context.residual
+    )
     if not context.apart:
         return made
-    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))
+    return FirstLayersAhead(made, context.target, slots=context.slots)
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:

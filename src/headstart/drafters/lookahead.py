@@ -77,7 +77,7 @@ class LookaheadDrafter(Drafter):
 
 
 def build(context: BuildContext) -> LookaheadDrafter:
-    return LookaheadDrafter(**context.given("budget"))
+    return LookaheadDrafter(budget=context.budget)
 
 
 class _Memory:

@@ -162,7 +162,7 @@ class MedusaDrafter(Drafter):
 
 def build(context: BuildContext) -> MedusaDrafter:
     return MedusaDrafter.load(
-        context.source, context.target, quantize=context.quantize, name=context.name, **context.given("budget")
+        context.source, context.target, quantize=context.quantize, name=context.name, budget=context.budget
     )
 
 

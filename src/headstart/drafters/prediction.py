@@ -34,9 +34,9 @@ class PredictionDrafter(Drafter):
     draws = False
     copies = True
 
-    def __init__(self, *, budget: int = 16) -> None:
-        check_number("budget", budget, low=0, integer=True)
-        self.default_budget = budget
+    def __init__(self, *, budget: int | None = None) -> None:
+        self.default_budget = 16 if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
         self._pointers: dict[int, _Pointer] = {}
 
     def applies(self, row: Row) -> bool:
@@ -57,7 +57,7 @@ class PredictionDrafter(Drafter):
 
 
 def build(context: BuildContext) -> PredictionDrafter:
-    return PredictionDrafter(**context.given("budget"))
+    return PredictionDrafter(budget=context.budget)
 
 
 class _Pointer:

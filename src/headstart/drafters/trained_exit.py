@@ -63,8 +63,8 @@ class TrainedExitDrafter(FirstLayersDrafter):
         depth: int | None = None,
         residual: Residual | None = None,
     ) -> None:
-        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(self.policy, budget)
+        policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
+        super().__init__(policy, budget)
         self.name = name
         self.layer = exit_.layers
         self._exit, self._matrix, self._quantize = exit_, matrix, quantize
@@ -119,15 +119,16 @@ class TrainedExitDrafter(FirstLayersDrafter):
 
 
 def build(context: BuildContext) -> TrainedExitDrafter | FirstLayersAhead:
-    given = context.given("budget", "tree", "residual")
     made = TrainedExitDrafter.load(
         context.source,
         context.target,
         target_folder=context.target_source,
         name=context.name,
         quantize=context.quantize,
-        **given,
+        budget=context.budget,
+        tree=context.tree or "none",
+        residual=context.residual,
     )
     if not context.apart:
         return made
-    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))
+    return FirstLayersAhead(made, context.target, slots=context.slots)

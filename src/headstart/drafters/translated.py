@@ -48,7 +48,7 @@ class TranslatedDraft(OwnCacheDrafter):
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
         target_tokenizer, draft_tokenizer: of transformers; see `Vocabulary` for those that can be used.
-        budget: tokens, in the target's vocabulary, where nobody chooses.
+        budget: tokens, in the target's vocabulary, where the user chooses no number; None is 5.
         chunk: tokens the draft reads in one forward.
         method: how drafts are translated; None leaves it to the pair (see `Translation`).
 
@@ -66,7 +66,7 @@ class TranslatedDraft(OwnCacheDrafter):
         slots: int,
         target_tokenizer: Any,
         draft_tokenizer: Any,
-        budget: int = 5,
+        budget: int | None = None,
         chunk: int = 512,
         method: Method | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class TranslatedDraft(OwnCacheDrafter):
             method=method,
         )
         self.name = name
-        self.default_budget = budget
+        self.default_budget = 5 if budget is None else budget
         self.draws = translation.method != "text"
         super().__init__(runner, slots, chunk)
         self.translation = translation
@@ -159,7 +159,7 @@ def build(context: BuildContext) -> TranslatedDraft:
         slots=context.slots,
         target_tokenizer=context.target_tokenizer,
         draft_tokenizer=context.draft_tokenizer,
-        **context.given("budget"),
+        budget=context.budget,
     )
     log.warning("draft %s has another tokenizer: %s", context.name, made.translation)
     return made

@@ -11,7 +11,7 @@ import torch
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_choice, check_number
-from headstart.drafters import Drafter, NoDrafter
+from headstart.drafters import Drafter, NoDrafter, capabilities
 from headstart.engine.guarded_drafter import GuardedDrafter, attach
 from headstart.engine.guards import GuardedPacing, Recorder
 from headstart.engine.judging import HostJudge, Judge
@@ -294,7 +294,7 @@ class Engine:
         recording = Recording(
             path,
             engine=self.describe(),
-            drafters=self.drafter.parts,
+            drafters=capabilities.parts(self.drafter),
             rule=self.rule,
             tokenizer=self.tokenizer,
             top=top,
@@ -338,7 +338,11 @@ class Engine:
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "quantize": self.target.quantize,
             "weights": self.target.weights_in_words,
-            "drafter_weights": {part.name: words for part in self.drafter.parts if (words := part.weights_in_words)},
+            "drafter_weights": {
+                part.name: words
+                for part in capabilities.parts(self.drafter)
+                if (words := capabilities.weights_in_words(part))
+            },
             "decoder": self.target.decoder,
             "width_invariant": self.target.width_invariant,
             "device": str(self.target.device),

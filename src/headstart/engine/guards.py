@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from headstart.base.errors import CONTAINED, HeadstartError, PacingFailed
-from headstart.drafters import Observation, Row
 from headstart.engine.in_words import in_words
-from headstart.engine.request import Request
-from headstart.pacing import Pacing
 from headstart.types import Budget, Step
 
-Recorder = Callable[[Observation, Request], None]
+if TYPE_CHECKING:
+    from headstart.drafters import Observation, Row
+    from headstart.engine.request import Request
+    from headstart.pacing import Pacing
+
+Recorder: TypeAlias = "Callable[[Observation, Request], None]"
 log = logging.getLogger(__name__)
 
 

@@ -31,7 +31,7 @@ class AtOnce:
     """
 
     def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocabulary: PartialVocabulary | None) -> None:
-        self._reader, self._head, self._policy = reader, reader.head, policy
+        self._reader, self._head, self.policy = reader, reader.head, policy
         self._vocabulary = vocabulary
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
@@ -44,9 +44,9 @@ class AtOnce:
         return [grow_on(lattice, each) for lattice, each in zip(lattices, found, strict=True)]
 
     def _begun(self, row: Row, room: int) -> GrowingChain | GrowingTree:
-        if isinstance(self._policy, ChainPolicy):
+        if isinstance(self.policy, ChainPolicy):
             return GrowingChain(row, room, vocabulary=self._vocabulary)
-        return GrowingTree(row, room, self._policy.plan(row, room), vocabulary=self._vocabulary)
+        return GrowingTree(row, room, self.policy.plan(row, room), vocabulary=self._vocabulary)
 
     def _lattices(self, rows: Sequence[Row], texts: Sequence[HeadText], depths: Sequence[int]) -> list[Lattice]:
         """The distributions after each text, so many deep: one forward."""

@@ -21,9 +21,7 @@ from headstart.model.heads.eagle_checkpoint import read
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.runner import ModelRunner
 from headstart.rule.vocabulary import PartialVocabulary
-from headstart.types import Draft, TreeKind
-
-NO_DRAFT = Draft()
+from headstart.types import NO_DRAFT, Draft, TreeKind
 
 CHAIN = 5
 """Tokens of a chain where nobody chooses and every one of them costs a forward of the head."""
@@ -167,5 +165,6 @@ def build(context: BuildContext) -> EagleDrafter:
         slots=context.slots,
         quantize=context.quantize,
         name=context.name,
-        **context.given("budget", "tree"),
+        budget=context.budget,
+        tree=context.tree or "auto",
     )

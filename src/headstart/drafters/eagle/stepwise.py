@@ -30,13 +30,13 @@ class Stepwise:
     """
 
     def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocabulary: PartialVocabulary | None) -> None:
-        self._reader, self._head, self._policy = reader, reader.head, policy
+        self._reader, self._head, self.policy = reader, reader.head, policy
         self._vocabulary = vocabulary
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
-        if isinstance(self._policy, TreePolicy):
-            plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
+        if isinstance(self.policy, TreePolicy):
+            plans = [self.policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
             trees = [_Growing(*each, self._vocabulary) for each in zip(rows, rooms, plans, texts, strict=True)]
             grow_trees(trees, self._level)
             return [tree.draft() for tree in trees]

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from headstart.model.heads.eagle import Head, HeadOutput
 from headstart.model.packed import Packed, Segment
-from headstart.types import Draft
-
-NOTHING = Draft()
+from headstart.types import NO_DRAFT, Draft
 
 
 class Reader:
@@ -45,7 +43,7 @@ class Reader:
 
     def read(self, texts: Sequence[HeadText]) -> HeadOutput:
         """Read up to a chunk of each text's rows, and keep them; the output of the last of each."""
-        return self.read_on(texts, [NOTHING] * len(texts), None)
+        return self.read_on(texts, [NO_DRAFT] * len(texts), None)
 
     def read_on(self, texts: Sequence[HeadText], behind: Sequence[Draft], states: Tensor | None) -> HeadOutput:
         """The same with scratch behind each text: the rows of a draft, whose states are the first of these

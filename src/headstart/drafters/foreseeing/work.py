@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from headstart.drafters import Drafter, Foreseen, Foresight, Observation, Row
+from headstart.drafters import Drafter, Foreseen, Foresees, Foresight, Observation, Row
 from headstart.drafters.foreseeing.outcomes import Outcomes
 from headstart.model.threads import use_threads
 from headstart.types import Draft, Preparation
@@ -72,6 +72,7 @@ class ForeseeingWork:
             return False
         try:
             if self._drafted is not None:
+                assert isinstance(self._inner, Foresees), "checked by `Ahead`"
                 self._foresight = self._inner.foresee(*self._drafted, self._outcomes)
                 self._drafted = None
             if self._foresight is None:

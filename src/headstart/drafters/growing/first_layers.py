@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters import Row
+from headstart.drafters import Row, capabilities
 from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.own_model import DraftedText, GrowingModel
-from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
+from headstart.drafters.growing.own_model import DraftedText, ForeseeingModel
+from headstart.drafters.growing.policy import GrowingDrafter
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
@@ -48,6 +47,10 @@ class FirstLayersDrafter(GrowingDrafter):
     """Chains or trees of the first layers' guesses. A subclass says what these are, in `logits`."""
 
     _cache: Slots | None = None
+
+    @abstractmethod
+    def attach(self, target: ModelRunner, cache: Slots) -> None:
+        """Take the target, and its cache as `_cache`."""
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         assert self._cache is not None, "a drafter is attached before it is asked"
@@ -91,42 +94,35 @@ class FirstLayersDrafter(GrowingDrafter):
         """The logits [R, V] of the judged rows, by the first layers, on a cache of the target's kind."""
 
 
-class FirstLayersAhead(GrowingModel):
+class FirstLayersAhead(ForeseeingModel):
     """First layers that can draft ahead: while the target runs, its cache must be left alone, so this has a cache of
     its own, for which the first layers read every text a second time. Its drafts are those of `inner`.
 
     Args:
         inner: the drafter that knows the first layers.
-        policy, budget: of `inner`.
+        target: whose layers these are.
         slots: requests that run at once.
     """
 
-    def __init__(
-        self, inner: FirstLayersDrafter, policy: ChainPolicy | TreePolicy, *, slots: int, budget: int | None = None
-    ) -> None:
+    def __init__(self, inner: FirstLayersDrafter, target: ModelRunner, *, slots: int) -> None:
+        model = _FirstLayers(inner, target)
+        super().__init__(model, inner.policy, vocab_size=target.vocab_size, slots=slots, budget=inner.default_budget)
         self.inner = inner
         self.name = inner.name
-        self._slots = slots
-        GrowingDrafter.__init__(self, policy, budget)
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         self.inner.attach(target, cache)
-        runner: Any = _FirstLayers(self.inner, target)
-        super().__init__(
-            runner, self._policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
-        )
         super().attach(target, cache)
 
     def _room(self, row: Row, memory: DraftedText) -> int:
         """As in turn: nothing is drafted in the step in which the target reads the prompt."""
         return 0 if len(row.feed) > 1 else super()._room(row, memory)
 
-    def weights(self) -> Iterable[Tensor]:
-        return self.inner.weights()
-
 
 class _FirstLayers:
     """A target's first layers and their way out, as a model."""
+
+    weights_in_words = ""
 
     def __init__(self, inner: FirstLayersDrafter, target: ModelRunner) -> None:
         self._inner = inner
@@ -135,3 +131,6 @@ class _FirstLayers:
 
     def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
         return Forward(self._inner.logits(segments, cache))
+
+    def weights(self) -> Iterable[Tensor]:
+        return capabilities.weights(self._inner)

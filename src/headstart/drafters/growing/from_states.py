@@ -51,6 +51,8 @@ class FromStates(GrowingDrafter, Generic[T]):
         max_length: tokens of text and draft together, at most.
     """
 
+    taps: tuple[int, ...]
+
     def __init__(self, policy: ChainPolicy | TreePolicy, budget: int | None, *, cache: Slots, max_length: int) -> None:
         super().__init__(policy, budget)
         self.cache = cache

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from headstart.drafters import Drafter, Row
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
+from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
+
+
+class DraftingModel(Protocol):
+    """What runs the drafts, on a cache of the drafter's own: a `ModelRunner`, or a part of the target."""
+
+    vocab_size: int
+    max_length: int
+
+    @property
+    def width_invariant(self) -> bool:
+        """Whether a row's logits are the same bits whatever else is in its forward."""
+        ...
+
+    @property
+    def weights_in_words(self) -> str:
+        """The precision of its weights, for people."""
+        ...
+
+    def new_cache(self, slots: int) -> Slots:
+        """A cache for so many requests."""
+        ...
+
+    def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
+        """The logits of the judged rows."""
+        ...
+
+    def weights(self) -> Iterable[Tensor]:
+        """The tensors that it runs with."""
+        ...
 
 
 class CachedText:
@@ -33,7 +62,7 @@ class OwnCacheDrafter(Drafter):
     chunk: tokens that one forward reads of a text.
     """
 
-    def __init__(self, runner: ModelRunner, slots: int, chunk: int) -> None:
+    def __init__(self, runner: DraftingModel, slots: int, chunk: int) -> None:
         self.runner = runner
         self.cache = runner.new_cache(slots)
         self._chunk = chunk

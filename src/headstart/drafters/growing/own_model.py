@@ -16,12 +16,11 @@ from torch import Tensor
 from headstart.drafters import FanOut, Foresight, Row
 from headstart.drafters.growing.chains import GrowingChain
 from headstart.drafters.growing.foresight import GrowingForesight
-from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
+from headstart.drafters.growing.own_cache import CachedText, DraftingModel, OwnCacheDrafter
 from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
-from headstart.model.runner import ModelRunner
 from headstart.types import Draft
 
 
@@ -37,11 +36,9 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         chunk: tokens that the model reads in one forward.
     """
 
-    can_foresee = True
-
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: DraftingModel,
         policy: ChainPolicy | TreePolicy,
         *,
         vocab_size: int,
@@ -63,9 +60,6 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
             if isinstance(each, GrowingTree):
                 each.memory.tree = Draft(tuple(each.tokens), tuple(each.parents))
         return [each.draft() for each in found]
-
-    def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
-        return GrowingForesight(self, rows, drafts, fan_out)
 
     def _room(self, row: Row, memory: DraftedText) -> int:
         """How many tokens the draft's own context holds beyond the text; none after a token of the target's padding,
@@ -106,6 +100,13 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         """Draft logits over the target's vocabulary: the two may differ by padding, which is never proposed."""
         missing = self._vocab_size - logits.shape[-1]
         return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
+
+
+class ForeseeingModel(GrowingModel):
+    """A `GrowingModel` that can draft ahead of the target."""
+
+    def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
+        return GrowingForesight(self, rows, drafts, fan_out)
 
 
 class DraftedText(CachedText):

@@ -51,14 +51,13 @@ def mask_token(config: Any) -> int | None:
 
 
 class ParallelModel(GrowingModel):
-    """Chains and trees whose tokens all come of one forward.
+    """Chains and trees whose tokens all come of one forward. It does not draft ahead, which would cost one forward for
+    every outcome.
 
     Args:
         mask: the mask token.
         For the others see `GrowingModel`.
     """
-
-    can_foresee = False  # its drafts cost one forward, which drafting ahead would make for every outcome
 
     def __init__(
         self,

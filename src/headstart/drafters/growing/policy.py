@@ -168,24 +168,24 @@ class GrowingDrafter(Drafter):
     """A drafter that grows chains or trees, as its policy decides."""
 
     def __init__(self, policy: ChainPolicy | TreePolicy, budget: int | None) -> None:
-        self._policy = policy
+        self.policy = policy
         self.default_budget = policy.default_budget if budget is None else budget
         self.draws = policy.draws
 
     @property
     def limit(self) -> int:
-        return self._policy.limit
+        return self.policy.limit
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        return self._policy.sizes
+        return self.policy.sizes
 
     def observe(self, observation: Observation) -> None:
         if observation.step.draft.source == self.name:
-            self._policy.observe(observation.step)
+            self.policy.observe(observation.step)
 
     def release(self, request: int) -> None:
-        self._policy.release(request)
+        self.policy.release(request)
         super().release(request)
 
     def _grow(
@@ -202,7 +202,7 @@ class GrowingDrafter(Drafter):
         `grow_chains`. trees_forward: see `trees`.
         """
         found = [self._begun(*each) for each in zip(rows, rooms, memories, strict=True)]
-        if isinstance(self._policy, ChainPolicy):
+        if isinstance(self.policy, ChainPolicy):
             grow_chains(found, chains_forward)
         else:
             grow_trees(found, trees_forward)
@@ -210,7 +210,7 @@ class GrowingDrafter(Drafter):
 
     def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
         """A draft for this row that is still to grow: a `GrowingChain` or a `GrowingTree`."""
-        if isinstance(self._policy, ChainPolicy):
-            return GrowingChain(row, min(row.budget.nodes, room), memory, self._policy.residual)
+        if isinstance(self.policy, ChainPolicy):
+            return GrowingChain(row, min(row.budget.nodes, room), memory, self.policy.residual)
         budget = min(row.budget.nodes, MOST) if room > 0 else 0
-        return GrowingTree(row, budget, self._policy.plan(row, budget), room, memory)
+        return GrowingTree(row, budget, self.policy.plan(row, budget), room, memory)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from headstart.drafters.ahead import BRANCHES, PREFIX
+from headstart.drafters.ahead import BRANCHES
+from headstart.drafters.building import PREFIX
 from headstart.measure.doctor.candidates import Candidate
 from headstart.measure.doctor.verdict import PAYS, Ranked
 from headstart.theory.ssd import SsdAccount, ssd_account
