@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from headstart.drafters.drafter import Drafter
-    from headstart.drafters.growing.residual import Residual
+    from headstart.drafters.growing.grow import Residual
     from headstart.drafters.matching.suffix_store import SuffixStore
     from headstart.model.runner import ModelRunner
     from headstart.types import TreeKind

@@ -17,8 +17,8 @@ from torch import Tensor
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Weights
 from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
+from headstart.drafters.growing.grow import Residual
 from headstart.drafters.growing.policy import MOST, policy_of
-from headstart.drafters.growing.residual import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner

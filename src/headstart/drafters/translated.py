@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
+from headstart.drafters.growing.grow import GrowingChain, grow_chains
+from headstart.drafters.growing.own_model import CachedText, OwnCacheDrafter
 from headstart.drafters.matching.transcript import Transcript, respaced, transcript
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation

@@ -18,7 +18,7 @@ import torch
 from headstart.base.errors import InvalidOption
 from headstart.base.options import reject_unknown
 from headstart.drafters import BuildContext, Drafter
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.growing.grow import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.engine.guarded_drafter import attach

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters.growing.parallel_model import mask_token
+from headstart.drafters.draft_model import mask_token
 from headstart.train import provenance, student
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally, acceptance_rates, measure
 from headstart.train.depths import DEPTHS, Layout, shares

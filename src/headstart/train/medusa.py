@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters.growing.ranked import WIDTH, Place, grow
+from headstart.drafters.growing.ranks import WIDTH, Place, grow
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Tally
 from headstart.train.harness import Material, Observer, TrainingResult, train
 from headstart.train.hidden import states_of

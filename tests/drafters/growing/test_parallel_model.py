@@ -24,9 +24,8 @@ from support.tiny import VOCAB, random_model
 import headstart as hs
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.drafters import Foresees, Observation, Row
-from headstart.drafters.draft_model import DraftModel, ParallelDraft
-from headstart.drafters.growing.parallel_model import mask_token
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.draft_model import DraftModel, ParallelDraft, mask_token
+from headstart.drafters.growing.grow import Residual
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure

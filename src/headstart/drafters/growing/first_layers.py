@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.drafters import Row, capabilities
-from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.grow import GrowingChain
 from headstart.drafters.growing.own_model import DraftedText, ForeseeingModel
 from headstart.drafters.growing.policy import GrowingDrafter
 from headstart.drafters.growing.tree import GrowingTree

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,10 +32,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.ranked import best_first
+from headstart.drafters.growing.grow import GrowingChain, grow_trees, scoring
+from headstart.drafters.growing.ranks import best_first
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees, scoring
 from headstart.model.heads.shortlists import Shortlists
 from headstart.rule.distribution import SamplingRow, distribution, greedy, process
 from headstart.rule.vocabulary import PartialVocabulary
@@ -43,6 +42,14 @@ from headstart.types import Draft
 
 WIDTH = 32
 """Candidates of each depth that the search for the likeliest nodes looks at, at most."""
+
+
+class Selector(Protocol):
+    """The part of a head that chooses among the likeliest tokens of a place by those drafted before it."""
+
+    def shortlists(self, logits: Tensor, states: Tensor) -> Shortlists:
+        """Of the places of one draft: logits [K, W], states [K, d]."""
+        ...
 
 
 class Lattice:
@@ -209,3 +216,29 @@ def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
             continue
         chain.extend(lattice.distributions_after([path])[0])
     return chain.draft()
+
+
+def depth_of(growing: GrowingChain | GrowingTree) -> int:
+    """How many guesses in a row a draft can have."""
+    if isinstance(growing, GrowingChain):
+        return growing.budget
+    return min(growing.budget, growing.plan.depth)
+
+
+def grow_block(
+    growing: Sequence[GrowingChain | GrowingTree],
+    logits: Tensor,
+    states: Tensor,
+    selector: Selector | None,
+    vocabulary: PartialVocabulary | None,
+) -> list[Draft]:
+    """The drafts of several requests, from one forward that guessed all their places at once.
+
+    logits: [R, W], `depth_of` rows for each draft. states: [R, d], of the same rows, which `selector` reads.
+    """
+    depths = [depth_of(each) for each in growing]
+    drafts = []
+    for each, rows, below in zip(growing, torch.split(logits, depths), torch.split(states, depths), strict=True):
+        shortlists = None if selector is None else selector.shortlists(rows, below)
+        drafts.append(grow_on(Lattice(each.row, rows, vocabulary=vocabulary, shortlists=shortlists), each))
+    return drafts

@@ -16,11 +16,9 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_choice, check_number
 from headstart.drafters import Drafter, Observation, Row
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.grow import GrowingChain, Residual, grow_chains, grow_trees
 from headstart.drafters.growing.ranks import Ranks
-from headstart.drafters.growing.residual import Residual
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Step, TreeKind
 
