@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from support.greedy import prompts
 import headstart as hs
 from headstart.base.errors import DrafterFailed, InvalidOption
 from headstart.drafters import kinds
+from headstart.drafters.building import CORE, GROUP, Kind
 from headstart.engine.trace.lines import header
 
 THING = """
@@ -192,3 +195,13 @@ def test_drafters_that_rarely_pay_are_imported_when_they_are_chosen() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_headstarts_own_entry_points_define_what_a_kind_must() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    own = project["entry-points"][GROUP]
+    assert not set(own) & set(CORE), "the core's names are the core's"
+    for name, value in own.items():
+        kind = Kind(name, (EntryPoint(name, value, GROUP),))
+        assert kind.definition.build
+        assert kind.defined_in(value)

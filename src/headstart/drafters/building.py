@@ -42,7 +42,7 @@ Weights = Literal["none", "head", "model", "drafter"]
 """What a drafter is made of: nothing, a head of the target that has files of its own, a causal LM, or another
 drafter that it is put around."""
 
-_CORE = {
+CORE = {
     "prediction": "headstart.drafters.prediction",
     "ngram": "headstart.drafters.ngram",
     "suffix": "headstart.drafters.suffix",
@@ -126,7 +126,7 @@ def kinds() -> dict[str, Kind]:
 @cache
 def _kinds(path: tuple[str, ...]) -> Mapping[str, Kind]:  # noqa: ARG001 -- what is installed depends on it
     found: dict[str, dict[str, EntryPoint]] = {
-        name: {module: EntryPoint(name, module, GROUP)} for name, module in _CORE.items()
+        name: {module: EntryPoint(name, module, GROUP)} for name, module in CORE.items()
     }
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         found.setdefault(entry.name, {})[entry.value] = entry
