@@ -53,7 +53,7 @@ CORE = {
 
 
 class Definition(Protocol):
-    """What a kind defines. `recognises` is asked for only where WEIGHTS is "head"."""
+    """What a kind defines. `recognises` is needed only where WEIGHTS is "head"."""
 
     WEIGHTS: Weights
 

@@ -1,21 +1,7 @@
 """What a drafter can do beyond the five members of `Drafter`. A drafter has a capability if it defines the member.
 
-| member                | what it says                                                  | default             |
-| --------------------- | ------------------------------------------------------------- | ------------------- |
-| `limit`               | the most nodes that could pay                                 | `default_budget`    |
-| `sizes`               | the trees that it can draft                                   | chains of any length |
-| `draws`               | nodes may be drawn from a distribution                        | True                |
-| `copies`              | drafts are copied from text, at next to no cost               | False               |
-| `taps`                | the target's layers whose inputs it reads                     | none                |
-| `applies(row)`        | whether it can draft for a request at all                     | for every request   |
-| `attach(target, cache)` | takes the target that it drafts for                         | nothing happens     |
-| `weights()`, `weights_in_words` | the tensors that it runs with, and their precision  | none                |
-| `parts`               | the drafters that it is made of                               | itself              |
-| `in_turn`             | the drafter that makes the same drafts while the target waits | itself              |
-| `foresee(...)`        | it can draft ahead (`Foresees`)                               | it cannot           |
-
-Engine and pacing read them through the functions here, each of which has the member's name and knows the default. A
-member that raises is not a member that is missing: what it raises comes through.
+Engine and pacing read the members through the functions here: each has the member's name, says what it means, and
+knows the default. A member that raises is not a member that is missing: what it raises comes through.
 """
 
 from __future__ import annotations

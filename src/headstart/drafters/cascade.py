@@ -16,7 +16,7 @@ from headstart.model.runner import ModelRunner
 from headstart.types import Budget, Draft
 
 PASSED_OVER = 8
-"""Tokens that a member which pacing passes over is asked for, only to learn how right it would have been."""
+"""Tokens that a member drafts which pacing passes over, only to learn how right it would have been."""
 
 
 class Cascade(Drafter):
@@ -65,7 +65,7 @@ class Cascade(Drafter):
 
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
         """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
-        they should be asked again."""
+        they should draft again."""
         if not len(draft):
             return draft
         passed = []

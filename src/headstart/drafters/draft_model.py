@@ -28,8 +28,8 @@ WEIGHTS: Weights = "model"
 LONGEST = 12
 """Tokens of the longest chain."""
 PARALLEL, LONGEST_PARALLEL = 8, 16
-"""Tokens of a parallel draft where nobody chooses, and of the longest: published ones were trained on 8, and go on
-guessing well up to about 16."""
+"""Tokens of a parallel draft where the user chooses no number, and of the longest: published ones were trained on 8,
+and go on guessing well up to about 16."""
 
 
 MASK_FIELDS = ("pard_token", "ptd_token_id")
@@ -62,7 +62,7 @@ class DraftModel(ForeseeingModel):
         runner: the draft.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
-        budget: nodes where nobody chooses; None is a chain of 5, or a tree of 32.
+        budget: nodes where the user chooses no number; None is a chain of 5, or a tree of 32.
         chunk: tokens that the draft reads in one forward.
         tree: "none" for chains, "top-k" for dynamic trees of the likeliest nodes (point masses, at any temperature),
             "sampled" for static trees whose shape is learnt, "mixed" for what suits a request.
@@ -107,7 +107,7 @@ class ParallelDraft(GrowingModel):
         mask: its mask token.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
-        budget: nodes where nobody chooses; None is a chain of 8, or a tree of 32.
+        budget: nodes where the user chooses no number; None is a chain of 8, or a tree of 32.
         chunk: tokens that the draft reads in one forward.
         tree: as of `DraftModel`, but that the likeliest nodes of all are found, not only those of each level.
         depth: of trees, the most levels: masks of a forward, whose number hardly changes what it costs.

@@ -1,6 +1,6 @@
 """Medusa: extra heads on the target's last hidden state guess the tokens after the next one, all in one small forward.
 
-The state of the last token in the cache gave the pending x0; head k guesses what stands k + 1 places after x0. As no
+The state of the last token in the cache gave the pending x0; head k guesses the token k + 1 places after x0. As no
 head knows what the others guess, the draft is a tree of their likeliest tokens, static but for its size: which
 ranks of which heads get a node depends on how often they are right (`growing.ranks`). Its nodes are point masses,
 judged by the walk rule at any temperature; typical acceptance, which changes the distribution, is not built.
@@ -44,7 +44,7 @@ class MedusaDrafter(Drafter):
         layers: the number of the target's layers; its final state is tapped.
         accuracies: how often each rank of each head is right, [heads][ranks]; None takes what is usual. They are
             refined by what requests of the same salt show, except for requests whose text a seed promises.
-        budget: nodes where nobody chooses.
+        budget: nodes where the user chooses no number.
     """
 
     name = "medusa"

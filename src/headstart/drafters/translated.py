@@ -188,7 +188,7 @@ class _Memory(CachedText):
             self._prompt = len(ids)
         if stable < self._counted:
             self._distribution = None
-        # The last token is always fed anew: its logits are what the draft begins with
+        # The last token is always fed again: its logits are what the draft begins with
         end = max(0, min(len(self.cached), len(ids) - 1))
         same = min(self._same, stable, end)
         while same < end and self.cached[same] == ids[same]:
@@ -200,7 +200,7 @@ class _Memory(CachedText):
     def distribution(self, begin: Callable[[Sequence[int]], SamplingState]) -> SamplingState:
         """The processors at the end of the ids. begin: makes those at the end of a prompt.
 
-        The last ids often change when more text follows, so they are taken in anew each time.
+        The last ids often change when more text follows, so they are taken in again each time.
         """
         ids = self.ids
         if self._distribution is None:

@@ -1,4 +1,4 @@
-"""Which drafters: from what the user asks for to a list of kinds, read from configs alone; and what "auto" takes."""
+"""Which drafters: from what the user names to a list of kinds, read from configs alone; and what "auto" takes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def choose(
     drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
     advice: Advice | None = None,
 ) -> Choice:
-    """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which then stands for what that finds.
+    """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which is then replaced by what that finds.
 
     advice: of `headstart doctor`, where there is any.
 
@@ -136,7 +136,7 @@ def _recommended(note: Path) -> list[str]:
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InvalidOption(f"{note}: drafter={named!r} names nothing", hint="give a path, a hub id, or a list of them")
-    beside = [note.parent / name for name in names]  # a path is meant from where the note stands
+    beside = [note.parent / name for name in names]  # a path is relative to the folder of the note
     return [str(path) if path.exists() else name for path, name in zip(beside, names, strict=True)]
 
 

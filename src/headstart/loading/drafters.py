@@ -28,7 +28,7 @@ def build(
     of the target are to. threads: of those, see `headstart.Ahead`.
 
     Raises:
-        InvalidOption: none of them can draft ahead, and that was asked for.
+        InvalidOption: `ahead` or `threads` is given, and none of them can draft ahead.
     """
     context = replace(context, apart=ahead)
     members = [_build(each, context, drafts.get(each.name), last=each is wanted[-1]) for each in wanted]

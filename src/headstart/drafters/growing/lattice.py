@@ -152,23 +152,23 @@ class Lattice:
     @cached_property
     def _tokens(self) -> Tensor:
         """[K, S]: the candidates, as the target knows them."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         return self._known_as(self._shortlists.places)
 
     def _scores(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
         """[R, S]: the corrected logits of the candidates."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         return self._shortlists.scores(len(paths[0]), [(self.row.tokens[-1], *path) for path in paths])
 
     def _spread(self, paths: Sequence[tuple[int, ...]], values: Tensor, elsewhere: float) -> Tensor:
         """[R, S] to [R, W]."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         wide = values.new_full((len(paths), self._logits.shape[-1]), elsewhere)
         return wide.index_copy_(1, self._shortlists.places[len(paths[0])], values)
 
     def _ranked_pairs(self, depth: int) -> tuple[list[_Ranked], Any]:
         """As `_ranked`, where a candidate's chance depends on the one above."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         tokens: list[list[int]] = self._tokens[:depth].tolist()
         above = [[self.row.tokens[-1]], *tokens[:-1]]
         scores = torch.cat([self._shortlists.scores(at, [(c,) for c in before]) for at, before in enumerate(above)])
@@ -183,7 +183,7 @@ above, or one row for all of them."""
 
 
 def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
-    """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and where they stand."""
+    """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and their columns."""
     state = scoring(row.sampling_state)
     x = process(logits, [SamplingRow(state)] * len(logits))
     chances, places = x.softmax(-1).topk(min(WIDTH, x.shape[-1]))

@@ -130,7 +130,7 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         policy: what is grown.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
-        budget: nodes where nobody chooses; None is the policy's default.
+        budget: nodes where the user chooses no number; None is the policy's default.
         chunk: tokens that the model reads in one forward.
     """
 
@@ -221,7 +221,7 @@ class DraftedText(CachedText):
     def follow(self, tokens: Sequence[int], cache: Slots) -> None:
         """Compare with the committed tokens; only what is newer than the last time can differ."""
         same = min(self._committed, len(self.cached))
-        # x0 is always fed anew: its logits are the first draft's distribution
+        # x0 is always fed again: its logits are the first draft's distribution
         last = len(tokens) - 1
         end = min(len(self.cached), last)
         same = min(same, end)

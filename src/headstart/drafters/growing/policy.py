@@ -55,8 +55,9 @@ def policy_of(
 
 
 def usual_tree(config: Any) -> TreeKind:
-    """What drafts of a head are where nobody chooses: trees, but chains for a target so small that growing a tree takes
-    about as long as one of its forwards. config: of the target."""
+    """What a head drafts where the user does not choose: trees, but chains for a target so small that growing a tree
+    takes about as long as one of its forwards, and a distribution for each node of a drawn one is a good part of it.
+    config: of the target."""
     text = config.get_text_config()
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 
@@ -65,7 +66,7 @@ class ChainPolicy:
     """Chains only.
 
     Args:
-        default_budget: nodes where nobody chooses.
+        default_budget: nodes where the user chooses no number.
         limit: the most nodes that could pay.
         residual: what drawn tokens leave to the target, if anything.
     """
@@ -90,7 +91,7 @@ class TreePolicy:
 
     Args:
         kind: of trees, so not "none".
-        default_budget: nodes where nobody chooses.
+        default_budget: nodes where the user chooses no number.
         limit: the most nodes that could pay, at most `MOST`.
         width: nodes that a dynamic tree expands in a level, and children of each.
         depth: most levels; None lets the budget decide.
@@ -143,7 +144,7 @@ class TreePolicy:
 
 
 class _Shapes:
-    """The best static trees for what is known of acceptance by rank, made anew after 16, 32, 64, ... rounds."""
+    """The best static trees for what is known of acceptance by rank, made again after 16, 32, 64, ... rounds."""
 
     def __init__(self) -> None:
         self._ranks = Ranks()

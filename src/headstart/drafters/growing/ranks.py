@@ -152,7 +152,7 @@ class Experience:
     """Accuracies that follow what is observed, and the order that belongs to them.
 
     They begin as `accuracies`, which count as much as 40 observations of each head, and forget slowly. The order is
-    made anew every 32 steps.
+    made again every 32 steps.
     """
 
     def __init__(self, accuracies: Accuracies) -> None:

@@ -149,7 +149,7 @@ class GrowingTree:
         rows = []
         for _, siblings in groupby(self._nodes, key=lambda node: node.parent):
             family = list(siblings)
-            assert family[0].distribution is not None, "only asked of drawn nodes"
+            assert family[0].distribution is not None, "called for drawn nodes only"
             rows += distributions_of_children(family[0].distribution, [node.column for node in family])
         return rows
 
