@@ -44,6 +44,7 @@ import headstart as hs
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands.demo import PROMPTS
 from headstart.commands.prompts import read_prompts
+from headstart.drafters import capabilities
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.prompts import templated
 from headstart.pacing import FixedPacing
@@ -66,7 +67,7 @@ class Bench:
         drafter = self.loaded.drafter
         assert drafter is not None
         self.drafter = drafter
-        self.draft = next(part for part in drafter.parts if isinstance(part, DraftModel))
+        self.draft = next(part for part in capabilities.parts(drafter) if isinstance(part, DraftModel))
         given = read_prompts(None, args.prompts) if args.prompts else [PromptItem(text) for text in PROMPTS]
         sent = [templated(self.loaded.tokenizer, item).prompt for item in given]
         ids = [p if isinstance(p, list) else list(self.loaded.tokenizer(p)["input_ids"]) for p in sent]

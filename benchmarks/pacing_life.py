@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters import Drafter, Row
+from headstart.drafters import Drafter, Row, capabilities
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
@@ -80,8 +80,11 @@ def engine_on(target: ModelRunner, drafter: Drafter | None, pacing: Pacing | Non
     if pacing is not None:
         return made(pacing=pacing)
     with_cache = made()  # whose slots the measurement uses
-    costs = measure(target, with_cache.cache, drafter.parts, batch=measured_batch(batch)).costs
-    sources = [Source(p.name, max(p.limit, p.default_budget), tuple(p.sizes)) for p in drafter.parts]
+    costs = measure(target, with_cache.cache, capabilities.parts(drafter), batch=measured_batch(batch)).costs
+    sources = [
+        Source(p.name, max(capabilities.limit(p), p.default_budget), tuple(capabilities.sizes(p)))
+        for p in capabilities.parts(drafter)
+    ]
     return made(pacing=AdaptivePacing(sources, costs))
 
 

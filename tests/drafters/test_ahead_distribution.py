@@ -20,7 +20,7 @@ from support.scripted_worker import ALL, scripted
 from transformers import AutoModelForCausalLM
 
 import headstart as hs
-from headstart.drafters.ahead import Ahead
+from headstart.drafters.ahead import Ahead, AheadDrafter
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.scheduler import Scheduler
 from headstart.loading.assembly import assemble
@@ -90,7 +90,7 @@ def sampled(
     path = model(root, 0, 2)
     target = hs.load(path, "none", dtype="float32", max_length=32, max_batch_size=1).target
     inner = DraftModel(near(root), name="near", vocab_size=VOCAB, slots=50)
-    drafter = Ahead(inner, always=True, branches=branches, worker=scripted(idles), **options)
+    drafter = AheadDrafter(Ahead(inner, always=True, branches=branches, **options), scripted(idles))
     engine = assemble(target, drafter=drafter, max_batch_size=50, num_speculative_tokens=3)
     steps: list[hs.Step] = []
     engine.subscribe(steps.append)

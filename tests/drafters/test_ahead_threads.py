@@ -18,7 +18,7 @@ from support.scripted_worker import ALL, scripted
 import headstart as hs
 from headstart.base.errors import DrafterFailed
 from headstart.drafters import FanOut, Foresight, Observation, Row
-from headstart.drafters.ahead import Ahead, MakeWorker
+from headstart.drafters.ahead import Ahead, AheadDrafter, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.foreseeing.worker import Worker
 from headstart.loading.assembly import assemble
@@ -69,7 +69,8 @@ def draft_model(kind: type[DraftModel] = DraftModel, seconds: float = 0.002, **o
 
 def engine_of(inner: DraftModel, worker: MakeWorker = Worker, seconds: float = 0.002, **options: Any) -> hs.Engine:
     target: Any = Sleepy(2, seconds=seconds)
-    return assemble(target, drafter=Ahead(inner, worker=worker, **{"always": True, **options}), max_batch_size=3)
+    drafter = AheadDrafter(Ahead(inner, **{"always": True, **options}), worker)
+    return assemble(target, drafter=drafter, max_batch_size=3)
 
 
 # -- stress -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.base.errors import InvalidOption, ModelNotFound, PickleCheckpoint, UnsupportedModel
 from headstart.drafters import Observation, Row
-from headstart.drafters.growing.ranked import NODES, Experience, grow, sizes, usual_accuracies
+from headstart.drafters.growing.ranks import NODES, Experience, grow, sizes, usual_accuracies
 from headstart.drafters.medusa import MedusaDrafter, recognises, tree
 from headstart.engine.engine import Engine
 from headstart.loading.assembly import assemble

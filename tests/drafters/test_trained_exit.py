@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.drafters import Row
+from headstart.drafters.ahead import AheadDrafter
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.trained_exit import TrainedExitDrafter
 from headstart.model.heads.exit import Exit, read, write
@@ -124,7 +125,7 @@ def test_ahead_of_the_target_it_drafts_what_it_drafts_in_turn(
         outs = engine.generate([list(prompt) for prompt in prompts()], sampling)
         texts.append([out.tokens for out in outs])
         accepted.append(sum(out.stats.accepted for out in outs))
-    assert isinstance(engine.drafter, hs.Ahead)
+    assert isinstance(engine.drafter, AheadDrafter)
     assert texts[0] == texts[1]
     assert accepted[0] == accepted[1] > 0
 

@@ -39,6 +39,7 @@ from support.matrix_cells import (
 from support.matrix_distributions import Evidence, Text, check_end, check_logprobs, distributions, generated
 
 import headstart as hs
+from headstart.drafters import capabilities
 from headstart.engine import judging, scheduler
 from headstart.engine.request import Request
 from headstart.model import prefixes
@@ -110,7 +111,7 @@ def run(shop: Workshop, entry: Entry, rule: Rule, asked: Sequence[Asked], slots:
         outs = made.generate([list(each.prompt) for each in asked], [each.sampling for each in asked], wishes)
     assert all(out.stats.speculation.error is None for out in outs), "a drafter failed"
     steps = [tuple(step for step in rounds[number] if step.tokens) for number in sorted(rounds)]
-    free = rule == "exact" or not made.drafter.draws
+    free = rule == "exact" or not capabilities.draws(made.drafter)
     return [Done(*each, free) for each in zip(asked, outs, steps, strict=True)]
 
 

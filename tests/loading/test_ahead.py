@@ -9,7 +9,8 @@ import pytest
 
 import headstart as hs
 from headstart.base.errors import InvalidOption
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, capabilities
+from headstart.drafters.ahead import AheadDrafter
 
 PROMPTS = [[5, 9, 12], [7, 3, 3, 8, 41]]
 FIXED: dict[str, Any] = {"pacing": "fixed", "dtype": "float32", "num_speculative_tokens": 3}
@@ -37,7 +38,7 @@ def test_every_way_to_ask_for_it_gives_the_text_of_drafting_in_turn(drafter: str
         (["ngram", name], {"ahead": True}),
     ):
         engine = target.engine(asked, **options, **more)
-        (part,) = [each for each in engine.drafter.parts if isinstance(each, hs.Ahead)]
+        (part,) = [each for each in capabilities.parts(engine.drafter) if isinstance(each, AheadDrafter)]
         assert part.name.startswith("ahead:")
         if engine.drafter is part:
             assert texts(engine) == expected
@@ -50,8 +51,8 @@ def test_every_way_to_ask_for_it_gives_the_text_of_drafting_in_turn(drafter: str
 def test_options_of_an_object_are_kept(tiny: Callable[..., str]) -> None:
     engine = hs.load(tiny("llama"), hs.Ahead("early-exit", branches=3, threads=1, partial=False), **FIXED)
     made = engine.drafter
-    assert isinstance(made, hs.Ahead)
-    assert (made.branches, made.threads, made.partial, made.inner.name) == (3, 1, False, "early-exit")
+    assert isinstance(made, AheadDrafter)
+    assert (made.how.branches, made.how.threads, made.how.partial, made.inner.name) == (3, 1, False, "early-exit")
 
 
 def test_a_drafter_of_ones_own_can_be_put_into_it(tiny: Callable[..., str]) -> None:

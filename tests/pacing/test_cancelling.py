@@ -7,6 +7,7 @@ from support.matrix_cells import ENTRIES, Entry, Workshop
 from support.pacing import give
 
 import headstart as hs
+from headstart.drafters import capabilities
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
@@ -29,7 +30,10 @@ def test_cancelling_at_any_step(entry: Entry, shop: Workshop) -> None:
     engine = shop.engine(entry, "exact", 2)
     drafter = engine.drafter
     assert drafter is not None
-    sources = [Source(part.name, part.limit, tuple(part.sizes)) for part in drafter.parts]
+    sources = [
+        Source(part.name, capabilities.limit(part), tuple(capabilities.sizes(part)))
+        for part in capabilities.parts(drafter)
+    ]
     for seconds in (CHEAP,) if "tree" in entry.name else (DEAR, CHEAP):  # a drafter that rests has no trees
         costs = StepCosts(ROWS, 0.0, {source.name: DraftCost(token=seconds) for source in sources})
         give(engine, AdaptivePacing(sources, costs))

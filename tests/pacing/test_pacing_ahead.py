@@ -11,7 +11,8 @@ from support.ahead_life import NAME, ROWS, AheadLife
 from support.tiny import random_model
 
 import headstart as hs
-from headstart.drafters.ahead import Ahead
+from headstart.drafters import capabilities
+from headstart.drafters.ahead import Ahead, AheadDrafter
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.foreseeing.ahead_or_in_turn import TRIALS, AheadOrInTurn
 from headstart.loading.assembly import assemble
@@ -181,13 +182,13 @@ def test_steps_of_others_count_for_time_and_not_for_speed() -> None:
 def test_it_is_measured_in_turn_and_beside(slots: int) -> None:
     target, model = (ModelRunner(adopt(random_model("llama", seed=seed))) for seed in (0, 1))
     inner = DraftModel(model, name="d", vocab_size=target.vocab_size, slots=slots)
-    drafter = Ahead(inner)
+    drafter = AheadDrafter(Ahead(inner))
     cache = target.new_cache(slots)
     drafter.attach(target, cache)
     asked: list[bool] = []
     propose = drafter.propose
     drafter.propose = lambda rows: asked.append(True) or propose(rows)  # type: ignore[method-assign, func-returns-value]
-    found = measure(target, cache, drafter.parts, batch=slots, seconds=0.05).costs.drafts
+    found = measure(target, cache, capabilities.parts(drafter), batch=slots, seconds=0.05).costs.drafts
     cost = found[drafter.name]
     assert cost.start + cost.token > 0
     assert 0 < cost.hidden < 1
@@ -195,13 +196,13 @@ def test_it_is_measured_in_turn_and_beside(slots: int) -> None:
     assert asked
     assert drafter._worker is None, "nothing is left running"
     assert len(cache.lengths) == slots
-    plain = measure(target, cache, inner.parts, batch=slots, seconds=0.05).costs.drafts["d"]
+    plain = measure(target, cache, capabilities.parts(inner), batch=slots, seconds=0.05).costs.drafts["d"]
     assert (plain.hidden, plain.slowing) == (0, 0)
 
 
 def test_an_engine_is_paced_ahead() -> None:
     target, model = (ModelRunner(adopt(random_model("llama", seed=0))) for _ in range(2))
     inner = DraftModel(model, name="d", vocab_size=target.vocab_size, slots=1)
-    engine = assemble(target, drafter=Ahead(inner), max_batch_size=1)
+    engine = assemble(target, drafter=AheadDrafter(Ahead(inner)), max_batch_size=1)
     out = engine.generate([5, 6, 7], hs.Sampling(max_tokens=40, ignore_eos=True))
     assert len(out.tokens) == 40

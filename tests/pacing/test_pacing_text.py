@@ -16,7 +16,7 @@ from support.tiny import random_model
 
 import headstart as hs
 from headstart.commands.figures import speculation_in_words
-from headstart.drafters import Drafter, Row
+from headstart.drafters import Drafter, Row, capabilities
 from headstart.drafters.ngram import NgramDrafter
 from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
@@ -40,9 +40,9 @@ def cheap(engine: hs.Engine, token: float = 0.001) -> hs.Engine:
     """The same engine with made-up costs, at which drafts are worth pondering."""
     drafter = engine.drafter
     assert drafter is not None
-    parts = drafter.parts
+    parts = capabilities.parts(drafter)
     costs = StepCosts(ROWS, 0.0, {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in parts})
-    give(engine, Timeless([Source(part.name, part.limit) for part in parts], costs))
+    give(engine, Timeless([Source(part.name, capabilities.limit(part)) for part in parts], costs))
     return engine
 
 

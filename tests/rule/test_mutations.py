@@ -24,7 +24,7 @@ from support.tiny import random_model
 
 from headstart.base.errors import NonFiniteLogits
 from headstart.drafters import Drafter
-from headstart.drafters.growing import siblings
+from headstart.drafters.growing import tree as siblings
 from headstart.engine import judging
 from headstart.loading.assembly import assemble
 from headstart.model import cache

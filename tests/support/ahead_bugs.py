@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headstart.drafters import Row
-from headstart.drafters.growing.foresight import GrowingForesight
+from headstart.drafters.foreseeing.growing import GrowingForesight
 from headstart.drafters.growing.own_model import DraftedText
 from headstart.rule.noise import Noise, Purpose
 

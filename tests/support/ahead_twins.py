@@ -12,7 +12,7 @@ import transformers as tf
 from transformers import AutoModelForCausalLM
 
 from headstart.drafters import Drafter
-from headstart.drafters.ahead import Ahead, MakeWorker
+from headstart.drafters.ahead import Ahead, AheadDrafter, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.engine.engine import Engine
 from headstart.loading.assembly import assemble
@@ -99,8 +99,9 @@ class Case:
     def inner(self) -> DraftModel:
         return draft_model(self.slots, self.tree, self.max_length, self.decoder)
 
-    def ahead(self, worker: MakeWorker, **options: Any) -> Ahead:
-        return Ahead(self.inner(), worker=worker, **{"partial": False, "branches": 12, "always": True, **options})
+    def ahead(self, worker: MakeWorker, **options: Any) -> AheadDrafter:
+        how = Ahead(self.inner(), **{"partial": False, "branches": 12, "always": True, **options})
+        return AheadDrafter(how, worker)
 
     def run(self, drafter: Drafter) -> list[Step]:
         """All steps of all requests, as they came; the caches are checked."""

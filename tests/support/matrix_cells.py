@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 import headstart as hs
 from headstart.drafters import Drafter
-from headstart.drafters.ahead import Ahead
+from headstart.drafters.ahead import Ahead, AheadDrafter
 from headstart.drafters.cascade import Cascade
 from headstart.drafters.dflash import DFlashDrafter
 from headstart.drafters.draft_model import DraftModel, ParallelDraft
@@ -208,9 +208,10 @@ class Workshop:
         runner = self.runner(self.checkpoint(noise=0.12))
         return ParallelDraft(runner, name="parallel", mask=5, vocab_size=VOCAB, slots=self.slots, **options)
 
-    def ahead(self, **options: Any) -> Ahead:
+    def ahead(self, **options: Any) -> AheadDrafter:
         """The same ahead of the target: some drafts are ready, in part or whole, and others are not."""
-        return Ahead(self.draft(**options), branches=3, always=True, partial=True, worker=scripted((2, 0, 3, 1, 4)))
+        how = Ahead(self.draft(**options), branches=3, always=True, partial=True)
+        return AheadDrafter(how, scripted((2, 0, 3, 1, 4)))
 
     def translated(self, way: Any) -> TranslatedDraft:
         """The same of ten tokens, of which eight write what the target's do, in another order."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import Observation
-from headstart.drafters.ahead import Ahead, MakeWorker
+from headstart.drafters.ahead import Ahead, AheadDrafter, MakeWorker
 from headstart.drafters.draft_model import DraftModel
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
@@ -108,9 +108,8 @@ def two_rounds(
     def procedure(oracle: Oracle) -> tuple[int, ...]:
         runner: Any = RationalRunner(q, vocab)
         noise: Any = EnumeratedNoise(oracle)
-        drafter = Ahead(
-            DraftModel(runner, name="q", vocab_size=vocab, slots=1), worker=worker(), always=True, **options
-        )
+        model = DraftModel(runner, name="q", vocab_size=vocab, slots=1)
+        drafter = AheadDrafter(Ahead(model, always=True, **options), worker())
         drafter.attach(runner, SimpleNamespace(keeps_texts=False))  # type: ignore[arg-type]
         distribution = SamplingState(Sampling(temperature=1.0), PROMPT, vocab, frozenset())
         text = PROMPT

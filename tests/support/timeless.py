@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from headstart.drafters import Drafter, may_draft
+from headstart.drafters import Drafter, capabilities, may_draft
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
@@ -31,11 +31,12 @@ def timeless(
 ) -> Timeless:
     """For a drafter whose every token takes so many seconds. most: the most nodes of a draft."""
     sources = []
-    for part in drafter.parts:
-        limit = part.limit if most is None else min(most, part.limit)
-        sizes = tuple(size for size in part.sizes if size[0] <= limit)
-        if part.sizes and not sizes:
-            sizes = ((limit, min(limit, part.sizes[0][1])),)
+    for part in capabilities.parts(drafter):
+        limit = capabilities.limit(part) if most is None else min(most, capabilities.limit(part))
+        trees = capabilities.sizes(part)
+        sizes = tuple(size for size in trees if size[0] <= limit)
+        if trees and not sizes:
+            sizes = ((limit, min(limit, trees[0][1])),)
         sources.append(Source(part.name, limit, sizes, partial(may_draft, part)))
-    costs = {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in drafter.parts}
+    costs = {part.name: DraftCost(0.0, token, token / 50, 0.01) for part in capabilities.parts(drafter)}
     return Timeless(sources, StepCosts(tuple(rows), 0.0, costs))

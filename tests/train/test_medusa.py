@@ -14,7 +14,7 @@ from support.training_models import byte_tokenizer, tiny_llama
 from transformers import AutoModelForCausalLM
 
 from headstart.base.errors import InvalidOption, TrainingFailed
-from headstart.drafters.growing.ranked import WIDTH, grow
+from headstart.drafters.growing.ranks import WIDTH, grow
 from headstart.drafters.medusa import MedusaDrafter, recognises
 from headstart.loading.assembly import assemble
 from headstart.model.heads.medusa import MedusaHeads, read_heads

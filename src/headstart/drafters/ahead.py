@@ -1,7 +1,7 @@
-"""`Ahead`: a drafter that drafts while the target verifies, and hands out the very drafts it would have made in turn.
+"""`AheadDrafter`: it drafts while the target verifies, and hands out the very drafts it would have made in turn.
 
-A worker thread owns the inner drafter and its caches; all that is asked of it is a message, so nothing inside needs a
-lock. While the target judges a round, the worker drafts after each of its likely outcomes (`Drafter.foresee`). When the
+A worker thread owns the inner drafter and its caches; every call to it is a message, so nothing inside needs a lock.
+While the target judges a round, the worker drafts after each of its likely outcomes (`Foresees.foresee`). When the
 outcome is known, its draft is there (a hit), or it is drafted now (a miss). Which outcomes were foreseen, and how far
 the worker came, changes the time that a draft takes and never what it says: drafts are drawn with noise that depends on
 the request's seed and on places in its text alone. docs/concepts/ssd.md explains it.
@@ -15,7 +15,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -23,7 +23,8 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters import BuildContext, Drafter, Foresees, Observation, Row, Weights, capabilities
+from headstart.drafters.building import PREFIX
 from headstart.drafters.foreseeing.ahead_or_in_turn import AheadOrInTurn
 from headstart.drafters.foreseeing.work import ForeseeingWork
 from headstart.drafters.foreseeing.worker import Worker, Works
@@ -32,119 +33,112 @@ from headstart.model.runner import ModelRunner
 from headstart.model.threads import use_threads
 from headstart.types import Draft, Preparation
 
-PREFIX = "ahead:"
-"""Before the name of a drafter: that drafter, ahead of the target."""
+__all__ = ["BRANCHES", "PREFIX", "WEIGHTS", "Ahead", "AheadDrafter", "build"]
+
+WEIGHTS: Weights = "drafter"
+
 BRANCHES = 8
-"""Outcomes of a round for which drafts are made, where nobody chooses."""
+"""Outcomes of a round for which drafts are made, where the user chooses no number."""
 
 MakeWorker = Callable[[Callable[[], bool], Callable[[], None], str], Works]
 
 
-class Ahead(Drafter):
-    """`inner`, drafting ahead of the target.
-
-    Args:
-        inner: a drafter that can foresee, or the name, path or hub id of one for `headstart.load` to make.
-        branches: outcomes of a round for which drafts are made, the likeliest ones.
-        threads: of the cores, how many are the drafter's while both models run; None is one where it shares them with
-            the target, and all where the target runs on another device.
-        pin: keep the drafter's thread on the last `threads` cores that this process may use (Linux).
-        partial: serve a draft that the worker has not finished as it is, where no seed promises the text. Without it
-            the rest is drafted then: what a further token costs and gains is the same as in turn.
-        always: draft ahead also where that is found to be slower than drafting in turn.
-        worker: makes the worker, for tests.
+@dataclass(frozen=True)
+class Ahead:
+    """How a drafter drafts ahead of the target: given to `headstart.load` where a drafter could be.
 
     Raises:
         InvalidOption: an option out of its range, or a drafter that cannot draft ahead.
     """
 
-    draws = True
+    inner: Drafter | str | Path
+    """A drafter that can foresee, or the name, path or hub id of one for `headstart.load` to make."""
+    _: KW_ONLY
+    branches: int = BRANCHES
+    """Outcomes of a round for which drafts are made, the likeliest ones."""
+    threads: int | None = None
+    """Of the cores, how many are the drafter's while both models run; None is one where it shares them with the target,
+    and all where the target runs on another device."""
+    pin: bool = False
+    """Keep the drafter's thread on the last `threads` cores that this process may use (Linux)."""
+    partial: bool = True
+    """Serve a draft that the worker has not finished as it is, where no seed promises the text. Without it the rest is
+    drafted then, and a further token costs and gives the same as in turn."""
+    always: bool = False
+    """Draft ahead also where that is found to be slower than drafting in turn."""
 
-    def __init__(
-        self,
-        inner: Drafter | str | Path,
-        *,
-        branches: int = BRANCHES,
-        threads: int | None = None,
-        pin: bool = False,
-        partial: bool = True,
-        always: bool = False,
-        worker: MakeWorker = Worker,
-    ) -> None:
-        check_number("branches", branches, low=1, integer=True)
-        if threads is not None:
-            check_number("threads", threads, low=1, integer=True)
-        self.source = inner if isinstance(inner, (str, Path)) else inner.name
-        self.branches, self.threads, self.pin = branches, threads, pin
-        self.partial, self.always = partial, always
-        self._make_worker = worker
-        self._open: set[int] = set()
-        self._worker: Works | None = None
-        if not isinstance(inner, (str, Path)):
-            self._take(inner)
-
-    @property
-    def made(self) -> bool:
-        """Whether it has its inner drafter, and not only the name of one."""
-        return hasattr(self, "inner")
-
-    def around(self, inner: Drafter) -> Ahead:
-        """The same around a drafter that has been made from the name."""
-        return Ahead(
-            inner,
-            branches=self.branches,
-            threads=self.threads,
-            pin=self.pin,
-            partial=self.partial,
-            always=self.always,
-            worker=self._make_worker,
-        )
-
-    def _take(self, inner: Drafter) -> None:
-        if not inner.can_foresee:
+    def __post_init__(self) -> None:
+        check_number("branches", self.branches, low=1, integer=True)
+        if self.threads is not None:
+            check_number("threads", self.threads, low=1, integer=True)
+        if not isinstance(self.inner, (str, Path, Foresees)):
             raise InvalidOption(
-                f"{inner.name} cannot draft ahead of the target",
+                f"{self.inner.name} cannot draft ahead of the target",
                 hint="draft models, early exit and trained exits can; drafters that copy cost nothing, heads need the "
                 "target's states",
             )
-        self.inner = inner
+
+    def around(self, inner: Drafter) -> AheadDrafter:
+        """The running drafter, around the one that was made from the name.
+
+        Raises:
+            InvalidOption: that one cannot draft ahead.
+        """
+        return AheadDrafter(replace(self, inner=inner))
+
+
+class AheadDrafter(Drafter):
+    """A drafter that drafts ahead of the target.
+
+    Args:
+        how: with the inner drafter itself, not its name.
+        worker: makes the worker, for tests.
+    """
+
+    def __init__(self, how: Ahead, worker: MakeWorker = Worker) -> None:
+        inner = how.inner
+        assert isinstance(inner, Drafter), "made from its name before"
+        self.how, self.inner = how, inner
         self.name = PREFIX + inner.name
         self.default_budget = inner.default_budget
-        self.taps, self.draws = inner.taps, inner.draws
-        self._work = ForeseeingWork(inner, self.branches, self.partial)
+        self.taps, self.draws = capabilities.taps(inner), capabilities.draws(inner)
+        self._make_worker = worker
+        self._open: set[int] = set()
+        self._worker: Works | None = None
+        self._work = ForeseeingWork(inner, how.branches, how.partial)
         self._quicker = AheadOrInTurn()
 
     # -- what it is, as the inner drafter says ------------------------------------------------------------------------
 
     @property
     def limit(self) -> int:
-        return self.inner.limit
+        return capabilities.limit(self.inner)
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        return self.inner.sizes
+        return capabilities.sizes(self.inner)
 
     @property
     def in_turn(self) -> Drafter:
         return self.inner
 
     def weights(self) -> Iterable[Tensor]:
-        return self.inner.weights()
+        return capabilities.weights(self.inner)
 
     @property
     def weights_in_words(self) -> str:
-        return self.inner.weights_in_words
+        return capabilities.weights_in_words(self.inner)
 
     def applies(self, row: Row) -> bool:
-        return self.inner.applies(row)
+        return capabilities.applies(self.inner, row)
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
-        self.inner.attach(target, cache)
-        device = next((tensor.device for tensor in self.inner.weights()), target.device)  # none: those of the target
+        capabilities.attach(self.inner, target, cache)
+        device = next((tensor.device for tensor in self.weights()), target.device)  # none: those of the target
         shared = device.type == target.device.type == "cpu"
         cores = torch.get_num_threads()
-        mine = self.threads or (1 if shared else cores)
-        self._place = _Place(device, mine, self.pin)
+        mine = self.how.threads or (1 if shared else cores)
+        self._place = _Place(device, mine, self.how.pin)
         self._targets_share = max(1, cores - mine) if shared else None
         self._work.threads = mine
 
@@ -155,7 +149,7 @@ class Ahead(Drafter):
         asked = time.perf_counter()
         self._open.update(row.request for row in rows)
         worker = self._worker or self._start()
-        ahead = self.always or self._quicker.ahead
+        ahead = self.how.always or self._quicker.ahead
         drafts: list[tuple[Draft, Preparation]] = worker.call(self._work.draft, rows, ahead)
         beside = ahead and any(len(draft) for draft, _ in drafts)
         use_threads(self._targets_share if beside else None)
@@ -199,6 +193,11 @@ class Ahead(Drafter):
         self._worker = self._make_worker(self._work.idle, self._place.enter, "headstart-ahead")
         self._finalizer = weakref.finalize(self, self._worker.stop)
         return self._worker
+
+
+def build(context: BuildContext) -> AheadDrafter:
+    assert context.inner is not None, "the drafter has been made"
+    return Ahead(context.inner, threads=context.threads).around(context.inner)
 
 
 @dataclass(frozen=True)

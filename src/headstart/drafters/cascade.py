@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headstart.drafters import Drafter, Observation, Row, may_draft
+from headstart.drafters import Drafter, Observation, Row, capabilities, may_draft
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.types import Budget, Draft
 
 PASSED_OVER = 8
-"""Tokens that a member which pacing passes over is asked for, only to learn how right it would have been."""
+"""Tokens that a member drafts which pacing passes over, only to learn how right it would have been."""
 
 
 class Cascade(Drafter):
@@ -28,12 +28,13 @@ class Cascade(Drafter):
         self.members = tuple(members)
         self.name = " + ".join(member.name for member in members)
         self.default_budget = max(member.default_budget for member in members)
-        self.taps = tuple(sorted({layer for member in members for layer in member.taps}))
-        self.draws = any(member.draws for member in members)
+        self.taps = tuple(sorted({layer for member in members for layer in capabilities.taps(member)}))
+        self.draws = any(capabilities.draws(member) for member in members)
+        self._copying = tuple(member for member in members if capabilities.copies(member))
 
     @property
     def limit(self) -> int:
-        return max(member.limit for member in self.members)
+        return max(capabilities.limit(member) for member in self.members)
 
     @property
     def parts(self) -> tuple[Drafter, ...]:
@@ -44,7 +45,7 @@ class Cascade(Drafter):
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         for member in self.members:
-            member.attach(target, cache)
+            capabilities.attach(member, target, cache)
 
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
         """Of each request the first draft that is good enough, else the first of all."""
@@ -64,12 +65,12 @@ class Cascade(Drafter):
 
     def _with_passed_over(self, row: Row, draft: Draft) -> Draft:
         """The draft, with what copying members that pacing passes over would have drafted: their acceptance shows when
-        they should be asked again."""
+        they should draft again."""
         if not len(draft):
             return draft
         passed = []
-        for member in self.members:
-            if member.copies and row.budget.max_nodes.get(member.name) == 0 and may_draft(member, row):
+        for member in self._copying:
+            if row.budget.max_nodes.get(member.name) == 0 and may_draft(member, row):
                 (copy,) = member.propose([row.with_budget(Budget(PASSED_OVER))])
                 passed.append(replace(copy, source=member.name))
         return replace(draft, passed_over=tuple(passed)) if passed else draft

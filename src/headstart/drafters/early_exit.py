@@ -16,9 +16,8 @@ from torch import Tensor
 
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Weights
-from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
-from headstart.drafters.growing.policy import MOST, policy_of
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.growing.first_layers import LONGEST, FirstLayersAhead, FirstLayersDrafter, check_exit, placed
+from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -26,8 +25,6 @@ from headstart.types import TreeKind
 
 WEIGHTS: Weights = "none"
 
-LONGEST = 8
-"""Tokens of the longest chain."""
 NEW_TOKENS = 32
 """Tokens of the target's own text on which the layers are compared."""
 LAYERS = 6
@@ -40,7 +37,7 @@ class EarlyExitDrafter(FirstLayersDrafter):
     Args:
         layer: how many layers draft; None lets `choose_layer` find it out.
         text: a prompt in token ids, which `choose_layer` continues.
-        budget: nodes where nobody chooses; None is a chain of 4, or a tree of 16.
+        budget: nodes where the user chooses no number; None is a chain of 4, or a tree of 16.
         tree, width, depth, residual: see `DraftModel`.
     """
 
@@ -59,10 +56,7 @@ class EarlyExitDrafter(FirstLayersDrafter):
     ) -> None:
         if layer is not None:
             check_number("layer", layer, low=1, integer=True)
-        if budget is not None:
-            check_number("budget", budget, low=0, integer=True)
-        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(self.policy, budget)
+        super().__init__(budget=budget, tree=tree, width=width, depth=depth, residual=residual)
         self.layer = layer
         self._text = text
         self._target: ModelRunner | None = None
@@ -74,16 +68,15 @@ class EarlyExitDrafter(FirstLayersDrafter):
             self.layer = choose_layer(target, cache, self._text)
 
     def logits(self, segments: Sequence[Segment], cache: Slots) -> Tensor:
-        assert self._target is not None, "a drafter is attached before it is asked"
+        assert self._target is not None, "a drafter is attached before it drafts"
         return self._target.forward(segments, cache, layers=self.layer).logits
 
 
 def build(context: BuildContext) -> EarlyExitDrafter | FirstLayersAhead:
-    given = context.given("budget", "tree", "residual")
-    made = EarlyExitDrafter(text=context.sample, **given)
-    if not context.apart:
-        return made
-    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))
+    made = EarlyExitDrafter(
+        text=context.sample, budget=context.budget, tree=context.tree or "none", residual=context.residual
+    )
+    return placed(made, context)
 
 
 def choose_layer(target: ModelRunner, cache: Slots, prompt: Sequence[int]) -> int:

@@ -29,7 +29,7 @@ class LookaheadDrafter(Drafter):
         window: W, columns of the window.
         ngram: N, tokens of an n-gram, of which N - 1 are guessed.
         guesses: G, n-grams that are tried in a step, and kept for each first token.
-        budget: nodes where nobody chooses; None takes what W, N and G need.
+        budget: nodes where the user chooses no number; None takes what W, N and G need.
     """
 
     name = "lookahead"
@@ -77,7 +77,7 @@ class LookaheadDrafter(Drafter):
 
 
 def build(context: BuildContext) -> LookaheadDrafter:
-    return LookaheadDrafter(**context.given("budget"))
+    return LookaheadDrafter(budget=context.budget)
 
 
 class _Memory:

@@ -1,8 +1,8 @@
 """Medusa: extra heads on the target's last hidden state guess the tokens after the next one, all in one small forward.
 
-The state of the last token in the cache gave the pending x0; head k guesses what stands k + 1 places after x0. As no
+The state of the last token in the cache gave the pending x0; head k guesses the token k + 1 places after x0. As no
 head knows what the others guess, the draft is a tree of their likeliest tokens, static but for its size: which
-ranks of which heads get a node depends on how often they are right (`growing.ranked`). Its nodes are point masses,
+ranks of which heads get a node depends on how often they are right (`growing.ranks`). Its nodes are point masses,
 judged by the walk rule at any temperature; typical acceptance, which changes the distribution, is not built.
 
 Source: Medusa (arXiv:2401.10774).
@@ -19,7 +19,7 @@ from torch import Tensor
 from headstart.base.errors import UnsupportedModel
 from headstart.base.options import check_number
 from headstart.drafters import BuildContext, Drafter, Observation, Row, Weights
-from headstart.drafters.growing.ranked import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
+from headstart.drafters.growing.ranks import WIDTH, Accuracies, Experience, Place, grow, sizes, usual_accuracies
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.reading import object_in
 from headstart.model.runner import ModelRunner
@@ -44,7 +44,7 @@ class MedusaDrafter(Drafter):
         layers: the number of the target's layers; its final state is tapped.
         accuracies: how often each rank of each head is right, [heads][ranks]; None takes what is usual. They are
             refined by what requests of the same salt show, except for requests whose text a seed promises.
-        budget: nodes where nobody chooses.
+        budget: nodes where the user chooses no number.
     """
 
     name = "medusa"
@@ -162,7 +162,7 @@ class MedusaDrafter(Drafter):
 
 def build(context: BuildContext) -> MedusaDrafter:
     return MedusaDrafter.load(
-        context.source, context.target, quantize=context.quantize, name=context.name, **context.given("budget")
+        context.source, context.target, quantize=context.quantize, name=context.name, budget=context.budget
     )
 
 

@@ -24,12 +24,12 @@ class NgramDrafter(Drafter):
     draws = False
     copies = True
 
-    def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int = 8) -> None:
+    def __init__(self, *, longest: int = 3, shortest: int = 1, budget: int | None = None) -> None:
         check_number("shortest", shortest, low=1, integer=True)
         check_number("longest", longest, low=shortest, integer=True)
-        check_number("budget", budget, low=0, integer=True)
         self.name = "ngram"
-        self.default_budget = budget
+        self.default_budget = 8 if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
         self._lengths = range(longest, shortest - 1, -1)
         self._indexes: dict[int, _Index] = {}
 
@@ -51,8 +51,8 @@ class NgramDrafter(Drafter):
 
 
 def build(context: BuildContext) -> NgramDrafter:
-    given = context.given("budget")
-    return NgramDrafter(**given) if context.last else NgramDrafter(longest=5, shortest=SURE, **given)
+    longest, shortest = (3, 1) if context.last else (5, SURE)
+    return NgramDrafter(longest=longest, shortest=shortest, budget=context.budget)
 
 
 class _Index:

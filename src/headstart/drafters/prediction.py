@@ -1,4 +1,4 @@
-"""Predicted output: the request brings a text that its answer should largely repeat, and that text is the draft.
+"""Predicted output: the request comes with a text that its answer should largely repeat, and that text is the draft.
 
 An editor that asks for a file with one name changed knows nearly all of the answer. A pointer walks through the
 predicted tokens: while the text follows them, the tokens behind the pointer are the draft. Where the text leaves them,
@@ -17,7 +17,7 @@ from headstart.types import Draft
 WEIGHTS: Weights = "none"
 
 SURE = 3
-"""Tokens of the text that must stand in the prediction, for the text to have come back to it there."""
+"""Tokens of the text that must occur in the prediction, for the text to have come back to it there."""
 NEAR = 24
 """So many tokens behind the place where the text has left the prediction, one token is enough."""
 LONGEST = 32
@@ -34,9 +34,9 @@ class PredictionDrafter(Drafter):
     draws = False
     copies = True
 
-    def __init__(self, *, budget: int = 16) -> None:
-        check_number("budget", budget, low=0, integer=True)
-        self.default_budget = budget
+    def __init__(self, *, budget: int | None = None) -> None:
+        self.default_budget = 16 if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
         self._pointers: dict[int, _Pointer] = {}
 
     def applies(self, row: Row) -> bool:
@@ -57,11 +57,11 @@ class PredictionDrafter(Drafter):
 
 
 def build(context: BuildContext) -> PredictionDrafter:
-    return PredictionDrafter(**context.given("budget"))
+    return PredictionDrafter(budget=context.budget)
 
 
 class _Pointer:
-    """Where a text stands in its prediction.
+    """The place of a text in its prediction.
 
     Args:
         prediction: the predicted tokens.
@@ -117,7 +117,7 @@ class _Pointer:
         return next((place + 1 for place in near if self._prediction[place : place + 1] == tokens[-1:]), None)
 
     def _matched(self, place: int, tokens: Sequence[int]) -> int:
-        """How many of the text's last tokens stand before a place of the prediction."""
+        """How many of the text's last tokens are before a place of the prediction."""
         most = min(place, len(tokens), LONGEST)
         same = SURE
         while same < most and self._prediction[place - 1 - same] == tokens[-1 - same]:

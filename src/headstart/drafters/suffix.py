@@ -38,7 +38,7 @@ class SuffixDrafter(Drafter):
         store: of past outputs, to which the outputs of ended requests are added; None looks at the request's own text
             alone.
         shortest: tokens that must match at least.
-        budget: nodes per draft where nobody chooses.
+        budget: nodes per draft where the user chooses no number; None is 16.
     """
 
     limit = 31
@@ -51,11 +51,11 @@ class SuffixDrafter(Drafter):
         *,
         store: SuffixStore | None = None,
         shortest: int = 1,
-        budget: int = 16,
+        budget: int | None = None,
     ) -> None:
         check_number("shortest", shortest, low=1, integer=True)
-        check_number("budget", budget, low=0, integer=True)
-        self.default_budget = budget
+        self.default_budget = 16 if budget is None else budget
+        check_number("budget", self.default_budget, low=0, integer=True)
         self.store = store
         self._shortest = shortest
         self._hoped = self._got = 4.0
@@ -117,7 +117,7 @@ class SuffixDrafter(Drafter):
 
 
 def build(context: BuildContext) -> SuffixDrafter:
-    return SuffixDrafter(store=context.store, shortest=1 if context.last else SURE, **context.given("budget"))
+    return SuffixDrafter(store=context.store, shortest=1 if context.last else SURE, budget=context.budget)
 
 
 class _Memory:

@@ -16,26 +16,20 @@ from pathlib import Path
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Weights
-from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit
-from headstart.drafters.growing.policy import MOST, policy_of
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.growing.first_layers import FirstLayersAhead, FirstLayersDrafter, check_exit, placed
+from headstart.drafters.growing.grow import Residual
 from headstart.model.cache import Slots
 from headstart.model.heads.borrowed import read_target
-from headstart.model.heads.exit import Exit, is_exit, read
+from headstart.model.heads.exit import Exit, read
+from headstart.model.heads.exit import is_exit as recognises
 from headstart.model.loading import fetch
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import TreeKind
 
+__all__ = ["WEIGHTS", "TrainedExitDrafter", "build", "recognises"]
+
 WEIGHTS: Weights = "head"
-
-LONGEST = 8
-"""Tokens of the longest chain."""
-
-
-def recognises(folder: str | Path) -> bool:
-    """Whether the directory's config is that of a trained exit."""
-    return is_exit(folder)
 
 
 class TrainedExitDrafter(FirstLayersDrafter):
@@ -44,7 +38,7 @@ class TrainedExitDrafter(FirstLayersDrafter):
     Args:
         exit_: of the checkpoint.
         matrix: the target's output matrix [V, d].
-        budget: nodes where nobody chooses; None is a chain of 4, or a tree of 16.
+        budget: nodes where the user chooses no number; None is a chain of 4, or a tree of 16.
         quantize: of map and output matrix: None for the target's numbers, "int8", or "auto" for int8 where the row
             kernels run it.
         tree, width, depth, residual: as of a draft model.
@@ -63,8 +57,7 @@ class TrainedExitDrafter(FirstLayersDrafter):
         depth: int | None = None,
         residual: Residual | None = None,
     ) -> None:
-        self.policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
-        super().__init__(self.policy, budget)
+        super().__init__(budget=budget, tree=tree, width=width, depth=depth, residual=residual)
         self.name = name
         self.layer = exit_.layers
         self._exit, self._matrix, self._quantize = exit_, matrix, quantize
@@ -109,7 +102,7 @@ class TrainedExitDrafter(FirstLayersDrafter):
         return () if self._first is None else self._first.decoder_weights()
 
     def logits(self, segments: Sequence[Segment], cache: Slots) -> Tensor:
-        assert self._first is not None, "a drafter is attached before it is asked"
+        assert self._first is not None, "a drafter is attached before it drafts"
         logits = self._first.forward(segments, cache).logits
         ids = self._exit.token_ids
         if ids is None:
@@ -119,15 +112,14 @@ class TrainedExitDrafter(FirstLayersDrafter):
 
 
 def build(context: BuildContext) -> TrainedExitDrafter | FirstLayersAhead:
-    given = context.given("budget", "tree", "residual")
     made = TrainedExitDrafter.load(
         context.source,
         context.target,
         target_folder=context.target_source,
         name=context.name,
         quantize=context.quantize,
-        **given,
+        budget=context.budget,
+        tree=context.tree or "none",
+        residual=context.residual,
     )
-    if not context.apart:
-        return made
-    return FirstLayersAhead(made, made.policy, slots=context.slots, budget=given.get("budget"))
+    return placed(made, context)

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import BuildContext, Row, Weights
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
+from headstart.drafters.growing.grow import GrowingChain, grow_chains
+from headstart.drafters.growing.own_model import CachedText, OwnCacheDrafter
 from headstart.drafters.matching.transcript import Transcript, respaced, transcript
 from headstart.model.runner import ModelRunner
 from headstart.model.tokens.translation import Method, Translation
@@ -48,7 +48,7 @@ class TranslatedDraft(OwnCacheDrafter):
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
         target_tokenizer, draft_tokenizer: of transformers; see `Vocabulary` for those that can be used.
-        budget: tokens, in the target's vocabulary, where nobody chooses.
+        budget: tokens, in the target's vocabulary, where the user chooses no number; None is 5.
         chunk: tokens the draft reads in one forward.
         method: how drafts are translated; None leaves it to the pair (see `Translation`).
 
@@ -66,7 +66,7 @@ class TranslatedDraft(OwnCacheDrafter):
         slots: int,
         target_tokenizer: Any,
         draft_tokenizer: Any,
-        budget: int = 5,
+        budget: int | None = None,
         chunk: int = 512,
         method: Method | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class TranslatedDraft(OwnCacheDrafter):
             method=method,
         )
         self.name = name
-        self.default_budget = budget
+        self.default_budget = 5 if budget is None else budget
         self.draws = translation.method != "text"
         super().__init__(runner, slots, chunk)
         self.translation = translation
@@ -159,7 +159,7 @@ def build(context: BuildContext) -> TranslatedDraft:
         slots=context.slots,
         target_tokenizer=context.target_tokenizer,
         draft_tokenizer=context.draft_tokenizer,
-        **context.given("budget"),
+        budget=context.budget,
     )
     log.warning("draft %s has another tokenizer: %s", context.name, made.translation)
     return made
@@ -188,7 +188,7 @@ class _Memory(CachedText):
             self._prompt = len(ids)
         if stable < self._counted:
             self._distribution = None
-        # The last token is always fed anew: its logits are what the draft begins with
+        # The last token is always fed again: its logits are what the draft begins with
         end = max(0, min(len(self.cached), len(ids) - 1))
         same = min(self._same, stable, end)
         while same < end and self.cached[same] == ids[same]:
@@ -200,7 +200,7 @@ class _Memory(CachedText):
     def distribution(self, begin: Callable[[Sequence[int]], SamplingState]) -> SamplingState:
         """The processors at the end of the ids. begin: makes those at the end of a prompt.
 
-        The last ids often change when more text follows, so they are taken in anew each time.
+        The last ids often change when more text follows, so they are taken in again each time.
         """
         ids = self.ids
         if self._distribution is None:

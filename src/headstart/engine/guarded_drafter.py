@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from operator import index
 
 from headstart.base.errors import CONTAINED, DrafterFailed, HeadstartError, InvalidOption
-from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters import Drafter, Foresees, Observation, Row, capabilities
 from headstart.engine.drafts import DraftCheck
 from headstart.engine.in_words import in_words
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
-from headstart.types import Draft
-
-NO_DRAFT = Draft()
+from headstart.types import NO_DRAFT, Draft
 
 
 class GuardedDrafter:
@@ -36,9 +34,9 @@ class GuardedDrafter:
         self.failures: dict[int, HeadstartError] = {}
         with asking(drafter):
             self.name = str(drafter.name)
-            self.sources = tuple(str(part.name) for part in drafter.parts)
-            self.taps = tuple(map(index, drafter.taps))
-            self.draws = bool(drafter.draws)
+            self.sources = tuple(str(part.name) for part in capabilities.parts(drafter))
+            self.taps = tuple(map(index, capabilities.taps(drafter)))
+            self.draws = capabilities.draws(drafter)
             self.default_budget = index(drafter.default_budget)
         if self.taps and not 0 <= min(self.taps) <= max(self.taps) <= target.layers:
             raise InvalidOption(
@@ -53,7 +51,7 @@ class GuardedDrafter:
         if not wanting:
             return [NO_DRAFT] * len(rows)
         try:
-            asked = [row for row in wanting if self.drafter.applies(row)]
+            asked = [row for row in wanting if capabilities.applies(self.drafter, row)]
             proposed = self.drafter.propose(asked) if asked else ()
             drafts = {row.request: self._taken(row, draft) for row, draft in zip(asked, proposed, strict=True)}
         except CONTAINED as error:  # whatever it is, the target goes on
@@ -97,9 +95,10 @@ def attach(drafter: Drafter, target: ModelRunner, cache: Slots) -> None:
         DrafterFailed: that raised something that is not headstart's.
     """
     with asking(drafter):
-        drafter.attach(target, cache)
-        for each in dict.fromkeys((drafter, *drafter.parts)):
-            _ = each.name, each.limit, tuple(each.sizes), each.copies, each.can_foresee, each.in_turn
+        capabilities.attach(drafter, target, cache)
+        for each in dict.fromkeys((drafter, *capabilities.parts(drafter))):
+            _ = each.name, capabilities.limit(each), tuple(capabilities.sizes(each)), capabilities.copies(each)
+            _ = isinstance(each, Foresees), capabilities.in_turn(each)
 
 
 @contextmanager

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from headstart.drafters import Observation
-from headstart.engine.guarded_drafter import NO_DRAFT, GuardedDrafter
-from headstart.engine.guards import GuardedPacing, Listeners, Recorders
-from headstart.engine.judging import Judge, Outcome
-from headstart.engine.request import Request
-from headstart.engine.scheduler import Scheduler
-from headstart.model.cache import Slots
+from headstart.engine.guards import Listeners, Recorders
 from headstart.model.packed import Segment
-from headstart.model.runner import ModelRunner
-from headstart.rule.row import Row
-from headstart.types import Draft, FinishReason, Seconds, Step
+from headstart.types import NO_DRAFT, Draft, FinishReason, Seconds, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headstart.engine.guarded_drafter import GuardedDrafter
+    from headstart.engine.guards import GuardedPacing
+    from headstart.engine.judging import Judge, Outcome
+    from headstart.engine.request import Request
+    from headstart.engine.scheduler import Scheduler
+    from headstart.model.cache import Slots
+    from headstart.model.runner import ModelRunner
+    from headstart.rule.row import Row
 
 
 class StepLoop:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from headstart.drafters import capabilities
+
 if TYPE_CHECKING:
     from headstart.engine.engine import Engine
     from headstart.engine.guarded_drafter import GuardedDrafter
@@ -62,7 +64,9 @@ class EngineParts:
             "quantize": self.target.quantize,
             "weights": self.target.weights_in_words,
             "drafter_weights": {
-                part.name: words for part in self.drafter.drafter.parts if (words := part.weights_in_words)
+                part.name: words
+                for part in capabilities.parts(self.drafter.drafter)
+                if (words := capabilities.weights_in_words(part))
             },
             "decoder": self.target.decoder,
             "width_invariant": self.target.width_invariant,

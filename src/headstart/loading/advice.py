@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, NonNegativeInt, TypeAdapter
 
 from headstart.base.files import cache_directory, cache_file, replacing
-from headstart.drafters.ahead import PREFIX
+from headstart.drafters.building import PREFIX
 from headstart.pacing import profile
+from headstart.types import TreeKind
 
 _VERSION = 2
 
@@ -40,7 +41,7 @@ class Advice:
 
     drafters: tuple[Annotated[str, Field(min_length=1)], ...]
     k: NonNegativeInt
-    tree: str
+    tree: TreeKind | Literal["auto"]
     speedup: FiniteFloat
     acceptance: tuple[float, ...]
     date: str

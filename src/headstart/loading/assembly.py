@@ -14,7 +14,7 @@ import torch
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_choice, check_number
 from headstart.drafters import BuildContext, Drafter, NoDrafter
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.growing.grow import Residual
 from headstart.drafters.matching.suffix_store import SuffixStore
 from headstart.engine.engine import Engine
 from headstart.engine.guarded_drafter import GuardedDrafter, attach
@@ -24,7 +24,7 @@ from headstart.engine.trace.recording import recorded
 from headstart.loading.checkpoint import Checkpoint
 from headstart.loading.choice import SELF_INT4, Choice
 from headstart.loading.drafters import build
-from headstart.loading.options import EngineOptions
+from headstart.loading.options import DraftTree, EngineOptions
 from headstart.loading.pacing import make_pacing
 from headstart.model.memory import MemoryNeed, preflight
 from headstart.model.runner import ModelRunner
@@ -117,7 +117,7 @@ class Facts:
     drafters: list[str]
     ahead: list[Any]
     """Whether drafts are made ahead, on how many threads, and where."""
-    tree: str
+    tree: DraftTree
     quantize: list[str | None]
     """Of the target, of the drafters."""
     blocks: list[tuple[str, ...]]
@@ -145,7 +145,7 @@ class Assembly:
     options: EngineOptions
 
     @property
-    def tree(self) -> str:
+    def tree(self) -> DraftTree:
         return self.choice.tree if self.options.draft_tree == "auto" else self.options.draft_tree
 
     @property

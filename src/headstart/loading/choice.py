@@ -1,30 +1,29 @@
-"""Which drafters: from what the user asks for to a list of kinds, read from configs alone; and what "auto" takes."""
+"""Which drafters: from what the user names to a list of kinds, read from configs alone; and what "auto" takes."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from headstart.base.errors import InvalidOption
-from headstart.drafters import KINDS, Drafter, module_of
-from headstart.drafters.ahead import PREFIX, Ahead
+from headstart.base.errors import HeadstartError, InvalidOption
+from headstart.drafters import Drafter, Weights, Wraps, capabilities, kinds
+from headstart.drafters.building import PREFIX, Kind
 from headstart.engine.guarded_drafter import asking
 from headstart.loading.advice import Advice
 from headstart.loading.known_heads import head_for
 from headstart.model import loading
+from headstart.types import TreeKind
 
 DrafterName = str | Path
+log = logging.getLogger(__name__)
 
-WEIGHTLESS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "none")
-"""Drafters that need no weights, by name."""
-HEADS = tuple(kind for kind in KINDS if module_of(kind).WEIGHTS == "head")
-"""Kinds of drafters that are heads of the target, with files of their own."""
-BUNDLED_HEADS = ("medusa", "eagle3")
-"""Heads that come with the bundled target, by name."""
+BUNDLED_HEADS = {"medusa": "medusa", "eagle3": "eagle"}
+"""Heads that come with the bundled target, and the kind of each."""
 KNOWN = "eagle3"
 """The name of a head that comes with headstart for a target which does not."""
 SELF_INT4 = "self-int4"
@@ -44,18 +43,20 @@ class DrafterSpec:
     name: str
     """As the user gave it."""
     kind: str
-    """One of `KINDS`, or "own"."""
+    """A key of `headstart.drafters.kinds()`, or "own"."""
     source: str | Path = ""
     """Where a head's weights are."""
     drafter: Drafter | None = None
     """The drafter itself, where the user has made it."""
-    ahead: Ahead | None = None
-    """What it is to be put into, where it is to draft ahead of the target."""
+    wrapper: str = ""
+    """The kind of drafter that is put around it, such as "ahead"; empty where there is none."""
+    around: Wraps | None = None
+    """How that is done, where the user has said so by an object."""
 
     @property
     def label(self) -> str:
         """The name, with how it drafts."""
-        return self.name if self.ahead is None else PREFIX + self.name
+        return f"{self.wrapper}:{self.name}" if self.wrapper else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Choice:
     """In order of preference; none for plain decoding."""
     reason: str
     """Why these."""
-    tree: str = "auto"
+    tree: TreeKind | Literal["auto"] = "auto"
     """The kind of tree that was found to go with them, where the user leaves it open."""
     k: int | None = None
     """The budget that was found to go with them, where the user leaves it open."""
@@ -77,7 +78,7 @@ def choose(
     drafter: DrafterName | Drafter | Sequence[DrafterName | Drafter] | None,
     advice: Advice | None = None,
 ) -> Choice:
-    """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which then stands for what that finds.
+    """Resolve the `drafter` of `headstart.load`. A list may end with "auto", which is then replaced by what that finds.
 
     advice: of `headstart doctor`, where there is any.
 
@@ -135,26 +136,27 @@ def _recommended(note: Path) -> list[str]:
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InvalidOption(f"{note}: drafter={named!r} names nothing", hint="give a path, a hub id, or a list of them")
-    beside = [note.parent / name for name in names]  # a path is meant from the folder of the note
+    beside = [note.parent / name for name in names]  # a path is relative to the folder of the note
     return [str(path) if path.exists() else name for path, name in zip(beside, names, strict=True)]
 
 
 def _wanted(asked: Any, target: str) -> DrafterSpec:
-    if isinstance(asked, Ahead) and not asked.made:
-        return _ahead(asked, target)
     if not isinstance(asked, (str, Path)):
+        if isinstance(asked, Wraps):
+            return replace(_inner(asked.inner, target), wrapper=PREFIX[:-1], around=asked)
         return _own(asked)
     name = str(asked)
-    if name.startswith(PREFIX):
-        return _ahead(Ahead(name.removeprefix(PREFIX)), target)
+    wrapper, colon, inner = name.partition(":")
+    if colon and weights_of_kind(wrapper) == "drafter":
+        return replace(_inner(inner, target), wrapper=wrapper)
     if name in ("auto", "none"):
         raise InvalidOption(
             f"{name!r} cannot be there in a list of drafters",
             hint="name each drafter of the list; 'auto' may be its last",
         )
-    if name in WEIGHTLESS:
+    if weights_of_kind(name) == "none":
         return DrafterSpec(name, name)
-    if name == SELF_INT4:
+    if name in (SELF_INT4, loading.BUNDLED):
         return DrafterSpec(name, "draft")
     if name in BUNDLED_HEADS:
         folder = _with_headstart(name, target)
@@ -163,7 +165,7 @@ def _wanted(asked: Any, target: str) -> DrafterSpec:
                 f"drafter={name!r} means a head that comes with headstart, and there is none for {target}",
                 hint=f"train one (headstart train {name}) and give its directory",
             )
-        return DrafterSpec(name, head_kind(folder) or "draft", folder)
+        return DrafterSpec(name, BUNDLED_HEADS[name], folder)
     source = loading.resolve(name, "draft")
     folder_ = loading.config_folder(source)
     kind = None if folder_ is None else head_kind(folder_)
@@ -177,25 +179,50 @@ def _with_headstart(name: str, target: str) -> Path | None:
     return head_for(target) if name == KNOWN else None
 
 
-def _ahead(asked: Ahead, target: str) -> DrafterSpec:
-    """The drafter that is named there, to draft ahead."""
-    found = _wanted(asked.source, target)
-    if found.ahead is not None:
-        raise InvalidOption(f"{asked.source} drafts ahead already", hint=f"say {PREFIX!r} once")
-    return replace(found, ahead=asked)
+def _inner(asked: Any, target: str) -> DrafterSpec:
+    """The drafter that another one is put around."""
+    found = _wanted(asked, target)
+    if found.wrapper:
+        already = "drafts ahead already" if found.wrapper == PREFIX[:-1] else "is put around another drafter already"
+        raise InvalidOption(f"{asked} {already}", hint=f"say '{found.wrapper}:' once")
+    return found
+
+
+def weights_of_kind(name: str) -> Weights | None:
+    """What a kind of drafter is made of; None where there is no kind of this name. The kind is imported.
+
+    Raises:
+        InvalidOption, DrafterFailed: it cannot be used, see `Kind.definition`.
+    """
+    kind = kinds().get(name)
+    return None if kind is None else kind.definition.WEIGHTS
 
 
 def head_kind(folder: Path) -> str | None:
-    """The kind of head that a directory holds, by its config."""
-    return next((kind for kind in HEADS if module_of(kind).recognises(folder)), None)
+    """The kind of head that a directory holds, by its config. Installed kinds come before those of the core, because
+    EAGLE's heads have had so many configs that theirs is a guess. A kind that cannot be used is passed over with a
+    warning: the drafter in the directory may be of another kind."""
+    return next((name for name, kind in reversed(kinds().items()) if _recognises(kind, folder)), None)
+
+
+def _recognises(kind: Kind, folder: Path) -> bool:
+    try:
+        definition = kind.definition
+    except HeadstartError as error:
+        log.warning("%s", error)
+        return False
+    return definition.WEIGHTS == "head" and definition.recognises(folder)
 
 
 def _own(drafter: Any) -> DrafterSpec:
     """A drafter of the user's own."""
-    asked = ("name", "default_budget", "propose", "observe", "parts", "taps", "draws")
+    asked = ("name", "default_budget", "propose", "observe", "release")
     with asking(drafter):  # a property may raise what `hasattr` lets through
         missing = [each for each in asked if not hasattr(drafter, each)]
         name = "" if missing else str(drafter.name)
+        if not missing and not isinstance(drafter, type):
+            for read in (capabilities.parts, capabilities.taps, capabilities.draws, capabilities.copies):
+                read(drafter)
     if missing or isinstance(drafter, type):
         raise InvalidOption(
             f"drafter={drafter!r} is no drafter" + (f": it has no {missing[0]!r}" if missing else ""),

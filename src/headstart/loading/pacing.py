@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from headstart.base.errors import CONTAINED, InvalidOption
-from headstart.drafters import Drafter, Row, may_draft
+from headstart.drafters import Drafter, Row, capabilities, may_draft
 from headstart.model import native
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
@@ -38,11 +38,12 @@ def make_pacing(
                 f"pacing={pacing!r} does not exist", hint="it is 'adaptive' or 'fixed', or a Pacing object"
             )
         return pacing
-    if not drafter.parts or pacing == "fixed" or k == 0:
+    parts = capabilities.parts(drafter)
+    if not parts or pacing == "fixed" or k == 0:
         return FixedPacing(drafter.default_budget if k is None else k)
     batch = measured_batch(len(cache.lengths))
     if facts is None:
-        return adaptive(drafter, measure(target, cache, drafter.parts, batch=batch).costs, k)
+        return adaptive(drafter, measure(target, cache, parts, batch=batch).costs, k)
     known = {
         "dtype": str(target.dtype),
         "device": _name(target.device),
@@ -50,26 +51,27 @@ def make_pacing(
         "batch": batch,
         **facts,
     }
-    if sizes := {part.name: tuple(part.sizes) for part in drafter.parts if part.sizes}:
+    if sizes := {part.name: tuple(found) for part in parts if (found := capabilities.sizes(part))}:
         known["sizes"] = sizes  # a level of theirs was timed, not a token
-    costs = profiled(
-        known, lambda: measure(target, cache, drafter.parts, batch=batch), lambda: a_few_forwards(target, cache)
-    )
+    costs = profiled(known, lambda: measure(target, cache, parts, batch=batch), lambda: a_few_forwards(target, cache))
     return adaptive(drafter, costs, k)
 
 
 def adaptive(drafter: Drafter, costs: StepCosts, k: int | None = None) -> AdaptivePacing:
     """Adaptive pacing for a drafter from costs that are known. k: the most nodes of a draft, or None."""
-    return AdaptivePacing([source for part in drafter.parts if (source := _source(part, k)).limit > 0], costs)
+    return AdaptivePacing(
+        [source for part in capabilities.parts(drafter) if (source := _source(part, k)).limit > 0], costs
+    )
 
 
 def _source(part: Drafter, k: int | None) -> Source:
-    most = max(part.limit, part.default_budget)
+    most = max(capabilities.limit(part), part.default_budget)
     if k is not None:
         most = min(k, most)
-    sizes = tuple((nodes, depth) for nodes, depth in part.sizes if nodes <= most)
-    if part.sizes and not sizes:  # less than its smallest tree is allowed: that is then its only size
-        sizes = ((most, min(most, part.sizes[0][1])),) if most else ()
+    trees = capabilities.sizes(part)
+    sizes = tuple((nodes, depth) for nodes, depth in trees if nodes <= most)
+    if trees and not sizes:  # less than its smallest tree is allowed: that is then its only size
+        sizes = ((most, min(most, trees[0][1])),) if most else ()
     return Source(part.name, most, sizes, partial(_may_draft, part))
 
 

@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 from headstart.model.cache import Slots
-from headstart.types import Draft
-
-_NO_DRAFT = Draft()
+from headstart.types import NO_DRAFT, Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Segment:
 
     slot: int
     causal: tuple[int, ...]
-    draft: Draft = _NO_DRAFT
+    draft: Draft = NO_DRAFT
     judged: int = 1
     held: int = 0
 

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, capabilities
 from headstart.model.cache import Slots
 from headstart.model.runner import ModelRunner
 from headstart.pacing.synthetic import REQUESTS, SyntheticDrafts, SyntheticForwards
@@ -64,11 +64,11 @@ def measure(
     """
     timer = InterleavedTimer(target.device)
     forwards = SyntheticForwards(target, cache, batch)
-    drafts = [SyntheticDrafts(part.in_turn, target, index, forwards) for index, part in enumerate(parts)]
+    drafts = [SyntheticDrafts(capabilities.in_turn(part), target, index, forwards) for index, part in enumerate(parts)]
     besides = {
         index: SyntheticDrafts(part, target, len(parts) + index, forwards)
         for index, part in enumerate(parts)
-        if part.in_turn is not part
+        if capabilities.in_turn(part) is not part
     }
     for n in _ROWS:
         timer.add(("rows", n), partial(forwards.run, 1, n))
@@ -125,7 +125,7 @@ def _add_drafts(timer: InterleavedTimer, part: Drafter, made: SyntheticDrafts, b
     add((part.name, "read"), made.read)
     add((part.name, _SHORT), partial(made.run, 1, short), before=partial(made.run, batch, short))
     add((part.name, _LONG), partial(made.run, 1, long))
-    if part.draws:
+    if capabilities.draws(part):
         add((part.name, "drawn"), partial(made.run, 1, long, drawn=True))
     if batch > 1:
         add((part.name, "several"), partial(made.run, batch, long))
@@ -160,7 +160,7 @@ def a_few_forwards(target: ModelRunner, cache: Slots) -> dict[int, float]:
 
 def _ends(part: Drafter) -> tuple[tuple[int, int], tuple[int, int]]:
     """(nodes, depth) of a short and of a long draft: of trees the smallest, and the deepest of up to `_NODES` nodes."""
-    sizes = part.sizes or ((_SHORT, _SHORT), (_LONG, _LONG))
+    sizes = capabilities.sizes(part) or ((_SHORT, _SHORT), (_LONG, _LONG))
     some = [size for size in sizes if size[0] <= _NODES] or sizes[:1]
     return sizes[0], max(some, key=lambda size: (size[1], size[0]))
 
@@ -169,14 +169,14 @@ def _draft_cost(part: Drafter, found: Mapping[Name, float], requests: int, step:
     name, ((_, low), (_, high)) = part.name, _ends(part)
     short, long = found.get((name, _SHORT)), found.get((name, _LONG))
     if short is None or long is None:
-        return DraftCost(0.0, _GUESS * step, point_masses=not part.draws)
+        return DraftCost(0.0, _GUESS * step, point_masses=not capabilities.draws(part))
     token = max(0.0, long - short) / max(1, high - low)
     read = max(0.0, found.get((name, "read"), short) - short) / SyntheticDrafts.UNREAD
     drawn = max(0.0, found.get((name, "drawn"), long) - long) / max(1, high)
     several = found.get((name, "several"), long)
     growth = max(0.0, several / long - 1) / max(1, requests - 1)
     start = max(0.0, short - token * low)
-    return DraftCost(start, token, read, growth, drawn, point_masses=not part.draws)
+    return DraftCost(start, token, read, growth, drawn, point_masses=not capabilities.draws(part))
 
 
 def _distribution(logits: Tensor) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 from headstart.base.errors import CONTAINED
-from headstart.drafters import Drafter, Observation, Row
+from headstart.drafters import Drafter, Observation, Row, capabilities
 from headstart.model.cache import Slots
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
@@ -102,7 +102,7 @@ class SyntheticDrafts:
         sampling = Sampling(temperature=1.0 if drawn else 0.0)
         state = SamplingState(sampling, (), self._vocab_size, frozenset())
         slot = self._forwards.slots[self._first - number]
-        if self._drafter.taps:
+        if capabilities.taps(self._drafter):
             self._show(number, tokens)
         return Row(number, tuple(tokens), state, Noise(0), slot=slot, budget=Budget(depth))
 
@@ -116,7 +116,7 @@ class SyntheticDrafts:
             number, 0, len(tokens), Draft(), (), (), None, len(new), 1, Seconds(), None, Speculation(True, "measured")
         )
         start = len(tokens) - 1 - len(new)
-        self._drafter.observe(Observation(step, new, start, dict.fromkeys(self._drafter.taps, states)))
+        self._drafter.observe(Observation(step, new, start, dict.fromkeys(capabilities.taps(self._drafter), states)))
 
     def release(self) -> None:
         """Let all requests go; the next round begins new ones."""

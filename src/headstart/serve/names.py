@@ -8,7 +8,7 @@ from pathlib import PurePath
 _AND = " + "
 """Stands between the names of drafters that work together, in `Engine.describe` and `Speculation.drafter`."""
 _AHEAD = "ahead:"
-"""Stands before the name of one that drafts ahead; `headstart.drafters.ahead.PREFIX`, without its imports."""
+"""Stands before the name of one that drafts ahead; `headstart.drafters.building.PREFIX`, without its imports."""
 OTHER = "other"
 MOST_NAMES = 20
 LONGEST_NAME = 64

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters.growing.parallel_model import mask_token
+from headstart.drafters.draft_model import mask_token
 from headstart.train import draft_start
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Guessed, acceptance_rates, compared
 from headstart.train.depths import DEPTHS, Layout, shares

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.drafters.growing.parallel_model import mask_token
+from headstart.drafters.draft_model import mask_token
 from headstart.loading.checkpoint import Checkpoint
 from headstart.model import loading
 from headstart.model.tokens.tokenizers import check_pair

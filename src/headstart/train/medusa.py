@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters.growing.ranked import WIDTH, Place, grow
+from headstart.drafters.growing.ranks import WIDTH, Place, grow
 from headstart.model.heads.stored_tensors import write_head
 from headstart.train.acceptance import DRAFT_LENGTH, Acceptance, Guessed
 from headstart.train.harness import Material, Observer, TrainingResult, train

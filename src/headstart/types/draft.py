@@ -85,6 +85,10 @@ class Draft:
         return tuple(reversed(up))
 
 
+NO_DRAFT = Draft()
+"""The draft without nodes: a drafter that has nothing to guess, and plain decoding."""
+
+
 def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
     """Of a tree's nodes, given their parents (-1: x0): 1 for a child of x0, 2 for its children, and so on."""
     depths: list[int] = []

@@ -18,7 +18,7 @@ from support.enumeration import Oracle, RandomModel, completed, joint, outcomes
 from support.lattices import X0, JudgedNoise, Weights, exact_draw, row, rows_of
 
 from headstart.drafters.growing import tree as one_tree
-from headstart.drafters.growing.chains import GrowingChain
+from headstart.drafters.growing.grow import GrowingChain
 from headstart.drafters.growing.lattice import Lattice, grow_on
 from headstart.drafters.growing.tree import GrowingTree, TopK
 from headstart.model.heads.shortlists import Selector

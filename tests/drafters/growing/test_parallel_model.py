@@ -23,10 +23,9 @@ from support.tiny import VOCAB, random_model
 
 import headstart as hs
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.drafters import Observation, Row
-from headstart.drafters.draft_model import DraftModel, ParallelDraft
-from headstart.drafters.growing.parallel_model import mask_token
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters import Foresees, Observation, Row
+from headstart.drafters.draft_model import DraftModel, ParallelDraft, mask_token
+from headstart.drafters.growing.grow import Residual
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
 from headstart.pacing.measuring import measure
@@ -289,7 +288,7 @@ def test_a_published_draft_is_recognised_by_its_config_and_another_is_as_before(
     assert isinstance(load("llama", path).drafter, DraftModel)
     found = load("llama", masked_checkpoint(path, MASK)).drafter
     assert isinstance(found, ParallelDraft)
-    assert (found.mask, found.default_budget, found.limit, found.can_foresee) == (MASK, 8, 16, False)
+    assert (found.mask, found.default_budget, found.limit, isinstance(found, Foresees)) == (MASK, 8, 16, False)
     engine = load("llama", masked_checkpoint(path, MASK), num_speculative_tokens=3)
     lengths = []
     engine.subscribe(lambda step: lengths.append(len(step.draft)))

@@ -12,10 +12,8 @@ import pytest
 import torch
 
 from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.siblings import draw_children
-from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees
+from headstart.drafters.growing.grow import GrowingChain, grow_chains, grow_trees
+from headstart.drafters.growing.tree import GrowingTree, TopK, draw_children
 from headstart.rule.distribution import SamplingRow, SamplingState, distribution, greedy
 from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.noise import Noise, Purpose

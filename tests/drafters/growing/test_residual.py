@@ -14,8 +14,7 @@ from support.sampled_distribution import p_value
 import headstart as hs
 from headstart.base.errors import InvalidOption
 from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
-from headstart.drafters.growing.residual import Residual
+from headstart.drafters.growing.grow import GrowingChain, Residual, grow_chains
 from headstart.rule.distribution import SamplingState
 from headstart.rule.noise import Noise, Purpose
 from headstart.types import Budget, Sampling

@@ -28,9 +28,8 @@ from headstart.drafters import Drafter, Observation, Row
 from headstart.drafters.draft_model import DraftModel
 from headstart.drafters.early_exit import EarlyExitDrafter
 from headstart.drafters.growing import tree as one_tree
-from headstart.drafters.growing.siblings import distributions_of_children, draw_children
-from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees
+from headstart.drafters.growing.grow import grow_trees
+from headstart.drafters.growing.tree import GrowingTree, TopK, distributions_of_children, draw_children
 from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner

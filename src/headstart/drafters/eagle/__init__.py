@@ -2,7 +2,7 @@
 
 The states of a text tell far more of what comes next than its tokens do. The head's row t is the pair (token x_{t+1},
 the target's states h_t); the last one has the distribution of the first draft token. From there EAGLE goes on step by
-step with the head's own states (`stepwise`), and P-EAGLE guesses the other tokens in the same forward (`at_once`). In
+step with the head's own states (`stepwise`), and P-EAGLE guesses the other tokens in the same forward (`drafter`). In
 every round the rows of newly committed tokens are read with the target's states, which are a guess or two and the
 bonus; what the head made of its own guesses is scratch and is overwritten.
 

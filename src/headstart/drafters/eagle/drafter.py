@@ -1,29 +1,32 @@
-"""`EagleDrafter`: which texts it can draft for, and what is kept of them; how it drafts is a way of its own."""
+"""`EagleDrafter`: what it reads of each text, and its two ways to draft, step by step (`stepwise`) and all at once.
+
+All at once (P-EAGLE): behind the text are mask tokens, and each guesses one token more of the draft. Row 0 is EAGLE's
+own, of the pending token and the state before it. The rows behind it are all alike, a mask token with a state that was
+learnt in place of the target's, and know of their depth by their position alone. They see the text and the masks before
+them, so one forward of the head makes every guess, and the draft is grown on the lattice of its distributions. The
+masks' keys and values are scratch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from torch import Tensor
 
-from headstart.base.options import check_number
-from headstart.drafters import BuildContext, Observation, Row
-from headstart.drafters.eagle.at_once import AtOnce
+from headstart.drafters import BuildContext, Row
 from headstart.drafters.eagle.stepwise import SCRATCH, Stepwise
 from headstart.drafters.eagle.texts import HeadText, Reader
-from headstart.drafters.growing.from_states import FromStates
+from headstart.drafters.growing.block import BlockDrafter
+from headstart.drafters.growing.lattice import depth_of, grow_block
 from headstart.drafters.growing.policy import policy_of, usual_tree
 from headstart.model.heads.borrowed import borrowed
 from headstart.model.heads.eagle import Head, complete
 from headstart.model.heads.eagle_checkpoint import read
 from headstart.model.heads.eagle_fused import make_head
 from headstart.model.runner import ModelRunner
-from headstart.rule.vocabulary import PartialVocabulary
 from headstart.types import Draft, TreeKind
-
-NO_DRAFT = Draft()
 
 CHAIN = 5
 """Tokens of a chain where nobody chooses and every one of them costs a forward of the head."""
@@ -39,7 +42,7 @@ WIDTH = 10
 """Nodes that a dynamic tree expands in a level, and children of each."""
 
 
-class EagleDrafter(FromStates[HeadText]):
+class EagleDrafter(BlockDrafter[HeadText]):
     """Drafts of one head. It holds a cache of its own.
 
     Args:
@@ -67,15 +70,19 @@ class EagleDrafter(FromStates[HeadText]):
         at_once, depth = head.config.parallel, head.config.depth or AT_ONCE
         chain = (min(depth, LONGEST), LONGEST) if at_once else (CHAIN, LONGEST)
         policy = policy_of(tree, chain=chain, trees=(TREE, NODES), width=WIDTH, depth=depth if at_once else None)
-        reader = Reader(head, slots, chunk)
-        super().__init__(policy, budget, cache=reader.cache, max_length=max_length)
-        self.name = name
-        check_number("budget", self.default_budget, low=0, integer=True)
-        self.taps = head.config.layer_ids
+        self._reader = Reader(head, slots, chunk)
+        super().__init__(
+            head,
+            policy,
+            budget,
+            name=name,
+            cache=self._reader.cache,
+            taps=head.config.layer_ids,
+            vocab_size=vocab_size,
+            max_length=max_length,
+        )
         self.head = head
-        self._reader = reader
-        vocabulary = None if head.token_ids is None else PartialVocabulary(head.token_ids, vocab_size)
-        self._way = (AtOnce if at_once else Stepwise)(self._reader, policy, vocabulary)
+        self._stepwise = None if at_once else Stepwise(self._reader, policy, self.vocabulary)
 
     @classmethod
     def load(
@@ -116,17 +123,13 @@ class EagleDrafter(FromStates[HeadText]):
             name=name,
         )
 
-    def weights(self) -> Iterable[Tensor]:
-        return self.head.weights()
+    def _text(self, start: int, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> HeadText:
+        return HeadText(start, held, slot, salt)
 
-    @property
-    def weights_in_words(self) -> str:
-        return self.head.weights_in_words
-
-    def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        ready = [row for row in rows if self._room(row) > 0]
-        drafts = dict(zip((row.request for row in ready), self._drafts(ready), strict=True))
-        return [drafts.get(row.request, NO_DRAFT) for row in rows]
+    def _kept(self, tokens: Sequence[int], salt: str) -> tuple[Sequence[int], Hashable]:
+        """Row t belongs to token t + 1, and depends on those before: so texts are kept from their second token on,
+        apart by their first."""
+        return tokens[1:], (salt, tokens[0])
 
     def _learn(self, text: HeadText, tokens: Sequence[int], hidden: Mapping[int, Tensor]) -> None:
         text.learn(tokens, [hidden[layer] for layer in self.taps])
@@ -135,28 +138,19 @@ class EagleDrafter(FromStates[HeadText]):
     def _read_all(self, text: HeadText) -> None:
         self._reader.catch_up(text, 0)
 
-    def _first_seen(self, observation: Observation) -> HeadText:
-        """What is known of a request at its first step: nothing, or the rows of a text that was kept, by the target and
-        here, up to where this step begins.
-
-        Row t belongs to token t + 1, and depends on those before: so texts are kept from their second token on, apart
-        by their first.
-        """
-        row, start = observation.row, observation.start
-        if row is None or not self._keeps_texts:
-            return HeadText(start)
-        salt = row.sampling.cache_salt, row.tokens[0]
-        slot = self.cache.acquire(row.tokens[1:], salt)
-        text = HeadText(start, held=row.tokens[:start] if self.cache.lengths[slot] >= start else (), salt=salt)
-        text.slot = slot
-        self.cache.rewind(slot, text.read)
-        return text
-
-    def _drafts(self, rows: Sequence[Row]) -> list[Draft]:
-        texts = [self._texts[row.request] for row in rows]
+    def _drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         for row, text in zip(rows, texts, strict=True):
             self._reader.follow(text, row.tokens[-1])
-        return self._way.drafts(rows, [self._room(row) for row in rows], texts)
+        if self._stepwise is not None:
+            return self._stepwise.drafts(rows, rooms, texts)
+        live = [self._growing(row, room) for row, room in zip(rows, rooms, strict=True)]
+        for text in texts:
+            self._reader.catch_up(text, self._reader.chunk)
+        token = self.head.config.mask_token_id
+        assert token is not None, "heads without masks draft step by step"
+        masks = [Draft.chain([token] * (depth_of(each) - 1)) for each in live]
+        found = self._reader.read_on(texts, masks, self.head.mask_states(max(map(len, masks))))
+        return grow_block(live, found.logits, found.states, self.head.selector, self.vocabulary)
 
 
 def build(context: BuildContext) -> EagleDrafter:
@@ -167,5 +161,6 @@ def build(context: BuildContext) -> EagleDrafter:
         slots=context.slots,
         quantize=context.quantize,
         name=context.name,
-        **context.given("budget", "tree"),
+        budget=context.budget,
+        tree=context.tree or "auto",
     )

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from headstart.drafters import Row
 from headstart.drafters.eagle.texts import HeadText, Reader
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.grow import GrowingChain, grow_chains, grow_trees
 from headstart.drafters.growing.policy import ChainPolicy, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees
 from headstart.model.heads.eagle import HeadOutput
 from headstart.model.packed import Segment
 from headstart.rule.vocabulary import PartialVocabulary
@@ -30,13 +29,13 @@ class Stepwise:
     """
 
     def __init__(self, reader: Reader, policy: ChainPolicy | TreePolicy, vocabulary: PartialVocabulary | None) -> None:
-        self._reader, self._head, self._policy = reader, reader.head, policy
+        self._reader, self.policy = reader, policy
         self._vocabulary = vocabulary
 
     def drafts(self, rows: Sequence[Row], rooms: Sequence[int], texts: Sequence[HeadText]) -> list[Draft]:
         """A draft for each row, of at most so many nodes, after a text that has been lined up for it."""
-        if isinstance(self._policy, TreePolicy):
-            plans = [self._policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
+        if isinstance(self.policy, TreePolicy):
+            plans = [self.policy.plan(row, room) for row, room in zip(rows, rooms, strict=True)]
             trees = [_Growing(*each, self._vocabulary) for each in zip(rows, rooms, plans, texts, strict=True)]
             grow_trees(trees, self._level)
             return [tree.draft() for tree in trees]
@@ -45,14 +44,14 @@ class Stepwise:
             grow_chains(chains, self._next)
         finally:
             for text in texts:
-                self._reader.cache.rewind(self._reader.seat(text), text.read)
+                self._reader.cache.rewind(text.seat(self._reader.cache), text.read)
         return [chain.draft() for chain in chains]
 
     def _next(self, live: Sequence[_Chain]) -> Tensor:
         """The logits after each chain's last token, or after its text."""
         if not live[0].tokens:  # all of them begin together
             return self._begin(live)
-        segments = [Segment(self._reader.seat(chain.memory), (chain.tokens[-1],)) for chain in live]
+        segments = [Segment(chain.memory.seat(self._reader.cache), (chain.tokens[-1],)) for chain in live]
         logits = self._go_on(live, segments, [chain.states for chain in live])
         for segment in segments:
             self._reader.cache.keep(segment.slot, 1)
@@ -62,7 +61,7 @@ class Stepwise:
         """The logits after each tree's fresh nodes."""
         if not live[0].tokens:  # all of them begin together
             return self._begin(live)
-        segments = [tree.segment(self._reader.seat(tree.memory)) for tree in live]
+        segments = [tree.segment(tree.memory.seat(self._reader.cache)) for tree in live]
         return self._go_on(live, segments, [tree.states_above() for tree in live])
 
     def _begin(self, live: _Live) -> Tensor:

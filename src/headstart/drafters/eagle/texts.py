@@ -10,11 +10,10 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
+from headstart.drafters.growing.block import BlockText
 from headstart.model.heads.eagle import Head, HeadOutput
 from headstart.model.packed import Packed, Segment
-from headstart.types import Draft
-
-NOTHING = Draft()
+from headstart.types import NO_DRAFT, Draft
 
 
 class Reader:
@@ -28,15 +27,9 @@ class Reader:
         self.cache = head.new_cache(slots)
         self.chunk = chunk
 
-    def seat(self, text: HeadText) -> int:
-        """The slot of a request, taken at its first use."""
-        if text.slot is None:
-            text.slot = self.cache.acquire()
-        return text.slot
-
     def follow(self, text: HeadText, pending: int) -> None:
         """Line a text up for a draft after its pending token, and forget what was drafted after it before."""
-        self.cache.rewind(self.seat(text), text.follow(pending))
+        self.cache.rewind(text.seat(self.cache), text.follow(pending))
 
     def catch_up(self, text: HeadText, left: int) -> None:
         """Read chunks until at most so many rows wait."""
@@ -45,7 +38,7 @@ class Reader:
 
     def read(self, texts: Sequence[HeadText]) -> HeadOutput:
         """Read up to a chunk of each text's rows, and keep them; the output of the last of each."""
-        return self.read_on(texts, [NOTHING] * len(texts), None)
+        return self.read_on(texts, [NO_DRAFT] * len(texts), None)
 
     def read_on(self, texts: Sequence[HeadText], behind: Sequence[Draft], states: Tensor | None) -> HeadOutput:
         """The same with scratch behind each text: the rows of a draft, whose states are the first of these
@@ -53,7 +46,7 @@ class Reader:
         segments, given = [], list[Tensor]()
         for text, draft in zip(texts, behind, strict=True):
             tokens, read = text.pop(self.chunk)
-            segments.append(Segment(self.seat(text), tokens, draft, judged=1 + len(draft)))
+            segments.append(Segment(text.seat(self.cache), tokens, draft, judged=1 + len(draft)))
             given.append(read)
             if states is not None and len(draft):
                 given.append(states[: len(draft)].to(read.dtype))
@@ -67,35 +60,20 @@ class Reader:
         return self.head.run(Packed(segments, self.cache, self.head.dtype, self.head.device), given, own=own)
 
 
-class HeadText:
+class HeadText(BlockText):
     """What is known of one request's text, and what its slot of the head's cache holds.
 
     Row t of the head is the target's states of token t, with the token after it.
 
-    known: states seen.
-    read: rows in the cache. Those in between wait, with the tokens after them as far as these are known.
-    start: the position of the first state. Where it is not 0 the target had read the text before in an earlier
-        request, and the rows of that were not kept; the head then sees only what came since, at positions that begin
-        with 0, which costs acceptance at most.
-    held: the text before `start`, where its rows are in the slot: as if they had been read just now.
-    salt: of its texts in the cache.
+    read: rows in the cache. Those of the other known tokens wait, with the tokens after them as far as these are known.
     """
 
-    def __init__(self, start: int = 0, held: Sequence[int] = (), salt: Hashable = "") -> None:
-        self.start = start - len(held)
-        self.salt = salt
-        self.slot: int | None = None
-        self.known = self.read = len(held)
-        self._text = list(held)  # of the states that were seen
+    def __init__(self, start: int = 0, held: Sequence[int] = (), slot: int | None = None, salt: Hashable = "") -> None:
+        super().__init__(start, held, slot, salt)
+        self.read = len(held)
         self._states: list[Sequence[Tensor]] = []  # of each layer; joined when they are read, which may be never
         self._after: list[int] = []
         self._last: Tensor | None = None
-        self._closed = False
-
-    @property
-    def kept(self) -> Sequence[int]:
-        """The tokens of the rows that are of use to others; none where rows are missing."""
-        return self._text[1:] if self.start == 0 and not self._closed else ()
 
     @property
     def readable(self) -> int:
@@ -104,17 +82,15 @@ class HeadText:
 
     def learn(self, tokens: Sequence[int], states: Sequence[Tensor]) -> None:
         """The target has read these tokens, and had these states [n, d] of each layer."""
-        if self._closed:
+        if self.closed:
             return
         # the first of them follows a state that waits, or one that was read together with it
         self._after += tokens if self.known > self.read else tokens[1:]
         self._states.append(states)
-        self._text += tokens
-        self.known += len(tokens)
+        self.tokens += tokens
 
     def close(self) -> None:
-        """No more states are taken; what is known no longer reaches the end of the text."""
-        self._closed = True
+        super().close()
         self._states.clear()
         self._after.clear()
 

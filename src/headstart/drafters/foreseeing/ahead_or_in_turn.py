@@ -3,7 +3,7 @@
 Drafting ahead hides the drafter's time and slows the target down where the two share cores; which weighs more is a
 matter of the machine, the text and what else runs. The drafts are the same either way, so that one can be changed for
 the other at any time. Compared are the seconds of drafting and judging for each token that a draft of its length should
-bring, at the acceptance seen so far: that counts a draft cut short for what it is worth, and keeps luck out of it.
+give, at the acceptance seen so far: that counts a draft cut short for what it is worth, and keeps luck out of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headstart.types import Step
 
 @dataclass(frozen=True)
 class Trials:
-    """How long each is tried. Fixed: nobody has to choose these. A trial of what turns out to take twice as long costs
+    """How long each is tried. These are fixed. A trial of what turns out to take twice as long costs
     a hundredth of the time between two trials, once these are as far apart as they get."""
 
     rounds: int = 12
@@ -82,7 +82,7 @@ class AheadOrInTurn:
             self._begin(not self.ahead, TRIALS.rounds)
             return
         if self.ahead == self._favourite:
-            self._found[not self.ahead].clear()  # it is measured anew
+            self._found[not self.ahead].clear()  # it is measured again
             self._begin(not self.ahead, TRIALS.rounds)
             return
         known = all(len(found) >= TRIALS.least for found in self._found.values())

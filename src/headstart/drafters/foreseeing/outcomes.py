@@ -25,7 +25,7 @@ _SIBLING = 0.3
 
 
 class Outcomes:
-    """Fan-outs for drafts whose nodes stand in order of likelihood.
+    """Fan-outs for drafts whose nodes are in order of likelihood.
 
     branches: of one draft, how many outcomes are foreseen.
     """

@@ -1,4 +1,4 @@
-"""What the worker of `Ahead` does: it drafts for rows, and foresees what may come of them while nobody asks."""
+"""What the worker of `AheadDrafter` does: it drafts for rows, and between two calls foresees what may come of them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from headstart.drafters import Drafter, Foreseen, Foresight, Observation, Row
+from headstart.drafters import Drafter, Foreseen, Foresees, Foresight, Observation, Row
 from headstart.drafters.foreseeing.outcomes import Outcomes
 from headstart.model.threads import use_threads
 from headstart.types import Draft, Preparation
 
 
 class ForeseeingWork:
-    """What the worker does and keeps. Only its thread calls this; it holds nothing of `Ahead`, which must be able to be
-    forgotten while the thread sleeps."""
+    """What the worker does and keeps. Only its thread calls this; it holds nothing of `AheadDrafter`, which the
+    program must be able to forget while the thread sleeps."""
 
     def __init__(self, inner: Drafter, branches: int, partial: bool) -> None:
         self._inner, self._partial = inner, partial
@@ -72,6 +72,7 @@ class ForeseeingWork:
             return False
         try:
             if self._drafted is not None:
+                assert isinstance(self._inner, Foresees), "checked by `Ahead`"
                 self._foresight = self._inner.foresee(*self._drafted, self._outcomes)
                 self._drafted = None
             if self._foresight is None:
@@ -80,13 +81,13 @@ class ForeseeingWork:
             more = self._foresight.advance()
             self._forwards += 1
             self._end = time.perf_counter()
-        except BaseException as error:  # raised again where the next draft is asked for; the thread must live for that
+        except BaseException as error:  # raised again by the next call for a draft; the thread must live for that
             self._error, self._foresight = error, None
             return False
         return more
 
     def observe(self, observation: Observation) -> None:
-        self._judged = True  # what came of the round is known: the next draft will be asked for at once
+        self._judged = True  # what came of the round is known: the next call for a draft comes at once
         self._guarded(lambda: self._inner.observe(observation))
 
     def release(self, request: int) -> None:
@@ -104,7 +105,7 @@ class ForeseeingWork:
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except BaseException as error:  # raised again where the next draft is asked for
+        except BaseException as error:  # raised again by the next call for a draft
             self._error = error
 
     def _raise(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class Works(Protocol):
-    """What `Ahead` asks of a worker."""
+    """What `AheadDrafter` needs of a worker."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Have it run `function`, wait for it, and return or raise what it does."""
@@ -66,7 +66,7 @@ def _run(inbox: queue.SimpleQueue[Any], idle: Callable[[], bool], begin: Callabl
     failed: BaseException | None = None
     try:
         begin()
-    except BaseException as error:  # whoever asks for something is told, or would wait for ever
+    except BaseException as error:  # every caller gets the error, or it would wait for ever
         failed = error
     busy = failed is None
     while True:
@@ -82,7 +82,7 @@ def _run(inbox: queue.SimpleQueue[Any], idle: Callable[[], bool], begin: Callabl
             if failed is not None:
                 raise failed
             answer.set_result(function(*arguments))
-        except BaseException as error:  # whatever it is, whoever waits is told
+        except BaseException as error:  # whatever it is, the caller gets it
             answer.set_exception(error)
         busy = failed is None
         del message, answer, function, arguments  # a request that has ended is not kept alive by a sleeping thread

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
-from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.own_model import DraftedText, GrowingModel
-from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
+from headstart.base.options import check_number
+from headstart.drafters import BuildContext, Row, capabilities
+from headstart.drafters.growing.grow import GrowingChain, Residual
+from headstart.drafters.growing.own_model import DraftedText, ForeseeingModel
+from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
-from headstart.types import Draft
+from headstart.types import Draft, TreeKind
+
+LONGEST = 8
+"""Tokens of the longest chain."""
 
 
 def check_exit(target: ModelRunner, layer: int | None) -> None:
     """Refuse a target that cannot be left after so many layers.
 
     Raises:
-        UnsupportedModel: what stands in the way.
+        UnsupportedModel: it cannot; the message says why.
     """
     if not target.can_exit:
         raise UnsupportedModel(
@@ -45,24 +49,45 @@ def check_exit(target: ModelRunner, layer: int | None) -> None:
 
 
 class FirstLayersDrafter(GrowingDrafter):
-    """Chains or trees of the first layers' guesses. A subclass says what these are, in `logits`."""
+    """Chains or trees of the first layers' guesses. A subclass says what these are, in `logits`.
+
+    Args:
+        budget: nodes where the user chooses no number; None is a chain of 4, or a tree of 16.
+        tree, width, depth, residual: as of a draft model.
+    """
 
     _cache: Slots | None = None
 
+    def __init__(
+        self,
+        *,
+        budget: int | None,
+        tree: TreeKind,
+        width: int = 8,
+        depth: int | None = None,
+        residual: Residual | None = None,
+    ) -> None:
+        if budget is not None:
+            check_number("budget", budget, low=0, integer=True)
+        policy = policy_of(tree, chain=(4, LONGEST), trees=(16, MOST), width=width, depth=depth, residual=residual)
+        super().__init__(policy, budget)
+
+    @abstractmethod
+    def attach(self, target: ModelRunner, cache: Slots) -> None:
+        """Take the target, and its cache as `_cache`."""
+
     def propose(self, rows: Sequence[Row]) -> list[Draft]:
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        begins = [self._cache.lengths[row.slot] for row in rows]
+        begins = [self._attached.lengths[row.slot] for row in rows]
         rooms = [self._room(*each) for each in zip(rows, begins, strict=True)]
         try:
             return [each.draft() for each in self._grow(rows, rooms, rows, self._next, self._level)]
         finally:
             for row, begin in zip(rows, begins, strict=True):
-                self._cache.rewind(row.slot, begin)
+                self._attached.rewind(row.slot, begin)
 
     def _room(self, row: Row, begin: int) -> int:
         """Places of the slot beyond the text; none while a prompt is still unread, because a draft needs its keys."""
-        assert self._cache is not None, "a drafter is attached before it is asked"
-        return self._cache.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
+        return self._attached.capacity - len(row.tokens) if begin == len(row.tokens) - 1 else 0
 
     def _next(self, live: Sequence[GrowingChain]) -> Tensor:
         return self._read([(guess.row, (guess.tokens or guess.row.tokens)[-1]) for guess in live])
@@ -83,7 +108,7 @@ class FirstLayersDrafter(GrowingDrafter):
     @property
     def _attached(self) -> Slots:
         """The target's cache."""
-        assert self._cache is not None, "a drafter is attached before it is asked"
+        assert self._cache is not None, "a drafter is attached before it drafts"
         return self._cache
 
     @abstractmethod
@@ -91,42 +116,43 @@ class FirstLayersDrafter(GrowingDrafter):
         """The logits [R, V] of the judged rows, by the first layers, on a cache of the target's kind."""
 
 
-class FirstLayersAhead(GrowingModel):
+_D = TypeVar("_D", bound=FirstLayersDrafter)
+
+
+def placed(made: _D, context: BuildContext) -> _D | FirstLayersAhead:
+    """The drafter as it is, or on a cache of its own where it is to run beside the target."""
+    return FirstLayersAhead(made, context.target, slots=context.slots) if context.apart else made
+
+
+class FirstLayersAhead(ForeseeingModel):
     """First layers that can draft ahead: while the target runs, its cache must be left alone, so this has a cache of
     its own, for which the first layers read every text a second time. Its drafts are those of `inner`.
 
     Args:
         inner: the drafter that knows the first layers.
-        policy, budget: of `inner`.
+        target: whose layers these are.
         slots: requests that run at once.
     """
 
-    def __init__(
-        self, inner: FirstLayersDrafter, policy: ChainPolicy | TreePolicy, *, slots: int, budget: int | None = None
-    ) -> None:
+    def __init__(self, inner: FirstLayersDrafter, target: ModelRunner, *, slots: int) -> None:
+        model = _FirstLayers(inner, target)
+        super().__init__(model, inner.policy, vocab_size=target.vocab_size, slots=slots, budget=inner.default_budget)
         self.inner = inner
         self.name = inner.name
-        self._slots = slots
-        GrowingDrafter.__init__(self, policy, budget)
 
     def attach(self, target: ModelRunner, cache: Slots) -> None:
         self.inner.attach(target, cache)
-        runner: Any = _FirstLayers(self.inner, target)
-        super().__init__(
-            runner, self._policy, vocab_size=target.vocab_size, slots=self._slots, budget=self.default_budget
-        )
         super().attach(target, cache)
 
     def _room(self, row: Row, memory: DraftedText) -> int:
         """As in turn: nothing is drafted in the step in which the target reads the prompt."""
         return 0 if len(row.feed) > 1 else super()._room(row, memory)
 
-    def weights(self) -> Iterable[Tensor]:
-        return self.inner.weights()
-
 
 class _FirstLayers:
     """A target's first layers and their way out, as a model."""
+
+    weights_in_words = ""
 
     def __init__(self, inner: FirstLayersDrafter, target: ModelRunner) -> None:
         self._inner = inner
@@ -135,3 +161,6 @@ class _FirstLayers:
 
     def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
         return Forward(self._inner.logits(segments, cache))
+
+    def weights(self) -> Iterable[Tensor]:
+        return capabilities.weights(self._inner)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,10 +32,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headstart.drafters import Row
-from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.ranked import best_first
+from headstart.drafters.growing.grow import GrowingChain, grow_trees, scoring
+from headstart.drafters.growing.ranks import best_first
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees, scoring
 from headstart.model.heads.shortlists import Shortlists
 from headstart.rule.distribution import SamplingRow, distribution, greedy, process
 from headstart.rule.vocabulary import PartialVocabulary
@@ -43,6 +42,14 @@ from headstart.types import Draft
 
 WIDTH = 32
 """Candidates of each depth that the search for the likeliest nodes looks at, at most."""
+
+
+class Selector(Protocol):
+    """The part of a head that chooses among the likeliest tokens of a place by those drafted before it."""
+
+    def shortlists(self, logits: Tensor, states: Tensor) -> Shortlists:
+        """Of the places of one draft: logits [K, W], states [K, d]."""
+        ...
 
 
 class Lattice:
@@ -145,23 +152,23 @@ class Lattice:
     @cached_property
     def _tokens(self) -> Tensor:
         """[K, S]: the candidates, as the target knows them."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         return self._known_as(self._shortlists.places)
 
     def _scores(self, paths: Sequence[tuple[int, ...]]) -> Tensor:
         """[R, S]: the corrected logits of the candidates."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         return self._shortlists.scores(len(paths[0]), [(self.row.tokens[-1], *path) for path in paths])
 
     def _spread(self, paths: Sequence[tuple[int, ...]], values: Tensor, elsewhere: float) -> Tensor:
         """[R, S] to [R, W]."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         wide = values.new_full((len(paths), self._logits.shape[-1]), elsewhere)
         return wide.index_copy_(1, self._shortlists.places[len(paths[0])], values)
 
     def _ranked_pairs(self, depth: int) -> tuple[list[_Ranked], Any]:
         """As `_ranked`, where a candidate's chance depends on the one above."""
-        assert self._shortlists is not None, "only asked where there is a selector"
+        assert self._shortlists is not None, "called only where there is a selector"
         tokens: list[list[int]] = self._tokens[:depth].tolist()
         above = [[self.row.tokens[-1]], *tokens[:-1]]
         scores = torch.cat([self._shortlists.scores(at, [(c,) for c in before]) for at, before in enumerate(above)])
@@ -176,7 +183,7 @@ above, or one row for all of them."""
 
 
 def _chances(logits: Tensor, row: Row) -> tuple[Tensor, Tensor]:
-    """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and where they stand."""
+    """The likeliest of each row of logits [R, n]: their probabilities [R, WIDTH], and their columns."""
     state = scoring(row.sampling_state)
     x = process(logits, [SamplingRow(state)] * len(logits))
     chances, places = x.softmax(-1).topk(min(WIDTH, x.shape[-1]))
@@ -209,3 +216,29 @@ def _chain(lattice: Lattice, chain: GrowingChain) -> Draft:
             continue
         chain.extend(lattice.distributions_after([path])[0])
     return chain.draft()
+
+
+def depth_of(growing: GrowingChain | GrowingTree) -> int:
+    """How many guesses in a row a draft can have."""
+    if isinstance(growing, GrowingChain):
+        return growing.budget
+    return min(growing.budget, growing.plan.depth)
+
+
+def grow_block(
+    growing: Sequence[GrowingChain | GrowingTree],
+    logits: Tensor,
+    states: Tensor,
+    selector: Selector | None,
+    vocabulary: PartialVocabulary | None,
+) -> list[Draft]:
+    """The drafts of several requests, from one forward that guessed all their places at once.
+
+    logits: [R, W], `depth_of` rows for each draft. states: [R, d], of the same rows, which `selector` reads.
+    """
+    depths = [depth_of(each) for each in growing]
+    drafts = []
+    for each, rows, below in zip(growing, torch.split(logits, depths), torch.split(states, depths), strict=True):
+        shortlists = None if selector is None else selector.shortlists(rows, below)
+        drafts.append(grow_on(Lattice(each.row, rows, vocabulary=vocabulary, shortlists=shortlists), each))
+    return drafts

@@ -7,22 +7,119 @@ full acceptance of a chain that is two tokens, x_K and the bonus; after a reject
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from headstart.drafters import FanOut, Foresight, Row
-from headstart.drafters.growing.chains import GrowingChain
-from headstart.drafters.growing.foresight import GrowingForesight
-from headstart.drafters.growing.own_cache import CachedText, OwnCacheDrafter
+from headstart.drafters import Drafter, FanOut, Foresight, Row
+from headstart.drafters.foreseeing.growing import GrowingForesight
+from headstart.drafters.growing.grow import GrowingChain
 from headstart.drafters.growing.policy import ChainPolicy, GrowingDrafter, TreePolicy
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
-from headstart.model.packed import Segment
+from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft
+
+
+class DraftingModel(Protocol):
+    """What runs the drafts, on a cache of the drafter's own: a `ModelRunner`, or a part of the target."""
+
+    vocab_size: int
+    max_length: int
+
+    @property
+    def width_invariant(self) -> bool:
+        """Whether a row's logits are the same bits whatever else is in its forward."""
+        ...
+
+    @property
+    def weights_in_words(self) -> str:
+        """The precision of its weights, for people."""
+        ...
+
+    def new_cache(self, slots: int) -> Slots:
+        """A cache for so many requests."""
+        ...
+
+    def forward(self, segments: Sequence[Segment], cache: Slots) -> Forward:
+        """The logits of the judged rows."""
+        ...
+
+    def weights(self) -> Iterable[Tensor]:
+        """The tensors that it runs with."""
+        ...
+
+
+class CachedText:
+    """One request's text, in the drafter's own tokens."""
+
+    def __init__(self, slot: int, cached: Sequence[int], salt: str) -> None:
+        self.slot = slot
+        self.salt = salt
+        self.cached = list(cached)
+        """The tokens whose keys and values the slot holds."""
+        self.feed: list[int] = []
+        """The tokens that are still to be read."""
+
+
+class OwnCacheDrafter(Drafter):
+    """A causal LM that drafts. A text is brought up to date by comparing tokens, so whatever was accepted, rejected or
+    emitted since, only what is new is read. Where the target's cache keeps the texts of ended requests, so does this
+    one, and a request that goes on with one of them has only its new part read by both.
+
+    chunk: tokens that one forward reads of a text.
+    """
+
+    def __init__(self, runner: DraftingModel, slots: int, chunk: int) -> None:
+        self.runner = runner
+        self.cache = runner.new_cache(slots)
+        self._chunk = chunk
+        self._memories: dict[int, Any] = {}
+        self._targets_cache: Slots | None = None
+
+    def attach(self, target: ModelRunner, cache: Slots) -> None:  # noqa: ARG002 -- it runs on a model of its own
+        self._targets_cache = cache
+
+    @property
+    def _keeps_texts(self) -> bool:
+        return self._targets_cache is not None and self._targets_cache.keeps_texts
+
+    def _seat(self, row: Row, text: Sequence[int]) -> tuple[int, Sequence[int], str]:
+        """A slot for a request whose text is this one in the drafter's tokens, what the slot holds of it, and the
+        request's salt. A reproducible request begins with nothing: rounding may depend on how a text was read."""
+        salt = row.sampling.cache_salt
+        slot = self.cache.acquire(text if self._keeps_texts and not row.reproducible else (), salt)
+        return slot, text[: self.cache.lengths[slot]], salt
+
+    def weights(self) -> Iterable[Tensor]:
+        return self.runner.weights()
+
+    @property
+    def weights_in_words(self) -> str:
+        return self.runner.weights_in_words
+
+    def release(self, request: int) -> None:
+        memory = self._memories.pop(request, None)
+        if memory is not None:
+            self.cache.release(memory.slot, memory.cached if self._keeps_texts else (), memory.salt)
+
+    def _read(self, feeds: Sequence[tuple[CachedText, Sequence[int]]]) -> Tensor:
+        """Read tokens on each text, and keep them; returns the logits [B, V] after the last of each."""
+        out = self.runner.forward([Segment(text.slot, tuple(feed)) for text, feed in feeds], self.cache)
+        for text, feed in feeds:
+            self.cache.keep(text.slot, len(feed))
+            text.cached += feed
+        return out.logits
+
+    def _catch_up(self, texts: Sequence[CachedText]) -> None:
+        """Read long stretches (a prompt) but for their last chunk, so that the size of a forward is bounded."""
+        for text in texts:
+            while len(text.feed) > self._chunk:
+                chunk, text.feed = text.feed[: self._chunk], text.feed[self._chunk :]
+                self._read([(text, chunk)])
 
 
 class GrowingModel(GrowingDrafter, OwnCacheDrafter):
@@ -33,15 +130,13 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         policy: what is grown.
         vocab_size: entries of the target's logits.
         slots: requests that run at once.
-        budget: nodes where nobody chooses; None is the policy's default.
+        budget: nodes where the user chooses no number; None is the policy's default.
         chunk: tokens that the model reads in one forward.
     """
 
-    can_foresee = True
-
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: DraftingModel,
         policy: ChainPolicy | TreePolicy,
         *,
         vocab_size: int,
@@ -63,9 +158,6 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
             if isinstance(each, GrowingTree):
                 each.memory.tree = Draft(tuple(each.tokens), tuple(each.parents))
         return [each.draft() for each in found]
-
-    def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
-        return GrowingForesight(self, rows, drafts, fan_out)
 
     def _room(self, row: Row, memory: DraftedText) -> int:
         """How many tokens the draft's own context holds beyond the text; none after a token of the target's padding,
@@ -108,6 +200,13 @@ class GrowingModel(GrowingDrafter, OwnCacheDrafter):
         return F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
 
 
+class ForeseeingModel(GrowingModel):
+    """A `GrowingModel` that can draft ahead of the target."""
+
+    def foresee(self, rows: Sequence[Row], drafts: Sequence[Draft], fan_out: FanOut) -> Foresight:
+        return GrowingForesight(self, rows, drafts, fan_out)
+
+
 class DraftedText(CachedText):
     """What the draft's cache holds of one request, and what it must still read."""
 
@@ -122,7 +221,7 @@ class DraftedText(CachedText):
     def follow(self, tokens: Sequence[int], cache: Slots) -> None:
         """Compare with the committed tokens; only what is newer than the last time can differ."""
         same = min(self._committed, len(self.cached))
-        # x0 is always fed anew: its logits are the first draft's distribution
+        # x0 is always fed again: its logits are the first draft's distribution
         last = len(tokens) - 1
         end = min(len(self.cached), last)
         same = min(same, end)

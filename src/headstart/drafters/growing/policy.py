@@ -16,11 +16,9 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_choice, check_number
 from headstart.drafters import Drafter, Observation, Row
-from headstart.drafters.growing.chains import GrowingChain, grow_chains
+from headstart.drafters.growing.grow import GrowingChain, Residual, grow_chains, grow_trees
 from headstart.drafters.growing.ranks import Ranks
-from headstart.drafters.growing.residual import Residual
 from headstart.drafters.growing.tree import GrowingTree, TopK
-from headstart.drafters.growing.trees import grow_trees
 from headstart.theory.trees import Shape, best_tree
 from headstart.types import Step, TreeKind
 
@@ -57,8 +55,9 @@ def policy_of(
 
 
 def usual_tree(config: Any) -> TreeKind:
-    """What drafts of a head are where nobody chooses: trees, but chains for a target so small that growing a tree takes
-    about as long as one of its forwards. config: of the target."""
+    """What a head drafts where the user does not choose: trees, but chains for a target so small that growing a tree
+    takes about as long as one of its forwards, and a distribution for each node of a drawn one is a good part of it.
+    config: of the target."""
     text = config.get_text_config()
     return "none" if 12 * text.num_hidden_layers * text.hidden_size**2 < _SMALL else "mixed"
 
@@ -67,7 +66,7 @@ class ChainPolicy:
     """Chains only.
 
     Args:
-        default_budget: nodes where nobody chooses.
+        default_budget: nodes where the user chooses no number.
         limit: the most nodes that could pay.
         residual: what drawn tokens leave to the target, if anything.
     """
@@ -92,7 +91,7 @@ class TreePolicy:
 
     Args:
         kind: of trees, so not "none".
-        default_budget: nodes where nobody chooses.
+        default_budget: nodes where the user chooses no number.
         limit: the most nodes that could pay, at most `MOST`.
         width: nodes that a dynamic tree expands in a level, and children of each.
         depth: most levels; None lets the budget decide.
@@ -145,7 +144,7 @@ class TreePolicy:
 
 
 class _Shapes:
-    """The best static trees for what is known of acceptance by rank, made anew after 16, 32, 64, ... rounds."""
+    """The best static trees for what is known of acceptance by rank, made again after 16, 32, 64, ... rounds."""
 
     def __init__(self) -> None:
         self._ranks = Ranks()
@@ -168,24 +167,24 @@ class GrowingDrafter(Drafter):
     """A drafter that grows chains or trees, as its policy decides."""
 
     def __init__(self, policy: ChainPolicy | TreePolicy, budget: int | None) -> None:
-        self._policy = policy
+        self.policy = policy
         self.default_budget = policy.default_budget if budget is None else budget
         self.draws = policy.draws
 
     @property
     def limit(self) -> int:
-        return self._policy.limit
+        return self.policy.limit
 
     @property
     def sizes(self) -> Sequence[tuple[int, int]]:
-        return self._policy.sizes
+        return self.policy.sizes
 
     def observe(self, observation: Observation) -> None:
         if observation.step.draft.source == self.name:
-            self._policy.observe(observation.step)
+            self.policy.observe(observation.step)
 
     def release(self, request: int) -> None:
-        self._policy.release(request)
+        self.policy.release(request)
         super().release(request)
 
     def _grow(
@@ -202,7 +201,7 @@ class GrowingDrafter(Drafter):
         `grow_chains`. trees_forward: see `trees`.
         """
         found = [self._begun(*each) for each in zip(rows, rooms, memories, strict=True)]
-        if isinstance(self._policy, ChainPolicy):
+        if isinstance(self.policy, ChainPolicy):
             grow_chains(found, chains_forward)
         else:
             grow_trees(found, trees_forward)
@@ -210,7 +209,7 @@ class GrowingDrafter(Drafter):
 
     def _begun(self, row: Row, room: int, memory: Any = None) -> Any:
         """A draft for this row that is still to grow: a `GrowingChain` or a `GrowingTree`."""
-        if isinstance(self._policy, ChainPolicy):
-            return GrowingChain(row, min(row.budget.nodes, room), memory, self._policy.residual)
+        if isinstance(self.policy, ChainPolicy):
+            return GrowingChain(row, min(row.budget.nodes, room), memory, self.policy.residual)
         budget = min(row.budget.nodes, MOST) if room > 0 else 0
-        return GrowingTree(row, budget, self._policy.plan(row, budget), room, memory)
+        return GrowingTree(row, budget, self.policy.plan(row, budget), room, memory)

@@ -42,7 +42,7 @@ class SuffixStore:
         return self._held
 
     def add(self, tokens: Sequence[int], salt: str = "") -> None:
-        """Keep a text, and let the oldest go where the limit asks for it."""
+        """Keep a text, and let the oldest go where the limit requires it."""
         text = Text()
         self._tries.setdefault(salt, SuffixTrie()).extend(text, tokens[-self.limit :])
         self._texts.append((salt, text))

@@ -1,7 +1,7 @@
 """A request's committed text as a draft model with another tokenizer reads it, kept up to date a few tokens at a time.
 
 Committed text only grows, but its last tokens may merge differently once more of it is there, and may end within a
-character. So each time the last `WINDOW` draft tokens are made anew, together with what is new, and joined to the
+character. So each time the last `WINDOW` draft tokens are made again, together with what is new, and joined to the
 older ones where both agree; if they agree nowhere the window grows, up to the whole text. The result is what
 tokenising the whole text would give, as long as no token depends on text more than a window before it.
 
@@ -18,7 +18,7 @@ from headstart.model.tokens.translation import Translation
 from headstart.model.tokens.vocabulary import Encoded, Vocabulary
 
 WINDOW = 32
-"""Draft tokens that are made anew each time."""
+"""Draft tokens that are made again each time."""
 MARGIN = 8
 """Of these, tokens at the front that are not believed: they may lack the text before them."""
 

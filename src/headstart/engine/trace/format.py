@@ -45,7 +45,7 @@ class DrafterLine(_Part):
     name: str
     """What steps call it."""
     kind: str
-    """What it is: a key of `headstart.drafters.KINDS`, or "other"."""
+    """What it is: a key of `headstart.drafters.kinds()`, or "other"."""
 
 
 class Header(_Part):

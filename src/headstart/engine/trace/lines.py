@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from headstart.drafters import KINDS, Drafter, Observation
+from headstart.drafters import Drafter, Observation, capabilities, kinds
 from headstart.engine.trace import numbers
 from headstart.engine.trace.format import VERSION
 from headstart.engine.trace.replay import Replay, replay, states, uniform_of
@@ -53,9 +53,8 @@ def _versions() -> dict[str, str]:
 
 
 def _kind(drafter: Drafter) -> str:
-    module = type(drafter.in_turn).__module__  # one that drafts ahead drafts what it would in turn
-    room = ".".join(module.split(".")[:3])  # some kinds are a file, some a folder
-    return next((kind for kind, name in KINDS.items() if room == f"headstart.drafters.{name}"), "other")
+    module = type(capabilities.in_turn(drafter)).__module__  # one that drafts ahead drafts what it would in turn
+    return next((name for name, kind in kinds().items() if kind.defined_in(module)), "other")
 
 
 def request_line(

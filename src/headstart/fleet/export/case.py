@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any
 
-from headstart.drafters.growing.parallel_model import mask_token
+from headstart.drafters.draft_model import mask_token
 from headstart.fleet.export.options import ExportOptions
 from headstart.fleet.export.preflight import Case, Head
 from headstart.fleet.export.subject import Subject

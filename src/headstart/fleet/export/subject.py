@@ -113,12 +113,12 @@ def _drafter(target: str, name: str) -> Drafter:
     folder = loading.config_folder(source)
     raw = {} if folder is None else read_json(folder / "config.json")
     kinds: dict[str, DrafterKind] = {"medusa": "medusa", "eagle": "eagle3", "draft": "draft_model"}
-    if spec.kind == "dflash" and spec.ahead is None:
+    if spec.kind == "dflash" and not spec.wrapper:
         raise ExportRefused(
             f"drafter {name!r} is a DFlash or DSpark head, which is not exported",
             hint="vLLM reads its directory as it was published: name that as `model` in its speculative config",
         )
-    if spec.kind not in kinds or spec.ahead is not None:
+    if spec.kind not in kinds or spec.wrapper:
         raise ExportRefused(f"drafter {name!r} runs in headstart alone", hint=_ENGINES_HAVE)
     _refuse_gguf(source)
     if spec.kind == "draft":

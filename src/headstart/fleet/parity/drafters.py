@@ -13,9 +13,8 @@ from pathlib import Path
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.drafters import Drafter, Row
-from headstart.drafters.draft_model import DraftModel, ParallelDraft
+from headstart.drafters.draft_model import DraftModel, ParallelDraft, mask_token
 from headstart.drafters.eagle import EagleDrafter
-from headstart.drafters.growing.parallel_model import mask_token
 from headstart.drafters.medusa import MedusaDrafter
 from headstart.fleet.parity.plan import Plan
 from headstart.loading.load import Target

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headstart.drafters import capabilities
 from headstart.theory import StepCosts
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def measure_costs(engine: Engine, *, seconds: float = 1.0) -> StepCosts:
     """Seconds of target forwards by rows, and of each source's draft, for one request. The engine must be idle."""
     from headstart.pacing.measuring import measure
 
-    return measure(engine.target, engine.cache, engine.drafter.parts, batch=1, seconds=seconds).costs
+    return measure(engine.target, engine.cache, capabilities.parts(engine.drafter), batch=1, seconds=seconds).costs
 
 
 def least(first: StepCosts, second: StepCosts) -> StepCosts:
@@ -102,9 +103,9 @@ def memory_of(engine: Engine) -> dict[str, int | None]:
     from headstart.model.cache import Slots
     from headstart.model.memory import bytes_of
 
-    target, parts = list(engine.target.weights()), engine.drafter.parts
+    target, parts = list(engine.target.weights()), capabilities.parts(engine.drafter)
     caches = [cache for part in parts if isinstance(cache := getattr(part, "cache", None), Slots)]
-    shared = bytes_of([*target, *(tensor for part in parts for tensor in part.weights())])
+    shared = bytes_of([*target, *(tensor for part in parts for tensor in capabilities.weights(part))])
     found: dict[str, int | None] = {
         "target_cache": engine.cache.memory(),
         "target_weights": bytes_of(target),

@@ -16,7 +16,8 @@ from statistics import fmean, median
 import torch
 
 from headstart.base.errors import HeadstartError
-from headstart.drafters.ahead import BRANCHES, PREFIX
+from headstart.drafters.ahead import BRANCHES
+from headstart.drafters.building import PREFIX
 from headstart.measure.doctor.candidates import Candidate
 from headstart.measure.doctor.measuring import both_ways, warm_up
 from headstart.measure.doctor.prediction import ratio

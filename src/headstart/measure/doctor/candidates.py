@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from headstart.base.errors import HeadstartError, InvalidOption
-from headstart.drafters.ahead import PREFIX
+from headstart.drafters.building import PREFIX
 from headstart.loading.checkpoint import Checkpoint, check_sizes
-from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, WEIGHTLESS, head_kind
+from headstart.loading.choice import BUNDLED_HEADS, KNOWN, SELF_INT4, head_kind, weights_of_kind
 from headstart.loading.known_heads import head_for
 from headstart.loading.load import Target
 from headstart.model import loading
@@ -78,7 +78,7 @@ def absolute(name: str) -> str:
     if name.startswith(PREFIX):
         return PREFIX + absolute(name.removeprefix(PREFIX))
     path = Path(name).expanduser()
-    special = name in (*WEIGHTLESS, *BUNDLED_HEADS, SELF_INT4, loading.BUNDLED)
+    special = name in (*BUNDLED_HEADS, SELF_INT4, loading.BUNDLED) or weights_of_kind(name) == "none"
     return str(path.resolve()) if path.exists() and not special else name
 
 

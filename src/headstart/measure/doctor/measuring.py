@@ -11,7 +11,7 @@ from statistics import median
 
 from headstart.base.errors import HeadstartError
 from headstart.base.prompt_sets import PromptItem, by_category
-from headstart.drafters import Drafter
+from headstart.drafters import Drafter, capabilities
 from headstart.engine.engine import Engine
 from headstart.engine.in_turn import Round, Run, Text, in_turn, run_once
 from headstart.loading.pacing import adaptive
@@ -123,7 +123,9 @@ def measure_candidate(
     drafter = engine.drafter
     share, most = _COSTS
     batch = measured_batch(len(engine.cache.lengths))
-    costs = measure(engine.target, engine.cache, drafter.parts, batch=batch, seconds=min(most, share * seconds)).costs
+    costs = measure(
+        engine.target, engine.cache, capabilities.parts(drafter), batch=batch, seconds=min(most, share * seconds)
+    ).costs
     warm_up(engine, items[0], sampling)
     fixed = _settings(drafter)
     settings: list[Setting] = []
@@ -229,9 +231,10 @@ def both_ways(
 def _settings(drafter: Drafter) -> list[tuple[int, bool]]:
     """(nodes, whether they are trees) that are measured beside the default pacing: none for a list, in which each
     drafter has lengths of its own. Of chains the longest that may pay, since shorter ones follow."""
-    if len(drafter.parts) > 1:
+    if len(capabilities.parts(drafter)) > 1:
         return []
-    if drafter.sizes:
-        sizes = [nodes for nodes, _ in drafter.sizes]
+    if sizes := [nodes for nodes, _ in capabilities.sizes(drafter)]:
         return [(k, True) for k in sorted({min(sizes, key=lambda nodes: abs(nodes - near)) for near in TREES})]
-    return [(max(1, min(LONGEST_COPY if drafter.copies else LONGEST, drafter.limit)), False)]
+    return [
+        (max(1, min(LONGEST_COPY if capabilities.copies(drafter) else LONGEST, capabilities.limit(drafter))), False)
+    ]

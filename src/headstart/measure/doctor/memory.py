@@ -8,7 +8,7 @@ from typing import Any
 
 from headstart.base.as_json import picked
 from headstart.base.errors import NotEnoughMemory
-from headstart.loading.choice import HEADS, SELF_INT4, DrafterSpec, choose
+from headstart.loading.choice import SELF_INT4, DrafterSpec, choose, weights_of_kind
 from headstart.loading.load import Target
 from headstart.measure.doctor.candidates import Candidate, Compatibility, compare
 from headstart.model import loading
@@ -121,7 +121,7 @@ def inspect(target: Target, memory: Memory, candidate: Candidate) -> tuple[Compa
             own = wanted.name == SELF_INT4
             need = draft.need(memory.slots, "int4" if own else "auto")
             needs.append(replace(need, name=f"{SELF_INT4} while it is made") if own else need)
-        elif wanted.kind in HEADS:
+        elif weights_of_kind(wanted.kind) == "head":
             compatibility = _HEAD
             needs.append(_head(target, memory.slots, wanted))
     if not needs:

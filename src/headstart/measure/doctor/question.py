@@ -9,7 +9,8 @@ from typing import Any
 
 from headstart.base.options import values_of
 from headstart.base.prompt_sets import PromptItem
-from headstart.drafters.ahead import PREFIX, Ahead
+from headstart.drafters.ahead import Ahead
+from headstart.drafters.building import PREFIX
 from headstart.engine.engine import Engine
 from headstart.loading.load import Target
 from headstart.loading.options import EngineOptions, TargetOptions

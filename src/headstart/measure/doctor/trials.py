@@ -11,6 +11,7 @@ import torch
 
 from headstart.base.errors import HeadstartError, NotEnoughMemory
 from headstart.base.prompt_sets import PromptItem
+from headstart.drafters import Foresees, capabilities
 from headstart.engine.engine import Engine
 from headstart.engine.in_turn import Text
 from headstart.loading.load import Target
@@ -110,7 +111,8 @@ class Trials:
         asked = self.question.sampling.max_tokens
         sample = measure_candidate(candidate, engine, self.plain, self.items, self.sampling, rest, asked=asked)
         ranked = self._rank(sample)
-        models = [(place, part.name) for place, part in enumerate(engine.drafter.parts) if part.can_foresee]
+        parts = capabilities.parts(engine.drafter)
+        models = [(place, part.name) for place, part in enumerate(parts) if isinstance(part, Foresees)]
         if models:
             self.models[candidate] = models[0]
         if ranked is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headstart.loading.choice import WEIGHTLESS
+from headstart.loading.choice import weights_of_kind
 from headstart.measure.doctor.candidates import Candidate
 from headstart.measure.doctor.prediction import BATCHES, Member, Prediction
 from headstart.theory.statistics import Interval
@@ -138,7 +138,7 @@ def promising(ranked: Sequence[Ranked]) -> list[Candidate]:
     """Lists of the best copier and each promising other drafter, the fastest first."""
     singles = [one for one in ranked if len(one.candidate.drafters) == 1]
     copiers = [one for one in singles if one.candidate.drafters[0] in COPIERS and one.best.drafting > 0]
-    others = [one for one in singles if one.candidate.drafters[0] not in WEIGHTLESS and one.gain >= HOPELESS]
+    others = [one for one in singles if weights_of_kind(one.candidate.drafters[0]) != "none" and one.gain >= HOPELESS]
     others += [one for one in singles if one.candidate.drafters[0] == "early-exit" and one.gain > 1]
     if not copiers:
         return []

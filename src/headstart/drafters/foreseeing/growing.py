@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from headstart.drafters import FanOut, Foreseen, Row
-from headstart.drafters.growing.chains import GrowingChain, extend_chains
+from headstart.drafters.growing.grow import GrowingChain, extend_chains, extend_trees
 from headstart.drafters.growing.tree import GrowingTree
-from headstart.drafters.growing.trees import extend_trees
 from headstart.model.packed import Segment
 from headstart.rule.distribution import SamplingRow, process
 from headstart.types import Draft, Sampling
