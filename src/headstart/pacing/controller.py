@@ -59,7 +59,7 @@ class AdaptivePlan(Plan):
     teaches_costs: bool
     """Whether costs are to be learnt from this step."""
     sampled: frozenset[int]
-    """Requests whose tokens are drawn; empty where no decision was made."""
+    """Requests whose tokens are drawn; empty where no costs are to be learnt."""
     seconds: float
     """What making the plan took."""
 
@@ -92,7 +92,7 @@ class AdaptivePacing(Pacing):
         tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
         for row in rows:
-            state = self._state(row)
+            state = self._states.get(row.request) or self._begin(row)
             if row.room <= 0 or not self._sources:
                 budgets[row.request] = Budget()
             elif row.reproducible:
@@ -107,20 +107,20 @@ class AdaptivePacing(Pacing):
             budgets[row.request] = budget
             if together.tried is not None:
                 tried[row.request] = together.tried
-        sampled = (row.request for row in rows if not row.sampling.greedy) if together.decided else ()
+        teaches = together.decided and self._measures_next()
+        sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
         return AdaptivePlan(
             [budgets[row.request] for row in rows],
             tried=tried,
-            teaches_costs=together.decided and self._measures_next(),
+            teaches_costs=teaches,
             sampled=frozenset(sampled),
             seconds=self._clock() - start,
         )
 
-    def _state(self, row: Row) -> RowState:
-        state = self._states.get(row.request)
-        if state is None:
-            group = Group(self._sources, self._profile) if row.reproducible else self._shared
-            state = self._states[row.request] = RowState(group)
+    def _begin(self, row: Row) -> RowState:
+        """Remember a new request."""
+        group = Group(self._sources, self._profile) if row.reproducible else self._shared
+        state = self._states[row.request] = RowState(group)
         return state
 
     def _measures_next(self) -> bool:
@@ -131,14 +131,13 @@ class AdaptivePacing(Pacing):
         assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
         start = self._clock()
         asked = [self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps]
-        teaches = plan.teaches_costs and all(step.rows for step in steps)
-        if teaches:
+        if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
         seconds = plan.seconds + self._clock() - start
         if len(steps) > 1:
             drafting = any(budget.nodes for budget in plan.budgets)
             self._shared.costs.observe_thinking_of_batch(len(steps), drafting, seconds)
-        elif teaches:
+        elif plan.teaches_costs:
             self._shared.costs.observe_thinking(seconds)
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
@@ -151,8 +150,7 @@ class AdaptivePacing(Pacing):
         sampled = sum(
             1 + len(step.path if step.draft.q is None else step.draft) for step in steps if step.request in plan.sampled
         )
-        asked, ahead = self._drafts_of(steps, asked_by_step)
-        unread = max((each.unread for each in asked_by_step if each.sources), default=0)
+        asked, ahead, unread = self._drafts_of(steps, asked_by_step)
         beside = next((place for place, each in ahead.items() if each.beside), None)
         costs.observe(
             len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - plan.seconds), beside
@@ -168,12 +166,14 @@ class AdaptivePacing(Pacing):
 
     def _drafts_of(
         self, steps: Sequence[Step], asked_by_step: Sequence[Asked]
-    ) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead]]:
-        """By source, the depth and the number of drafts that were made while the target waited; and what there is to
-        say of drafts that may have been made ahead."""
+    ) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead], int]:
+        """By source, the depth and the number of drafts that were made while the target waited; what there is to say
+        of drafts that may have been made ahead; and the most tokens that one of the sources had to read first."""
         asked: dict[int, tuple[int, int]] = {}
         ahead: dict[int, _Ahead] = {}
+        unread = 0
         for step, each in zip(steps, asked_by_step, strict=True):
+            unread = max(unread, each.unread)
             for place in each.sources:
                 drafted = self._depth(self._sources[place], step)
                 prepared = step.draft.prepared if step.draft.source == self._sources[place].name else None
@@ -183,7 +183,7 @@ class AdaptivePacing(Pacing):
                         continue
                 depth, requests = asked.get(place, (0, 0))
                 asked[place] = max(depth, drafted), requests + 1
-        return asked, ahead
+        return asked, ahead, unread
 
     @staticmethod
     def _depth(source: Source, step: Step) -> int:

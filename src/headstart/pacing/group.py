@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,15 +24,16 @@ class Holding:
     """For how many further steps a decision stands: deciding costs as much as a tenth of a small model's step."""
 
     rows_per_step: int = 2
-    """Budgets of a batch stand for one step for each so many rows; those of one row are always decided anew."""
+    """Rows: budgets of a batch are kept for one further step per so many rows. A lone row's drafts are decided in every
+    step."""
     most_steps: int = 4
-    """But no longer than this."""
+    """Steps for which the budgets of a batch are kept at most."""
     least_idle_steps: int = 3
-    """"No drafts" stands until the next probe is due, but at least as long as this,"""
+    """Steps for which "no drafts" is kept at least, even where the next trial is due earlier."""
     most_idle_steps: int = 15
-    """and at most as long as this;"""
+    """Steps for which "no drafts" is kept at most, even where the next trial is due later."""
     hopeless_steps: int = 63
-    """or as long as this, where no source could pay if every guess were right."""
+    """Steps for which "no drafts" is kept where no source could pay even if every guess were right."""
 
 
 HOLDING = Holding()
@@ -43,8 +45,7 @@ BACKLOG_STEPS = 64
 the drafts that the request has room for if all of them are right, or over so many where there are more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The sources that one row asked for a draft in one step."""
 
     sources: Sequence[int] = ()
@@ -52,8 +53,10 @@ class Asked:
     """Tokens that one of them had to read first."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+NOTHING_ASKED = Asked()
+
+
+class GroupPlan(NamedTuple):
     """What a group of rows drafts in one step."""
 
     budgets: Sequence[Budget]
@@ -79,7 +82,7 @@ class RowState:
         Args:
             tried: the source that was on trial in this step.
         """
-        asked = Asked()
+        asked = NOTHING_ASKED
         if step.budget.nodes and step.rows:
             for other in step.draft.passed_over:
                 self._learn_unused(other, step, sources)
