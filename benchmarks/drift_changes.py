@@ -145,17 +145,17 @@ def _step(
 ) -> list[tuple[int, int]]:
     """One engine step: every request's draft length and how much of it was accepted."""
     rows = [Row(r, (0,) * at, paced._LAW, Noise(0), room=paced.LIMIT) for r, (_, at) in texts.items()]
-    budgets = pacing.plan(rows)
-    lengths = [min(b.nodes, row.room) for b, row in zip(budgets, rows, strict=True)]
+    plan = pacing.plan(rows)
+    lengths = [min(budget.nodes, row.room) for budget, row in zip(plan.budgets, rows, strict=True)]
     seconds = Seconds(
         draft=paced._SCALE * world.draft(lengths), verify=paced._SCALE * world.forward(len(rows) + sum(lengths))
     )
-    found = []
-    for row, budget, k in zip(rows, budgets, lengths, strict=True):
+    found, steps = [], []
+    for row, budget, k in zip(rows, plan.budgets, lengths, strict=True):
         text, at = texts[row.request]
         right = rng.random(k) < share * text[at : at + k]
         accepted = k if right.all() else int(right.argmin())
-        pacing.observe(
+        steps.append(
             Step(
                 request=row.request, index=0, position=at,
                 draft=Draft((0,) * k, tuple(range(-1, k - 1)), source="simulated") if k else Draft(),
@@ -165,6 +165,7 @@ def _step(
         )  # fmt: skip
         texts[row.request] = text, at + accepted + 1
         found.append((k, accepted))
+    pacing.observe(plan, steps)
     return found
 
 

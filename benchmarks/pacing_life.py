@@ -18,7 +18,7 @@ from headstart.drafters.draft_model import DraftModel
 from headstart.model.loading import adopt
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
-from headstart.pacing import Pacing
+from headstart.pacing import Pacing, Plan
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.measuring import measure, measured_batch
 from headstart.pacing.source import Source
@@ -155,14 +155,16 @@ class StretchOracle(Pacing):
         self._begin: dict[int, int] = {}
         self._good, self._bad = Budget(k, f"K={k}, fixed"), Budget(0, "K=0")
 
-    def plan(self, rows: Sequence[Row]) -> list[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Plan:
         begins = [self._begin.setdefault(row.request, row.tokens) for row in rows]
-        return [
-            self._good if (row.tokens - begin) // STRETCH % 2 == 0 else self._bad
-            for row, begin in zip(rows, begins, strict=True)
-        ]
+        return Plan(
+            [
+                self._good if (row.tokens - begin) // STRETCH % 2 == 0 else self._bad
+                for row, begin in zip(rows, begins, strict=True)
+            ]
+        )
 
-    def observe(self, step: Step) -> None:
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         pass
 
     def release(self, request: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pacing_stepwise import StepwisePacing
 
-from headstart.pacing import FixedPacing, Pacing, Row
+from headstart.pacing import FixedPacing, Pacing, Plan, Row
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.source import Source
 from headstart.rule.distribution import SamplingState
@@ -131,10 +131,10 @@ class Oracle(Pacing):
         self._best = {a: best_k(world, float(a)) for row in self._alphas for a in np.unique(row)}
         self._fixed = [Budget(k, f"K={k}, fixed") for k in range(LIMIT + 1)]
 
-    def plan(self, rows: Sequence[Row]) -> Any:
-        return [self._fixed[self._best[self._alphas[row.request][len(row.tokens)]]] for row in rows]
+    def plan(self, rows: Sequence[Row]) -> Plan:
+        return Plan([self._fixed[self._best[self._alphas[row.request][len(row.tokens)]]] for row in rows])
 
-    def observe(self, step: Step) -> None:
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         pass
 
     def release(self, request: int) -> None:
@@ -151,7 +151,8 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
         rows = [
             Row(r, (0,) * at, _LAW, Noise(0), room=max(0, len(alphas[r]) - at - LIMIT)) for r, at in enumerate(position)
         ]
-        budgets = pacing.plan(rows)
+        plan = pacing.plan(rows)
+        budgets, steps = plan.budgets, []
         lengths = [min(b.nodes, row.room) for b, row in zip(budgets, rows, strict=True)]
         verify = world.forward(world.batch + sum(lengths))
         draft = world.draft(lengths)
@@ -176,9 +177,10 @@ def speed(world: World, pacing: Pacing, alphas: Sequence[NDArray[Any]], tokens: 
                 speculation=_SPECULATION,
                 budget=budgets[r],
             )
-            pacing.observe(step)
+            steps.append(step)
             position[r] += accepted + 1
             made += accepted + 1
+        pacing.observe(plan, steps)
     return made / clock
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from headstart.pacing import Pacing
+from headstart.pacing import Pacing, Plan
 from headstart.rule.row import Row
 from headstart.types import Budget, Step
 
@@ -24,16 +24,19 @@ class StepwisePacing(Pacing):
         self._k: dict[int, int] = {}
         self._last: dict[int, deque[tuple[int, int]]] = {}
 
-    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Plan:
         budgets = []
         for row in rows:
             k = self._k.get(row.request, _START)
             budgets.append(Budget(k, f"K={k}, stepwise"))
-        return budgets
+        return Plan(budgets)
 
-    def observe(self, step: Step) -> None:
-        if not len(step.draft):
-            return
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:  # noqa: ARG002
+        for step in steps:
+            if len(step.draft):
+                self._judge(step)
+
+    def _judge(self, step: Step) -> None:
         last = self._last.setdefault(step.request, deque(maxlen=_ROUNDS))
         last.append((len(step.path), len(step.draft)))
         if len(last) == _ROUNDS:

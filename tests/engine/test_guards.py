@@ -13,9 +13,9 @@ from support.greedy import NEW, prompts, reference
 import headstart as hs
 from headstart.drafters import Drafter, Row
 from headstart.engine.guards import Recorders
-from headstart.pacing import FixedPacing
+from headstart.pacing import FixedPacing, Plan
 from headstart.rule.distributions import Distributions
-from headstart.types import Budget, Draft, Step
+from headstart.types import Draft, Step
 
 Load = Callable[..., hs.Engine]
 
@@ -35,11 +35,12 @@ class Failing(FixedPacing):
             if self._left < 0:
                 raise ZeroDivisionError(method)
 
-    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Plan:
         self._count("plan")
-        return super().plan(rows)[1:] if self._method == "too few" else super().plan(rows)
+        plan = super().plan(rows)
+        return Plan(plan.budgets[1:]) if self._method == "too few" else plan
 
-    def observe(self, step: Step) -> None:
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
         self._count("observe")
 
     def release(self, request: int) -> None:
@@ -62,6 +63,25 @@ def test_a_pacing_that_fails_ends_drafting_and_not_the_text(
     later = engine.generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
     assert later.tokens == reference(tiny("llama"))[1]
     assert isinstance(later.stats.speculation.error, hs.errors.PacingFailed)
+
+
+def test_a_pacing_with_the_old_signature_is_refused_with_a_hint(load: Load) -> None:
+    class Old(FixedPacing):
+        def observe(self, step: Step) -> None:  # type: ignore[override]
+            pass
+
+    with pytest.raises(hs.errors.InvalidOption, match="observe does not take") as refused:
+        load("llama", "ngram", pacing=Old(4))
+    assert "observe(plan, steps)" in str(refused.value.hint)
+
+
+def test_a_pacing_that_returns_budgets_without_a_plan_ends_drafting(load: Load) -> None:
+    class Old(FixedPacing):
+        def plan(self, rows: Sequence[Row]) -> Any:
+            return super().plan(rows).budgets
+
+    out = load("llama", "ngram", pacing=Old(4)).generate(list(prompts()[1]), hs.Sampling(max_tokens=NEW))
+    assert "not a Plan" in out.stats.speculation.reason
 
 
 def test_a_pacing_that_fails_in_release_is_reported_to_whoever_comes_next(tiny: Callable[..., str], load: Load) -> None:

@@ -35,7 +35,7 @@ def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
     engine = load(tiny("llama"), "auto")
     assert engine.drafter_name == "ngram"
     assert engine.reason == "doctor measured 1.83x with ngram on 21 November 2026"
-    assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 3
+    assert engine.pacing.plan([a_row(0, 5, 9)]).budgets[0].nodes == 3
     assert load(tiny("llama"), "suffix").reason == "asked for"
     assert load(tiny("llama"), ["prediction", "auto"]).drafter_name == "prediction + ngram"
 
@@ -43,7 +43,7 @@ def test_auto_takes_the_advice(tiny: Callable[..., str], load: Load) -> None:
 def test_what_the_user_says_stands(tiny: Callable[..., str], load: Load) -> None:
     keep(tiny("llama"), ADVICE)
     engine = load(tiny("llama"), "auto", num_speculative_tokens=2)
-    assert engine.pacing.plan([a_row(0, 5, 9)])[0].nodes == 2
+    assert engine.pacing.plan([a_row(0, 5, 9)]).budgets[0].nodes == 2
 
 
 def test_where_nothing_helped_it_decodes_plainly(tiny: Callable[..., str], load: Load) -> None:

@@ -112,7 +112,7 @@ def test_a_drafter_of_another_package_drafts_by_its_name(
     if pacing == "fixed":
         out = engine.generate([5, 6, 7], hs.Sampling(max_tokens=24))
         assert out.stats.drafted > 0
-    assert header({}, [engine.drafter], command="", note="")["drafters"] == [{"name": "thing", "kind": "thing"}]
+    assert header(engine, command="", note="")["drafters"] == [{"name": "thing", "kind": "thing"}]
 
 
 def test_it_may_be_one_of_a_list_and_be_put_around_another_one(install: Install, tiny: Callable[..., str]) -> None:

@@ -63,7 +63,7 @@ def test_a_draft_slower_than_the_target_is_never_asked_once_that_is_known() -> N
 
 def test_a_seed_does_not_pay_for_getting_to_know_a_source() -> None:
     life = Life({"draft": 0.012})
-    budgets = [life.pacing.plan([a_row(0, 10 + i, 500, reproducible=True)])[0] for i in range(300)]
+    budgets = [life.pacing.plan([a_row(0, 10 + i, 500, reproducible=True)]).budgets[0] for i in range(300)]
     assert not any(budget.nodes for budget in budgets)
 
 
@@ -145,13 +145,14 @@ def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been
         pass
     caps = []
     for _ in range(8):  # now the text repeats itself
-        (budget,) = life.pacing.plan([a_row(0, life.positions[0], 500)])
+        plan = life.pacing.plan([a_row(0, life.positions[0], 500)])
+        (budget,) = plan.budgets
         caps.append(budget.max_nodes["free"])
         if caps[-1]:
             break
         draft = Draft((0,) * budget.nodes, tuple(range(-1, budget.nodes - 1)), source="dear")
         draft = replace(draft, passed_over=(replace(Draft.chain([0] * 8), source="free"),))
-        life.pacing.observe(event(0, life.positions[0], budget, draft, budget.nodes, 1, 0.003, 0.011))
+        life.pacing.observe(plan, [event(0, life.positions[0], budget, draft, budget.nodes, 1, 0.003, 0.011)])
         life.positions[0] += budget.nodes + 1
     assert caps[-1] > 8
 
@@ -201,7 +202,8 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
         rows = [
             a_row(r, at, data.draw(st.integers(0, 20)), reproducible=bool(r % 2)) for r, at in positions.items()
         ]  # fmt: skip
-        budgets = pacing.plan(rows)
+        plan = pacing.plan(rows)
+        budgets, steps = plan.budgets, []
         assert len(budgets) == len(rows)
         for row, budget in zip(rows, budgets, strict=True):
             assert 0 <= budget.nodes <= row.room
@@ -212,7 +214,7 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
             source = next((n for n, cap in budget.max_nodes.items() if cap >= k > 0), "")
             draft = Draft((0,) * k, tuple(range(-1, k - 1)), source=source) if source else Draft()
             accepted = data.draw(st.integers(0, len(draft)))
-            pacing.observe(
+            steps.append(
                 event(
                     row.request,
                     len(row.tokens),
@@ -225,6 +227,7 @@ def test_budgets_never_exceed_room_or_limit(data: st.DataObject) -> None:
                 )
             )
             positions[row.request] += accepted + 1
+        pacing.observe(plan, steps)
 
 
 @given(
@@ -284,19 +287,20 @@ def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> N
 
 def test_fixed_and_stepwise() -> None:
     row = a_row(3, 10, 5)
-    assert FixedPacing(4).plan([row, row]) == [Budget(4, "K=4, fixed")] * 2
+    assert FixedPacing(4).plan([row, row]).budgets == [Budget(4, "K=4, fixed")] * 2
     with pytest.raises(InvalidOption, match="num_speculative_tokens"):
         FixedPacing(-1)
     pacing = StepwisePacing()
     for accepted, reached in ((True, 10), (False, 2)):
         for _ in range(30):
-            (budget,) = pacing.plan([row])
+            plan = pacing.plan([row])
+            (budget,) = plan.budgets
             k = budget.nodes
             draft = Draft.chain([0] * k)
-            pacing.observe(event(3, 10, budget, draft, k if accepted else 0, 1, 0.1, 0.1))
-        assert pacing.plan([row])[0].nodes == reached
+            pacing.observe(plan, [event(3, 10, budget, draft, k if accepted else 0, 1, 0.1, 0.1)])
+        assert pacing.plan([row]).budgets[0].nodes == reached
     pacing.release(3)
-    assert pacing.plan([row])[0].nodes == 5
+    assert pacing.plan([row]).budgets[0].nodes == 5
 
 
 def test_costs_are_checked() -> None:

@@ -41,7 +41,8 @@ def forwards(recorded: str, prompt: int, *, reproducible: bool = False) -> tuple
     spent = 0.0
     while at < len(held):
         length = prompt + at
-        (budget,) = pacing.plan([a_row(0, length, len(held) - at - 1, reproducible=reproducible)])
+        plan = pacing.plan([a_row(0, length, len(held) - at - 1, reproducible=reproducible)])
+        (budget,) = plan.budgets
         nodes = budget.nodes if steps else 0  # a head has seen nothing before the first forward
         right = min(nodes, held[at])
         drafting = cost.seconds(nodes) + cost.read * max(0, length - read - 2) if nodes else 0.0
@@ -51,8 +52,9 @@ def forwards(recorded: str, prompt: int, *, reproducible: bool = False) -> tuple
         tokens = (0,) * min(right + 1, len(held) - at)
         rows = 1 + nodes if steps else prompt
         pacing.observe(
-            Step(0, steps, length, draft, tuple(range(right)), tokens, None, rows, 1,
-                 Seconds(draft=drafting, verify=verify), None, Speculation(True, "head"), budget)
+            plan,
+            [Step(0, steps, length, draft, tuple(range(right)), tokens, None, rows, 1,
+                 Seconds(draft=drafting, verify=verify), None, Speculation(True, "head"), budget)]
         )  # fmt: skip
         spent += drafting + verify
         steps += 1

@@ -41,7 +41,8 @@ class Life:
 
     def step(self, positions: list[int], room: int = 500) -> list[Budget]:
         rows = [a_row(r, at, room) for r, at in enumerate(positions)]
-        budgets = list(self.pacing.plan(rows))
+        plan = self.pacing.plan(rows)
+        budgets, steps = list(plan.budgets), []
         shapes = [self.shape(budget.nodes) for budget in budgets]
         batch = len(rows)
         verify = self.costs_now.step(batch, batch + sum(len(shape) for shape in shapes))
@@ -53,8 +54,9 @@ class Life:
                 r, 0, positions[r], draft, path, (0,) * (len(path) + 1), None, 1 + len(shape), batch,
                 Seconds(draft=drafting, verify=verify), None, Speculation(True, "tree"), budget,
             )  # fmt: skip
-            self.pacing.observe(step)
+            steps.append(step)
             positions[r] += len(path) + 1
+        self.pacing.observe(plan, steps)
         return budgets
 
     def path(self, shape: Shape) -> tuple[int, ...]:

@@ -49,7 +49,8 @@ class AheadLife:
         self.foreseen = [False] * self.batch
 
     def step(self) -> list[Budget]:
-        budgets = list(self.pacing.plan([a_row(r, at, 500) for r, at in enumerate(self.positions)]))
+        plan = self.pacing.plan([a_row(r, at, 500) for r, at in enumerate(self.positions)])
+        budgets = list(plan.budgets)
         sizes = [budget.nodes for budget in budgets]
         beside = self.ahead and any(sizes) and (self.always or self.quicker.ahead)
         hits = [bool(k) and seen and self.rng.random() < self.hit for k, seen in zip(sizes, self.foreseen, strict=True)]
@@ -57,15 +58,17 @@ class AheadLife:
         drafting = self.truth.in_turn(0, max(late, default=0), len(late)) + 1e-5 * any(sizes)
         judging = self.truth.step(self.batch, self.batch + sum(sizes)) * (1 + self.slowing * beside)
         seconds = Seconds(draft=drafting * self.hiccup(), verify=judging * self.hiccup())
+        steps = []
         for r, (budget, hit) in enumerate(zip(budgets, hits, strict=True)):
-            self.judge(r, budget, hit, beside, seconds)
+            steps.append(self.judge(r, budget, hit, beside, seconds))
             self.foreseen[r] = beside and budget.nodes > 0
+        self.pacing.observe(plan, steps)
         self.spent += seconds.draft + seconds.verify
         self.nodes.append(sum(sizes))
         self.beside.append(beside)
         return budgets
 
-    def judge(self, r: int, budget: Budget, hit: bool, beside: bool, seconds: Seconds) -> None:
+    def judge(self, r: int, budget: Budget, hit: bool, beside: bool, seconds: Seconds) -> Step:
         right = self.rng.random(budget.nodes) < self.acceptance
         accepted = len(right) if right.all() else int(right.argmin())
         draft = Draft()
@@ -76,10 +79,10 @@ class AheadLife:
             r, 0, self.positions[r], draft, tuple(range(accepted)), (0,) * (accepted + 1), None, 1 + len(draft),
             self.batch, seconds, None, Speculation(True, "x"), budget,
         )  # fmt: skip
-        self.pacing.observe(step)
         self.quicker.observe(step, NAME)
         self.positions[r] += accepted + 1
         self.plain += (accepted + 1) * self.truth.step(self.batch, self.batch) / self.batch
+        return step
 
     def hiccup(self) -> float:
         return float(np.exp(self.noise * self.rng.standard_normal()))

@@ -18,7 +18,7 @@ from headstart.engine.engine import Engine
 from headstart.loading.assembly import assemble
 from headstart.model.loading import adopt
 from headstart.model.runner import ModelRunner
-from headstart.pacing import FixedPacing, Row
+from headstart.pacing import FixedPacing, Plan, Row
 from headstart.types import Budget, Draft, Rule, Sampling, Step, TreeKind
 
 VOCAB = 20
@@ -59,9 +59,9 @@ class Budgets(FixedPacing):
         super().__init__(0)
         self._nodes, self._steps = nodes, 0
 
-    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> Plan:
         self._steps += 1
-        return [Budget(self._nodes[(self._steps + 3 * row.request) % len(self._nodes)]) for row in rows]
+        return Plan([Budget(self._nodes[(self._steps + 3 * row.request) % len(self._nodes)]) for row in rows])
 
 
 CHANGING = (4, 4, 4, 2, 6, 6, 0, 0, 5, 1, 4, 12)

@@ -52,7 +52,8 @@ class Life:
     def step(self, acceptance: dict[str, float], room: int = 500) -> list[Budget]:
         """One engine step in which the first source with a cap drafts, and each guess holds with its acceptance."""
         rows = [a_row(r, at, room) for r, at in enumerate(self.positions)]
-        budgets = list(self.pacing.plan(rows))
+        plan = self.pacing.plan(rows)
+        budgets, steps = list(plan.budgets), []
         drafts = [self._draft(budget) for budget in budgets]
         nodes = sum(len(draft) for draft in drafts)
         batch = len(rows)
@@ -63,9 +64,10 @@ class Life:
         for r, (budget, draft) in enumerate(zip(budgets, drafts, strict=True)):
             right = self.rng.random(len(draft)) < acceptance.get(draft.source, 0.0)
             accepted = len(draft) if right.all() else int(right.argmin())
-            self.pacing.observe(event(r, self.positions[r], budget, draft, accepted, batch, drafting + reading, verify))
+            steps.append(event(r, self.positions[r], budget, draft, accepted, batch, drafting + reading, verify))
             self.positions[r] += accepted + 1
             self.plain += (accepted + 1) * self.truth.step(batch, batch) / batch
+        self.pacing.observe(plan, steps)
         self.spent += verify + drafting + reading
         self.index += 1
         return budgets

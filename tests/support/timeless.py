@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from headstart.drafters import Drafter, capabilities, may_draft
-from headstart.pacing.controller import AdaptivePacing
+from headstart.pacing.controller import AdaptivePacing, AdaptivePlan
+from headstart.pacing.group import Asked
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Step
@@ -18,7 +19,7 @@ ROWS = ((1, 0.010), (2, 0.0102), (4, 0.0106), (8, 0.0114), (16, 0.013), (64, 0.0
 class Timeless(AdaptivePacing):
     """Believes its costs whatever the clock says."""
 
-    def _learn_costs(self, steps: Sequence[Step]) -> None:
+    def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         pass
 
 

@@ -7,12 +7,14 @@ it has written must not have a hole in it. Drafters have a file of their own, `g
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from headstart.base.errors import CONTAINED, HeadstartError, PacingFailed
+from headstart.base.errors import CONTAINED, HeadstartError, InvalidOption, PacingFailed
 from headstart.engine.in_words import in_words
+from headstart.pacing import Plan
 from headstart.types import Budget, Step
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from headstart.pacing import Pacing
 
 Recorder: TypeAlias = "Callable[[Observation, Request], None]"
+PACING_HINT = "a pacing has plan(rows) -> headstart.pacing.Plan, observe(plan, steps) and release(request)"
 log = logging.getLogger(__name__)
 
 
@@ -28,29 +31,41 @@ class GuardedPacing:
     """A pacing that never raises. After its first failure nothing is drafted any more, because of `failure`.
 
     idle: why the last step had no row for which something is guessed, in a sentence; empty where one had.
+
+    Raises:
+        InvalidOption: the pacing's `observe` does not take a plan and its steps, as that of older versions.
     """
 
     def __init__(self, pacing: Pacing) -> None:
+        try:
+            inspect.signature(pacing.observe).bind(Plan(()), ())
+        except TypeError:
+            name = type(pacing).__name__
+            raise InvalidOption(f"{name}.observe does not take (plan, steps)", hint=PACING_HINT) from None
         self.pacing = pacing
         self.failure: HeadstartError | None = None
         self.idle = ""
 
-    def plan(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows, each with its budget."""
+    def plan(self, rows: Sequence[Row]) -> tuple[list[Row], Plan]:
+        """The rows, each with its budget, and the plan for `observe`."""
         if self.failure is None:
             try:
-                budgets = self.pacing.plan(rows)
+                plan = self.pacing.plan(rows)
+                if not isinstance(plan, Plan):
+                    raise InvalidOption(f"plan() returned a {type(plan).__name__}, not a Plan", hint=PACING_HINT)
+                budgets = plan.budgets
                 told = [budget.idle for budget in budgets if budget.reason]  # others have no room for a draft
                 if told:
                     self.idle = told[0] if all(told) else ""
-                return [row.with_budget(budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
+                within = [row.with_budget(budget.within(row.room)) for row, budget in zip(rows, budgets, strict=True)]
+                return within, plan
             except CONTAINED as error:  # whatever it is, the target goes on
                 self._fail(error)
         budget = Budget(0, str(self.failure))
-        return [row.with_budget(budget) for row in rows]
+        return [row.with_budget(budget) for row in rows], Plan([budget] * len(rows))
 
-    def observe(self, step: Step) -> None:
-        self._guarded(lambda: self.pacing.observe(step))
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
+        self._guarded(lambda: self.pacing.observe(plan, steps))
 
     def release(self, request: int) -> None:
         self._guarded(lambda: self.pacing.release(request))

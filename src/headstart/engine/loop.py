@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headstart.drafters import Observation
 from headstart.engine.guards import Listeners, Recorders
 from headstart.model.packed import Segment
+from headstart.pacing import Plan
 from headstart.types import NO_DRAFT, Draft, FinishReason, Seconds, Step
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class StepLoop:
         """
         clock = _Clock()
         self._scheduler.admit()
-        requests, rows = self._plan()
+        requests, rows, plan = self._plan()
         if not rows:
             return []
         clock.lap("plan")
@@ -89,17 +90,20 @@ class StepLoop:
                 requests, rows, drafts, outcomes, emitted, hidden, strict=True
             )
         ]
+        steps = [observation.step for observation in observations]
+        self.pacing.observe(plan, steps)
         for request, observation in zip(requests, observations, strict=True):
             self._publish(request, observation)
-        return [observation.step for observation in observations]
+        return steps
 
-    def _plan(self) -> tuple[Sequence[Request], Sequence[Row]]:
-        """The requests that have a part in this step, and their rows with the budgets that pacing gives them."""
+    def _plan(self) -> tuple[Sequence[Request], Sequence[Row], Plan]:
+        """The requests that have a part in this step, their rows with the budgets that pacing gives them, and its
+        plan."""
         found = self._scheduler.rows()
         if not found:
-            return (), ()
+            return (), (), Plan(())
         requests, rows = zip(*found, strict=True)
-        return requests, self.pacing.plan(rows)
+        return requests, *self.pacing.plan(rows)
 
     def _commit(self, request: Request, row: Row, outcome: Outcome) -> tuple[int, ...]:
         """Change cache and request; returns the tokens that were emitted. All rows are committed before the first is
@@ -150,11 +154,10 @@ class StepLoop:
     # -- around a step --------------------------------------------------------------------------------------------
 
     def _publish(self, request: Request, observation: Observation) -> None:
-        """Show the step to drafter, pacing, listeners and recorders; a failure of one hurts no request and no other."""
+        """Show the step to drafter, listeners and recorders; a failure of one hurts no request and no other."""
         step = observation.step
         if request.speculation.on:
             self._drafter.observe(observation)
-        self.pacing.observe(step)
         if request.finish_reason is not None:
             self._drafter.release(request.number)
             self.pacing.release(request.number)

@@ -1,4 +1,4 @@
-"""Adaptive pacing: in each step, every row drafts as much as should make the whole step bring most tokens per second.
+"""Adaptive pacing: in each step, every row drafts as much as maximises the expected tokens per second of the step.
 
 Rows are decided on in groups. All ordinary rows of the engine are one group: they share costs that follow the
 machine, what past requests taught about each source, and an allowance for probing. A reproducible row is a group of its
@@ -9,22 +9,23 @@ function of its seed and prompt alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headstart.pacing import Pacing
+from headstart.pacing import Pacing, Plan
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.group import Group, RowState
+from headstart.pacing.group import Asked, Group, RowState
 from headstart.pacing.source import Source
 from headstart.rule.row import Row
 from headstart.theory.costs import StepCosts
 from headstart.types import Budget, Preparation, Step
 
 MAX_UNREAD_TOKENS = 8
-"""Tokens that a draft may have had to read first, for its time to count as that of a draft."""
+"""Tokens: a draft whose source had to read more than these first does not count as a timing of a draft."""
 
 FIRST_DECISIONS, MEASURED_DECISIONS = 64, 4
-"""Costs are learnt from the step after each of the first decisions, then after one of so many: learning takes time."""
+"""Decisions: costs are learnt from the step of each of the first 64, then from that of every fourth, because learning
+takes time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,20 @@ class _Ahead:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AdaptivePlan(Plan):
+    """Budgets, and what has to be known of the decision when its step has run."""
+
+    tried: Mapping[int, int]
+    """By request, the source that is on trial in this step."""
+    teaches_costs: bool
+    """Whether costs are to be learnt from this step."""
+    sampled: frozenset[int]
+    """Requests whose tokens are drawn; empty where no costs are to be learnt."""
+    seconds: float
+    """What making the plan took."""
+
+
 class AdaptivePacing(Pacing):
     """Budgets from measured costs and observed acceptance.
 
@@ -68,81 +83,77 @@ class AdaptivePacing(Pacing):
         self._profile = CurrentCosts(costs, names)  # never corrected, so it stays what it is
         self._shared = Group(self._sources, CurrentCosts(costs, names), lasting=True)
         self._states: dict[int, RowState] = {}
-        self._sampled: frozenset[int] = frozenset()
-        self._steps: list[Step] = []
         self._decisions = 0
-        self._measures = False
         self._clock = clock
-        self._planning = 0.0  # seconds of the last plan
-        self._observing = 0.0  # seconds of learning from its steps
-        self._unobserved = 0  # requests of it of which nothing has been learnt yet
-        self._drafting = False  # whether it had drafts
 
-    def plan(self, rows: Sequence[Row]) -> Sequence[Budget]:
+    def plan(self, rows: Sequence[Row]) -> AdaptivePlan:
         start = self._clock()
-        self._steps.clear()
         budgets: dict[int, Budget] = {}
+        tried: dict[int, int] = {}
         shared: list[tuple[Row, RowState]] = []
         for row in rows:
-            state = self._states.get(row.request)
-            if state is None:
-                group = Group(self._sources, self._profile) if row.reproducible else self._shared
-                state = self._states[row.request] = RowState(group)
+            state = self._states.get(row.request) or self._begin(row)
             if row.room <= 0 or not self._sources:
                 budgets[row.request] = Budget()
             elif row.reproducible:
-                budgets[row.request] = state.group.plan([(row, state)])[0]
+                alone = state.group.plan([(row, state)])
+                budgets[row.request] = alone.budgets[0]
+                if alone.tried is not None:
+                    tried[row.request] = alone.tried
             else:
                 shared.append((row, state))
-        extra = sum(budget.nodes for budget in budgets.values())
-        for (row, _), budget in zip(shared, self._shared.plan(shared, len(rows), extra), strict=True):
+        together = self._shared.plan(shared, len(rows), sum(budget.nodes for budget in budgets.values()))
+        for (row, _), budget in zip(shared, together.budgets, strict=True):
             budgets[row.request] = budget
-        self._measures = self._shared.decided
-        if self._measures:
-            self._decisions += 1
-            self._measures = self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
-            self._sampled = frozenset(row.request for row in rows if not row.sampling.greedy)
-        found = [budgets[row.request] for row in rows]
-        self._observing, self._unobserved = 0.0, len(rows)
-        self._drafting = any(budget.nodes for budget in found)
-        self._planning = self._clock() - start
-        return found
+            if together.tried is not None:
+                tried[row.request] = together.tried
+        teaches = together.decided and self._measures_next()
+        sampled = [row.request for row in rows if not row.sampling.greedy] if teaches else ()
+        return AdaptivePlan(
+            [budgets[row.request] for row in rows],
+            tried=tried,
+            teaches_costs=teaches,
+            sampled=frozenset(sampled),
+            seconds=self._clock() - start,
+        )
 
-    def observe(self, step: Step) -> None:
-        state = self._states.get(step.request)
-        if state is None:  # it ended before it ran
-            return
+    def _begin(self, row: Row) -> RowState:
+        """Remember a new request."""
+        group = Group(self._sources, self._profile) if row.reproducible else self._shared
+        state = self._states[row.request] = RowState(group)
+        return state
+
+    def _measures_next(self) -> bool:
+        self._decisions += 1
+        return self._decisions <= FIRST_DECISIONS or self._decisions % MEASURED_DECISIONS == 0
+
+    def observe(self, plan: Plan, steps: Sequence[Step]) -> None:
+        assert isinstance(plan, AdaptivePlan), "observe() takes what plan() returned"
         start = self._clock()
-        state.learn(step, self._sources)
-        if self._measures and step.rows:
-            self._steps.append(step)
-            if len(self._steps) == step.batch:
-                self._learn_costs(self._steps)
-                if step.batch == 1:
-                    self._shared.costs.observe_thinking(self._planning + self._clock() - start)
-        if step.batch > 1 and step.rows:
-            self._observing += self._clock() - start
-            self._unobserved -= 1
-            if self._unobserved == 0:
-                seconds = self._planning + self._observing
-                self._shared.costs.observe_thinking_of_batch(step.batch, self._drafting, seconds)
+        asked = [self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps]
+        if plan.teaches_costs:
+            self._learn_costs(plan, steps, asked)
+        seconds = plan.seconds + self._clock() - start
+        if len(steps) > 1:
+            drafting = any(budget.nodes for budget in plan.budgets)
+            self._shared.costs.observe_thinking_of_batch(len(steps), drafting, seconds)
+        elif plan.teaches_costs:
+            self._shared.costs.observe_thinking(seconds)
 
-    def _learn_costs(self, steps: Sequence[Step]) -> None:
-        """What the whole step cost, once all of its rows are known."""
+    def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
+        """What the whole step cost."""
         rows = sum(step.rows for step in steps)
         if rows != len(steps) + sum(len(step.draft) for step in steps):
             return  # prompts were read
         seconds = steps[0].seconds
         costs = self._shared.costs
         sampled = sum(
-            1 + len(step.path if step.draft.q is None else step.draft)
-            for step in steps
-            if step.request in self._sampled
+            1 + len(step.path if step.draft.q is None else step.draft) for step in steps if step.request in plan.sampled
         )
-        asked, ahead, unread = self._asked(steps)
+        asked, ahead, unread = self._drafts_of(steps, asked_by_step)
         beside = next((place for place, each in ahead.items() if each.beside), None)
         costs.observe(
-            len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - self._planning), beside
+            len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - plan.seconds), beside
         )
         if unread > MAX_UNREAD_TOKENS:  # the time went into reading
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
@@ -153,18 +164,17 @@ class AdaptivePacing(Pacing):
         if asked and all(place in asked for place in ahead):
             costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0)
 
-    def _asked(self, steps: Sequence[Step]) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead], int]:
-        """By source, the depth and the number of drafts that were made while the target waited; what there is to say of
-        drafts that may have been made ahead; and the most tokens that one of the sources had to read first."""
+    def _drafts_of(
+        self, steps: Sequence[Step], asked_by_step: Sequence[Asked]
+    ) -> tuple[dict[int, tuple[int, int]], dict[int, _Ahead], int]:
+        """By source, the depth and the number of drafts that were made while the target waited; what there is to say
+        of drafts that may have been made ahead; and the most tokens that one of the sources had to read first."""
         asked: dict[int, tuple[int, int]] = {}
         ahead: dict[int, _Ahead] = {}
         unread = 0
-        for step in steps:
-            state = self._states.get(step.request)
-            if state is None:
-                continue
-            unread = max(unread, state.unread if state.asked else 0)
-            for place in state.asked:
+        for step, each in zip(steps, asked_by_step, strict=True):
+            unread = max(unread, each.unread)
+            for place in each.sources:
                 drafted = self._depth(self._sources[place], step)
                 prepared = step.draft.prepared if step.draft.source == self._sources[place].name else None
                 if prepared is not None:

@@ -1,7 +1,8 @@
 """What a step costs now: the figures of a profile, corrected while the engine runs.
 
 `CurrentCosts` follows the machine: a level that all costs share (another process, a longer context), and corrections
-of the shape, which is what decisions turn on: bold where a figure of the profile is first met in life, slow after that.
+of the shape, which is what decisions depend on. The first steps that meet a figure of the profile correct it by much,
+later ones by little.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,15 +24,16 @@ class Holding:
     """For how many further steps a decision stands: deciding costs as much as a tenth of a small model's step."""
 
     rows_per_step: int = 2
-    """Budgets of a batch stand for one step for each so many rows; those of one row are always decided anew."""
+    """Rows: budgets of a batch are kept for one further step per so many rows. A lone row's drafts are decided in every
+    step."""
     most_steps: int = 4
-    """But no longer than this."""
+    """Steps for which the budgets of a batch are kept at most."""
     least_idle_steps: int = 3
-    """"No drafts" stands until the next probe is due, but at least as long as this,"""
+    """Steps for which "no drafts" is kept at least, even where the next trial is due earlier."""
     most_idle_steps: int = 15
-    """and at most as long as this;"""
+    """Steps for which "no drafts" is kept at most, even where the next trial is due later."""
     hopeless_steps: int = 63
-    """or as long as this, where no source could pay if every guess were right."""
+    """Steps for which "no drafts" is kept where no source could pay even if every guess were right."""
 
 
 HOLDING = Holding()
@@ -43,6 +45,28 @@ BACKLOG_STEPS = 64
 the drafts that the request has room for if all of them are right, or over so many where there are more."""
 
 
+class Asked(NamedTuple):
+    """The sources that one row asked for a draft in one step."""
+
+    sources: Sequence[int] = ()
+    unread: int = 0
+    """Tokens that one of them had to read first."""
+
+
+NOTHING_ASKED = Asked()
+
+
+class GroupPlan(NamedTuple):
+    """What a group of rows drafts in one step."""
+
+    budgets: Sequence[Budget]
+    """One for each row of the group, in their order."""
+    decided: bool = False
+    """Whether this was a new decision, which took time."""
+    tried: int | None = None
+    """The source that is on trial in this step."""
+
+
 class RowState:
     """One request: what is believed of each source, and how much of the text each has read."""
 
@@ -50,31 +74,34 @@ class RowState:
         self.group = group
         self.beliefs = [Belief(prior) for prior in group.priors]
         self.read = [0] * len(self.beliefs)
-        self.asked: list[int] = []
-        """Sources that were asked in the last step."""
-        self.unread = 0
-        """Tokens that one of them had to read first."""
 
-    def learn(self, step: Step, sources: Sequence[Source]) -> None:
+    def learn(self, step: Step, sources: Sequence[Source], tried: int | None) -> Asked:
         """Judge the source that drafted. Those that were asked before it had no draft; of later ones nothing is known,
-        but for what they would have drafted where the drafter says so."""
-        self.asked = []
+        but for what they would have drafted where the drafter says so.
+
+        Args:
+            tried: the source that was on trial in this step.
+        """
+        asked = NOTHING_ASKED
         if step.budget.nodes and step.rows:
             for other in step.draft.passed_over:
                 self._learn_unused(other, step, sources)
-            self._learn_used(step, sources)
-            self.group.settle(step)
+            asked = self._learn_used(step, sources)
+            if tried is not None and step.draft.source == sources[tried].name:
+                self.group.refund(step)
         for belief in self.beliefs:
             belief.drift(len(step.tokens))
+        return asked
 
-    def _learn_used(self, step: Step, sources: Sequence[Source]) -> None:
-        self.unread = 0
+    def _learn_used(self, step: Step, sources: Sequence[Source]) -> Asked:
+        asked: list[int] = []
+        unread = 0
         for place, (source, belief) in enumerate(zip(sources, self.beliefs, strict=True)):
             nodes = min(step.budget.max_nodes.get(source.name, 0), step.budget.nodes)
             if nodes == 0:
                 continue
-            self.asked.append(place)
-            self.unread = max(self.unread, step.position - self.read[place] - 2)
+            asked.append(place)
+            unread = max(unread, step.position - self.read[place] - 2)
             self.read[place] = step.position
             drafted = step.draft.source == source.name and len(step.draft) > 0
             belief.answered(drafted)
@@ -85,6 +112,7 @@ class RowState:
             else:
                 belief.learn(len(step.path), max(step.draft.depths))
             break
+        return Asked(asked, unread)
 
     def _learn_unused(self, draft: Draft, step: Step, sources: Sequence[Source]) -> None:
         """A source that was passed over would have drafted this chain, or nothing, and these tokens came."""
@@ -122,47 +150,43 @@ class Group:
         self._rate = 0.0
         self._decided: tuple[object, list[Budget]] = (None, [])
         self._held = self._holds = 0
-        self._tried: int | None = None  # the source that is tried in this step
-        self.decided = False
-        """Whether the last plan was thought over, so that it took time."""
 
-    def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> list[Budget]:
+    def plan(self, rows: Sequence[tuple[Row, RowState]], batch: int = 1, extra: int = 0) -> GroupPlan:
         """Budgets of `rows`, of a step of `batch` requests in which others draft `extra` nodes."""
-        self.decided = False
-        self._tried = None
         if not rows:
-            return []
+            return GroupPlan(())
         if self.costs.doubtful:
             self._holds = 0
-            self.decided = True
-            return [Budget(0, MEASURING)] * len(rows)
+            return GroupPlan([Budget(0, MEASURING)] * len(rows), decided=True)
         asked = batch, [row.request for row, _ in rows]
-        if self._held >= self._holds or self._decided[0] != asked:
-            budgets, standing = self._decide(rows, batch, extra)
+        tried = None
+        decides = self._held >= self._holds or self._decided[0] != asked
+        if decides:
+            budgets, standing, tried = self._decide(rows, batch, extra)
             self._decided = asked, standing
             self._held = 0
-            self.decided = True
         else:
             self._held += 1
             budgets = self._decided[1]
-        return [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
+        within = [_within(budget, row.room) for (row, _), budget in zip(rows, budgets, strict=True)]
+        return GroupPlan(within, decides, tried)
 
-    def settle(self, step: Step) -> None:
-        """Give back to the allowance what a trial brought: it pays for what trials lose, not for what they take."""
-        if self._tried is not None and step.draft.source == self._sources[self._tried].name:
-            plain = self.costs.step(step.batch, step.batch, 0) / step.batch
-            self._probe.refund(len(step.path) * plain)
+    def refund(self, step: Step) -> None:
+        """Give back to the allowance what a trial saved: the allowance pays for what trials lose, not for their whole
+        price."""
+        plain = self.costs.step(step.batch, step.batch, 0) / step.batch
+        self._probe.refund(len(step.path) * plain)
 
     def _decide(
         self, rows: Sequence[tuple[Row, RowState]], batch: int, extra: int
-    ) -> tuple[list[Budget], list[Budget]]:
-        """Budgets of the coming step, and those of the steps after it, in which nothing is probed."""
+    ) -> tuple[list[Budget], list[Budget], int | None]:
+        """Budgets of the coming step, those of the steps after it, in which nothing is on trial, and the source that is
+        on trial in the coming one."""
         sampled = [not row.sampling.greedy for row, _ in rows]
         options = [self._options(row, state) for row, state in rows]
         choice = self._choose(options, batch, extra, sampled)
         self._rate = choice.rate
         verdict = self._probe.decide(options, choice, batch, any(sampled), 1 + self._held)
-        self._tried = verdict.place
         states = [state for _, state in rows]
         budgets = standing = [
             self._budget(*each, verdict, batch) for each in zip(states, options, choice.nodes, sampled, strict=True)
@@ -173,7 +197,7 @@ class Group:
                 for state, mine, nodes, budget in zip(states, options, choice.nodes, standing, strict=True)
             ]
         self._holds = self._how_long(standing, verdict)
-        return budgets, standing
+        return budgets, standing, verdict.place
 
     def _how_long(self, budgets: Sequence[Budget], verdict: Verdict) -> int:
         """Further steps for which these budgets stand."""

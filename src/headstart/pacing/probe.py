@@ -30,15 +30,15 @@ class Verdict:
     """Steps between two probes."""
     due_steps: float = math.inf
     """Steps until the next one may be paid for; infinite where no source could pay if every guess were right. A
-    verdict stands until half of them have passed: judging is dear, and what it rests on moves slowly."""
+    verdict stands until half of them have passed: judging is expensive, and what it rests on moves slowly."""
 
 
 class Probe:
     """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest.
 
-    What a trial takes is spent when what it should lose has been saved: its price without the tokens that it should
-    bring. So a source that is believed to be right now and then is tried soon, and what is lost is saved up first or
-    afterwards.
+    Trials may cost at most 0.5% of the baseline time for a source that never paid, and up to 2% for one that did. A
+    trial starts when its expected loss has been saved: its price, less the time that its accepted tokens should save.
+    What it loses beyond that is saved up before the next one.
 
     Args:
         lasting: whether what trials teach is of use to later requests. Then even what cannot pay by its profile is

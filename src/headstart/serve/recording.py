@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from headstart.drafters import capabilities
 from headstart.engine.engine import Engine
 from headstart.engine.request import Request
 from headstart.engine.trace.lines import header
@@ -24,9 +23,7 @@ class JobRecording:
 
     def __init__(self, engine: Engine, request: Request) -> None:
         self._lines: deque[dict[str, Any]] = deque()
-        self._lines.append(
-            header(engine.describe(), capabilities.parts(engine.drafter), command="headstart serve", note="")
-        )
+        self._lines.append(header(engine, command="headstart serve", note=""))
         recorder = Recorder(self._lines.append, rule=engine.rule, request=request.number)
         self.close = engine.record(recorder.observe)
         """Ends it; further calls do nothing."""

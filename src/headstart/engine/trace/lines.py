@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -27,16 +27,25 @@ _DIGITS = 7
 """Of seconds, behind the point."""
 
 
-def header(engine: Mapping[str, Any], drafters: Sequence[Drafter], *, command: str, note: str) -> Json:
-    """The first line. engine: `Engine.describe()`."""
+class Described(Protocol):
+    """What the first line needs of an engine."""
+
+    @property
+    def drafter(self) -> Drafter: ...
+
+    def describe(self) -> Mapping[str, Any]: ...
+
+
+def header(engine: Described, *, command: str, note: str) -> Json:
+    """The first line of a trace of this engine."""
     return {
         "type": "trace",
         "headstart_trace": VERSION,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
         "versions": dict(_versions()),
-        "engine": dict(engine),
-        "drafters": [{"name": each.name, "kind": _kind(each)} for each in drafters],
+        "engine": dict(engine.describe()),
+        "drafters": [{"name": each.name, "kind": _kind(each)} for each in capabilities.parts(engine.drafter)],
         **({"note": note} if note else {}),
     }
 

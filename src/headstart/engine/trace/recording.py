@@ -10,7 +10,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
-from headstart.drafters import capabilities
 from headstart.engine.trace.format import TOP
 from headstart.engine.trace.lines import Json, header
 from headstart.engine.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
@@ -51,7 +50,7 @@ class Recording:
         self._lines: list[Json] = []
         self._file: IO[str] | None = None if self.path is None else _opened(self.path)
         self._recorder = Recorder(self._write, rule=engine.rule, tokenizer=engine.tokenizer, top=top)
-        self._write(header(engine.describe(), capabilities.parts(engine.drafter), command=command, note=note))
+        self._write(header(engine, command=command, note=note))
 
     def observe(self, observation: Observation, request: Request) -> None:
         """Record what a step made of a request; see `Recorder`."""

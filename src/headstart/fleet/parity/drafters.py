@@ -21,6 +21,7 @@ from headstart.loading.load import Target
 from headstart.model.heads.medusa import MedusaHeads, read_heads
 from headstart.model.loading import fetch
 from headstart.pacing import FixedPacing
+from headstart.pacing import Plan as PacingPlan
 from headstart.types import Budget, Draft
 
 
@@ -56,10 +57,10 @@ class FixedDepth(FixedPacing):
     """As many tokens in every step, but none in a prompt's own: vLLM begins to draft when the first token is known,
     headstart would verify a draft together with the prompt already."""
 
-    def plan(self, rows: Sequence[Row]) -> list[Budget]:
+    def plan(self, rows: Sequence[Row]) -> PacingPlan:
         prompt = Budget(0, "the prompt is read")
-        found = zip(rows, super().plan(rows), strict=True)
-        return [budget if len(row.tokens) > row.prompt_tokens else prompt for row, budget in found]
+        found = zip(rows, super().plan(rows).budgets, strict=True)
+        return PacingPlan([budget if len(row.tokens) > row.prompt_tokens else prompt for row, budget in found])
 
 
 def drafter_of(plan: Plan, target: Target) -> Drafter:
