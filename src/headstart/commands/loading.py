@@ -16,7 +16,7 @@ from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling
 
 if TYPE_CHECKING:
-    from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart import SuffixStore
     from headstart.engine.engine import Engine
 
 
@@ -83,7 +83,7 @@ def open_store(path: Path | None, drafter: Sequence[str]) -> SuffixStore | None:
         return None
     if "suffix" not in drafter:
         raise InvalidOption("--suffix-store needs --drafter suffix", hint="no other drafter looks into it")
-    from headstart.drafters.matching.suffix_store import SuffixStore
+    from headstart import SuffixStore
 
     return SuffixStore.load(path) if path.exists() else SuffixStore()
 
