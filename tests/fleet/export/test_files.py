@@ -14,8 +14,7 @@ import pytest
 import yaml
 from support.exports import deployment, manifest
 
-from headstart.fleet.export.files import all_files
-from headstart.fleet.export.files.clusters import kserve, production_stack
+from headstart.fleet.export.files import all_files, written
 from headstart.fleet.export.files.deployment import Deployment
 
 SCHEMAS = Path(__file__).parent / "schemas.yaml"
@@ -70,7 +69,7 @@ def test_the_method_is_always_named(case: Deployment) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_clusters_name_no_path_of_this_machine(case: Deployment) -> None:
-    for text in (production_stack(case), kserve(case)):
+    for text in (written("k8s/production-stack-values.yaml", case), written("k8s/kserve.yaml", case)):
         assert "/srv/out" not in text
         assert "/models/my target" not in text
 
@@ -142,7 +141,7 @@ def test_sglang_is_started_with_the_same(kind: Any, words: list[str], tmp_path: 
 @pytest.mark.parametrize("case", [CASES["eagle3"], CASES["awkward"], CASES["ngram"]])
 def test_kserves_second_shell_leaves_the_words_whole(case: Deployment, tmp_path: Path) -> None:
     """KServe evaluates `exec vllm serve ... $@` in bash once more."""
-    args = yaml.safe_load(kserve(case))["spec"]["template"]["containers"][0]["args"]
+    args = yaml.safe_load(written("k8s/kserve.yaml", case))["spec"]["template"]["containers"][0]["args"]
     words = run_of('eval "exec vllm serve /mnt/models $@"', tmp_path, *args)
     speculation = json.loads(words[words.index("--speculative-config") + 1])
     assert speculation["method"] == case.manifest.drafter.kind

@@ -1,36 +1,100 @@
-"""The files of an export, each a pure function of a `Deployment`; `all_files` names them.
+"""The files of an export, each made from a `Deployment`; `all_files` names them.
 
-Nothing here reads or writes. What is a path on the serving machine stands in `Deployment`; in clusters the same things
-lie below the mount.
+Each is a template in `templates/`. Those of YAML and JSON are read again and written in one style: whatever stands
+between braces there becomes a value of YAML, so that no name or path can break a file. Nothing here touches the folder
+of the export. What is a path on the serving machine stands in `Deployment`; in clusters the same things lie below the
+mount.
 """
 
 from __future__ import annotations
 
-from headstart.fleet.export.files import alert_tests, alerts, clusters, dashboard, engines, readme
-from headstart.fleet.export.files.deployment import Deployment, as_yaml
+import json
+import math
+import re
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from markupsafe import Markup
+
+from headstart.fleet.export.architectures import VERSIONS
+from headstart.fleet.export.files import queries
+from headstart.fleet.export.files.alert_tests import rule_tests
+from headstart.fleet.export.files.dashboard import whole
+from headstart.fleet.export.files.deployment import CLAIM, ENGINES, PORT, ROUTER, Deployment, as_yaml
+from headstart.fleet.export.files.engines import sglang_options
+from headstart.fleet.export.manifest import PositionRecord
+from headstart.fleet.vllm import as_flags
 
 _VLLM_HEAD = """For vLLM: vllm serve --config vllm.yaml. Keys are its long options.
 `method` must stay: without it vLLM guesses it from the drafter's path."""
+_SHARED = ("prometheus.yml", "prometheus-rules.yaml", "README.md")
+_OF_VLLM = ("serve-vllm.sh", "compose.yaml", "k8s/production-stack-values.yaml", "k8s/kserve.yaml", "ray-serve.yaml",
+            "grafana.json")  # fmt: skip
 
 
 def all_files(one: Deployment) -> dict[str, str]:
     """The text of every file but the drafter's, the manifest and the prompts, by its place in the folder. Scripts end
     in ".sh"."""
-    shared = {
-        "prometheus.yml": alerts.prometheus(one),
-        "prometheus-rules.yaml": alerts.rules(one),
-        "prometheus-rules-test.yaml": alert_tests.rule_tests(one),
-        "README.md": readme.readme(one),
-    }
-    if one.manifest.engine == "sglang":
-        return {"serve-sglang.sh": engines.serve_sglang(one), **shared}
-    return {
-        "vllm.yaml": as_yaml(dict(one.values), _VLLM_HEAD),
-        "serve-vllm.sh": engines.serve_vllm(one),
-        "compose.yaml": clusters.compose(one),
-        "k8s/production-stack-values.yaml": clusters.production_stack(one),
-        "k8s/kserve.yaml": clusters.kserve(one),
-        "ray-serve.yaml": clusters.ray_serve(one),
-        "grafana.json": dashboard.dashboard(one),
-        **shared,
-    }
+    own = {} if one.sglang else {"vllm.yaml": as_yaml(dict(one.values), _VLLM_HEAD)}
+    names = (*(("serve-sglang.sh",) if one.sglang else _OF_VLLM), *_SHARED)
+    found = own | {name: written(name, one) for name in names}
+    alerts = yaml.safe_load(found["prometheus-rules.yaml"])["groups"][0]["rules"][1:]
+    return {**found, "prometheus-rules-test.yaml": rule_tests(one, alerts)}
+
+
+def written(name: str, one: Deployment) -> str:
+    """One file, from its template."""
+    environment = _VALUES if Path(name).suffix in (".yaml", ".yml", ".json") else _TEXT
+    text = environment.get_template(name).render(
+        one=one, manifest=one.manifest, target=one.manifest.target, expected=one.manifest.expected, bound=one.bound,
+        claim=CLAIM, engines=ENGINES, port=PORT, router=ROUTER, version=VERSIONS["vllm"], rate=queries.rate,
+        series=partial(queries.series, one), growth=partial(queries.growth, one), labels=partial(queries.labels, one),
+        as_flags=as_flags, sglang_options=sglang_options,
+    )  # fmt: skip
+    if environment is _TEXT:
+        return text
+    values, head = yaml.safe_load(text), re.match(r"(?:# .*\n)*", text)
+    if name.endswith(".json"):
+        return json.dumps(whole(values), indent=1) + "\n"
+    return as_yaml(values, "" if head is None else head[0].replace("# ", "", 1).replace("\n# ", "\n"))
+
+
+class _Inline(yaml.SafeDumper):  # type: ignore[misc]  # the library has no types
+    """Values on one line, texts in quotes."""
+
+
+_Inline.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def _value(value: Any) -> Any:
+    """A value of YAML, as it may stand anywhere; what is marked as safe, and what a macro makes, is taken as it is."""
+    if isinstance(value, Markup):
+        return value
+    text = yaml.dump(
+        [value], Dumper=_Inline, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False
+    )
+    return Markup(text.strip()[1:-1])
+
+
+def _share(each: PositionRecord) -> str:
+    return "-" if each.value is None else f"{each.value:.0%}"
+
+
+def _environment(**more: Any) -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **more,
+    )
+    found.filters |= {"quoted": shlex.quote, "share": _share}
+    return found
+
+
+_TEXT, _VALUES = _environment(), _environment(autoescape=True, finalize=_value)

@@ -17,6 +17,10 @@ PORT = 8000
 ROUTER = "vllm-router==0.1.17"
 ENGINES = ("engine-1", "engine-2")
 """Of the compose file."""
+CLAIM = "headstart-models"
+"""The name of the claim of a cluster's volume, which the user makes."""
+_LEAST = 1.02
+"""A bound below this is hardly above plain decoding, and falling below it no sign of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,18 @@ class Deployment:
     mount: str
     cpu: bool
     tpot: float | None
+
+    @property
+    def sglang(self) -> bool:
+        """Whether SGLang runs it, and not vLLM."""
+        return self.manifest.engine == "sglang"
+
+    @property
+    def bound(self) -> float | None:
+        """The least tokens per forward to expect; None where nothing was measured, or hardly more than one."""
+        expected = self.manifest.expected
+        low = None if expected is None else expected.tokens_per_forward.low
+        return low if low is not None and low >= _LEAST else None
 
     @property
     def speculation(self) -> dict[str, Any]:
@@ -71,6 +87,12 @@ class Deployment:
         if self.has_drafter:
             found["speculative-config"]["model"] = drafter or f"{self.mount}/drafter"
         return dict(found)
+
+    def on_volume(self, *, mounted: bool) -> str:
+        """A comment about what a cluster's volume holds; empty where that is nothing. mounted: and where it is."""
+        parts = (["target/"] if self.target_is_local else []) + (["drafter/"] if self.has_drafter else [])
+        place = f"is mounted at {self.mount} and " if mounted else ""
+        return f'# The volume of the claim "{CLAIM}" {place}holds {" and ".join(parts)}.' if parts else ""
 
     @property
     def slug(self) -> str:

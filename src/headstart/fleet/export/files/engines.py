@@ -90,31 +90,7 @@ def vllm_values(target: str, name: str, dtype: str, speculation: Mapping[str, An
 
 
 _ALGORITHMS = {"eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
-_HERE = 'here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)'
 _SGLANG_NAMES = {"max-model-len": "context-length"}
-
-
-def serve_vllm(one: Deployment) -> str:
-    """A script that starts vLLM; more options may follow it. A folder that was moved keeps working."""
-    lines = [
-        "#!/usr/bin/env bash",
-        "# Starts one vLLM engine with this export. Options of `vllm serve` may follow: ./serve-vllm.sh --port 8001",
-        "set -euo pipefail",
-        _HERE,
-        'config="$here/vllm.yaml"',
-    ]
-    if one.has_drafter:
-        lines += [
-            f"written={shlex.quote(one.folder)}",
-            'if [ "$here" != "$written" ]; then',
-            "  # The folder was moved: the drafter that lies beside this script is meant.",
-            '  config="$(mktemp -d)/vllm.yaml"',
-            '  sed "s|$written/drafter|$here/drafter|" "$here/vllm.yaml" > "$config"',
-            "fi",
-        ]
-    if one.cpu:
-        lines.append('export VLLM_CPU_KVCACHE_SPACE="${VLLM_CPU_KVCACHE_SPACE:-4}"  # GiB')
-    return "\n".join([*lines, 'exec vllm serve --config "$config" "$@"', ""])
 
 
 def sglang_flags(one: Deployment, drafter: str | None) -> list[str]:
@@ -137,23 +113,14 @@ def sglang_flags(one: Deployment, drafter: str | None) -> list[str]:
     return [*words, "--speculative-num-draft-tokens", str(depth + 1), "--enable-metrics"]
 
 
-def serve_sglang(one: Deployment) -> str:
-    """A script that starts SGLang; more options may follow it."""
+def sglang_options(one: Deployment) -> list[str]:
+    """The options as a script has them, each with its value. A drafter lies beside the script."""
     place = "@here@/drafter" if one.has_drafter else None
     words = [shlex.quote(word) for word in sglang_flags(one, place)]
-    words = ['"$here"/drafter' if word == "@here@/drafter" else word for word in words]
-    device = " --device cpu" if one.cpu else ""
-    lines = [
-        "#!/usr/bin/env bash",
-        "# Starts one SGLang engine with this export. More options may follow: ./serve-sglang.sh --port 30001",
-        "set -euo pipefail",
-        _HERE,
-        f"exec python3 -m sglang.launch_server{device} \\",
-    ]
-    pairs: list[str] = []
-    for word in words:
-        if word.startswith("--") or not pairs:
-            pairs.append(word)
+    options: list[str] = []
+    for word in ('"$here"/drafter' if word == "@here@/drafter" else word for word in words):
+        if word.startswith("--") or not options:
+            options.append(word)
         else:
-            pairs[-1] += f" {word}"
-    return "\n".join([*lines, *(f"  {pair} \\" for pair in pairs), '  "$@"', ""])
+            options[-1] += f" {word}"
+    return options
