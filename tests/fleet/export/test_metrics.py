@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support.exports import deployment
 
-from headstart.fleet.export.architectures import VLLM
+from headstart.fleet.export.architectures import EAGLE3_TARGETS
 from headstart.fleet.export.check import accepted
 from headstart.fleet.export.files import all_files
 from headstart.fleet.export.options import ExportOptions
@@ -77,7 +77,7 @@ def test_this_vllm_registers_them(vllm_source: Path) -> None:
 @pytest.mark.slow
 def test_this_vllm_registers_the_architectures(vllm_source: Path) -> None:
     text = (vllm_source / "model_executor" / "models" / "registry.py").read_text()
-    assert {name for name in VLLM if f'"{name}"' not in text} == set()
+    assert {name for name in EAGLE3_TARGETS["vllm"] if f'"{name}"' not in text} == set()
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def processors_here() -> tuple[str, ...]:
     return tuple(sorted(point.name for point in entry_points(group=PROCESSORS)))
 
 
-def _head(subject: Subject) -> Head | None:
+def _head(subject: Subject) -> Head:
     drafter, target = subject.drafter, subject.target
     if drafter.kind == "eagle3":
         config = eagle_checkpoint.read(fetch(drafter.source), target.config).config
@@ -82,7 +82,7 @@ def _head(subject: Subject) -> Head | None:
         heads = read_heads(fetch(drafter.source))
         vocab_size, width = heads[0].output.shape
         return Head(width, vocab_size, count=len(heads))
-    return None
+    return Head()
 
 
 def _draft(subject: Subject) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class _Export:
         subject, options = self._subject, self._options
         fixed, kind = options.num_speculative_tokens, subject.drafter.kind
         longest = fixed or (LONGEST_COPY if kind in ("ngram", "suffix") else LONGEST)
-        if kind == "medusa" and case.head is not None:
+        if kind == "medusa":
             longest = min(longest, case.head.count)
         if not options.measure:
             return None, depth.Plan(fixed or min(UNMEASURED, longest), (), None), []
