@@ -115,4 +115,4 @@ def test_a_server_without_speculation_makes_a_token_in_each_forward() -> None:
 
 
 def test_no_two_kinds_share_a_prefix() -> None:
-    assert len({dialect.prefix for dialect in DIALECTS}) == len(DIALECTS)
+    assert len({dialect["prefix"] for dialect in DIALECTS.values()}) == len(DIALECTS)
