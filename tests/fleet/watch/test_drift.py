@@ -178,26 +178,6 @@ def test_cells_too_rare_to_be_watched_begin_anew() -> None:
     assert [(c.position, c.state) for c in detector.cells] == [(1, "watched"), (2, "learning")]
 
 
-def test_reset_takes_the_level_back_and_keeps_the_baseline_and_relearn_takes_the_traffic_as_it_is() -> None:
-    detector, rng = watched()
-    fallen = [window(rng, 0.6) for _ in range(80)]
-    for each in fallen[:20]:
-        detector.observe(each)
-    assert detector.level is Level.PROVED
-    detector.reset()
-    assert detector.level is Level.NONE
-    assert detector.since is None
-    assert not detector.learning
-    for each in fallen[:20]:
-        detector.observe(each)
-    assert detector.level is Level.PROVED
-    detector.relearn()
-    assert detector.learning
-    for each in fallen:
-        assert detector.observe(each) is Level.NONE
-    assert not detector.learning
-
-
 # -- going on where it ended ------------------------------------------------------------------------------------------
 
 

@@ -6,30 +6,8 @@ for cells in windows:  # of Cell: position, source, tag, tested, accepted
         print(detector.estimate)
 """
 
-from headstart.fleet.watch.drift.cells import Baseline, Cell, Expected, Key, by_position
+from headstart.fleet.watch.drift.cells import Baseline, Cell, by_position
 from headstart.fleet.watch.drift.detector import Detector
-from headstart.fleet.watch.drift.levels import (
-    CellState,
-    DraftLength,
-    Estimate,
-    Level,
-    Settings,
-    acceptance_now,
-    shorter_drafts,
-)
+from headstart.fleet.watch.drift.levels import Level, Settings, acceptance_now, shorter_drafts
 
-__all__ = [
-    "Baseline",
-    "Cell",
-    "CellState",
-    "Detector",
-    "DraftLength",
-    "Estimate",
-    "Expected",
-    "Key",
-    "Level",
-    "Settings",
-    "acceptance_now",
-    "by_position",
-    "shorter_drafts",
-]
+__all__ = ["Baseline", "Cell", "Detector", "Level", "Settings", "acceptance_now", "by_position", "shorter_drafts"]

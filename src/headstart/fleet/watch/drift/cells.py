@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any, NamedTuple
+
+from pydantic import FiniteFloat
 
 from headstart.base.errors import InvalidFile, InvalidOption
 
@@ -105,20 +106,6 @@ def lengths_of(counts: Mapping[Key, tuple[int, int]]) -> dict[tuple[str, str], f
     return found
 
 
-def key_of(position: Any, source: Any, tag: Any, depth: Any) -> Key:
-    """A key of a record, or ValueError."""
-    if not isinstance(position, int) or not isinstance(source, str) or not isinstance(tag, str):
-        raise ValueError("a cell without position, source and tag")
-    return Key(position, source, tag, None if depth is None else int(depth))
-
-
-def finite(value: Any) -> float:
-    """A number of a record, or ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
-
-
 _LEVEL = NormalDist().inv_cdf(0.975)
 _HINT = (
     'a position holds "position", "tested", "accepted", "value", "low" and "high", as an export\'s manifest has them'
@@ -129,10 +116,10 @@ _HINT = (
 class Expected:
     """The acceptance of one cell."""
 
-    value: float
-    low: float
+    value: FiniteFloat
+    low: FiniteFloat
     """Acceptance is compared with this: the baseline is an estimate, too."""
-    error: float
+    error: FiniteFloat
     """Standard error of the value."""
     tested: int
 
@@ -166,9 +153,3 @@ class Baseline:
             error_ = (high - low) / (2 * _LEVEL)
             found[Key(position, source, tag, depth)] = Expected(value, low, error_, tested)
         return cls(found)
-
-
-def expected_of(record: Mapping[str, Any]) -> Expected:
-    """An expected acceptance of a record; KeyError, TypeError or ValueError where it is damaged."""
-    value, low, error = (finite(record[name]) for name in ("value", "low", "error"))
-    return Expected(value, low, error, int(finite(record["tested"])))

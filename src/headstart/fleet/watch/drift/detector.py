@@ -14,28 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
+from headstart.base.as_json import first_problem
 from headstart.base.errors import HeadstartError, InvalidFile
-from headstart.fleet.watch.drift.cells import (
-    Baseline,
-    Cell,
-    Group,
-    Key,
-    expected_of,
-    finite,
-    key_of,
-    lengths_of,
-    order,
-    summed,
-    varied,
-)
+from headstart.base.options import values_of
+from headstart.fleet.watch.drift.cells import Baseline, Cell, Expected, Group, Key, lengths_of, order, summed, varied
 from headstart.fleet.watch.drift.evidence import Floats
 from headstart.fleet.watch.drift.levels import CellState, Estimate, Level, Settings
-from headstart.fleet.watch.drift.pool import Pool
+from headstart.fleet.watch.drift.pool import Pool, PoolRecord
 from headstart.theory.statistics import Interval
 
 VERSION = 1
@@ -47,8 +38,8 @@ LONGER = 1.1
 class Detector:
     """Takes windows of counts and says whether acceptance has fallen.
 
-    A window is whatever lies between two looks; empty ones do not count. A level that has been raised stays until
-    `reset` or `relearn`. It takes every cell it meets: one that `baseline` lacks is learnt from its first windows, and
+    A window is whatever lies between two looks; empty ones do not count. A level that has been raised stays. It
+    takes every cell it meets: one that `baseline` lacks is learnt from its first windows, and
     nothing is said of it until then.
     """
 
@@ -133,18 +124,6 @@ class Detector:
                 self._learn(pool, tested, accepted)
         return self._judge()
 
-    def reset(self) -> None:
-        """Take back the level and forget the evidence; the baseline stays."""
-        self._since = {}
-        for pool in self._pools:
-            pool.restart(self.windows)
-
-    def relearn(self) -> None:
-        """Take the traffic to come as the new baseline, as after a new drafter."""
-        self._since, self._pools, self._longest = {}, [], {}
-        self._too_long = frozenset()
-        self.baseline = Baseline()
-
     def _meet(self, keys: Sequence[Key]) -> None:
         """Begin to learn cells that are new."""
         known = self.baseline.cells
@@ -192,16 +171,16 @@ class Detector:
 
     def record(self) -> dict[str, Any]:
         """All of it, as values of JSON; `restore` goes on from there."""
-        return {
-            "headstart_drift": VERSION,
-            "settings": asdict(self.settings),
-            "baseline": [[list(key), asdict(each)] for key, each in self.baseline.cells.items()],
-            "windows": self.windows,
-            "since": {level.text: window for level, window in self._since.items()},
-            "longest": sorted([*group, length] for group, length in self._longest.items()),
-            "too_long": sorted(list(group) for group in self._too_long),
-            "pools": [pool.record() for pool in self._pools],
-        }
+        found = _Record(
+            settings=values_of(self.settings),
+            baseline=list(self.baseline.cells.items()),
+            windows=self.windows,
+            since={level.text: window for level, window in self._since.items()},
+            longest=sorted((*group, length) for group, length in self._longest.items()),
+            too_long=sorted(self._too_long),
+            pools=[pool.record() for pool in self._pools],
+        )
+        return dict(_RECORD.dump_python(found, mode="json"))
 
     @classmethod
     def restore(cls, record: Mapping[str, Any]) -> Detector:
@@ -215,21 +194,36 @@ class Detector:
         if version != VERSION:
             raise InvalidFile(f"no drift record of version {VERSION}: it says {version!r}", hint=hint)
         try:
-            return cls._restored(record)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, HeadstartError) as error:
+            kept = _RECORD.validate_python(record)
+            found = cls(Baseline(dict(kept.baseline)), Settings(**kept.settings))
+            found.windows = kept.windows
+            found._since = {Level[name.upper()]: window for name, window in kept.since.items()}
+            found._longest = {(source, tag): length for source, tag, length in kept.longest}
+            found._too_long = frozenset(kept.too_long)
+            least = found.settings.least_spread
+            found._pools = [Pool.restored(each, found._floors, least) for each in kept.pools]
+        except ValidationError as error:
+            raise InvalidFile(f"the drift record is damaged: {first_problem(error)}", hint=hint) from error
+        except (KeyError, TypeError, ValueError, HeadstartError) as error:
             raise InvalidFile(f"the drift record is damaged: {error}", hint=hint) from error
-
-    @classmethod
-    def _restored(cls, record: Mapping[str, Any]) -> Detector:
-        cells = {key_of(*key): expected_of(each) for key, each in record["baseline"]}
-        found = cls(Baseline(cells), Settings(**record["settings"]))
-        found.windows = int(finite(record["windows"]))
-        found._since = {Level[name.upper()]: int(finite(window)) for name, window in record["since"].items()}
-        found._longest = {(str(source), str(tag)): finite(length) for source, tag, length in record["longest"]}
-        found._too_long = frozenset((str(source), str(tag)) for source, tag in record["too_long"])
-        least = found.settings.least_spread
-        found._pools = [Pool.restored(each, found._floors, least) for each in record["pools"]]
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The state of a detector."""
+
+    settings: dict[str, Any]
+    baseline: list[tuple[Key, Expected]]
+    windows: int
+    since: dict[str, int]
+    longest: list[tuple[str, str, FiniteFloat]]
+    too_long: list[Group]
+    pools: list[PoolRecord]
+    headstart_drift: int = VERSION
+
+
+_RECORD = TypeAdapter(_Record)
 
 
 def _log_sum(parts: Sequence[Floats]) -> float:

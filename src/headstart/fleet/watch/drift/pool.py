@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from pydantic import StrictBool
 
 from headstart.fleet.watch.drift.bets import PATIENCE, Bets, Fit
-from headstart.fleet.watch.drift.cells import Expected, Group, Key, expected_of, key_of, varied
+from headstart.fleet.watch.drift.cells import Expected, Group, Key, varied
 from headstart.fleet.watch.drift.evidence import Floats
 from headstart.theory.statistics import Interval
 
 
+@dataclass(slots=True)
 class Recent:
     """Counts since a CUSUM was last 0, for R rows of C cells: the likeliest beginning of a fall, if there is one."""
 
-    def __init__(self, sums: Floats, began: Floats, tested: Floats, accepted: Floats) -> None:
-        self.sums, self.began, self.tested, self.accepted = sums, began, tested, accepted
+    sums: Floats
+    began: Floats
+    tested: Floats
+    accepted: Floats
 
     @classmethod
     def empty(cls, rows: int, cells: int, window: int) -> Recent:
@@ -39,18 +43,10 @@ class Recent:
         self.tested += tested
         self.accepted += accepted
 
-    def record(self) -> list[Any]:
-        """As values of JSON."""
-        return [self.sums.tolist(), self.began.tolist(), self.tested.tolist(), self.accepted.tolist()]
-
-    @classmethod
-    def restored(cls, record: Sequence[Any], rows: int, cells: int) -> Recent:
-        """Raises TypeError or ValueError where a record is damaged."""
-        sums, began, tested, accepted = record
-        counts = (rows, cells)
-        return cls(
-            array_of(sums, (rows,)), array_of(began, (rows,)), array_of(tested, counts), array_of(accepted, counts)
-        )
+    def restore(self, record: Sequence[Any]) -> None:
+        """Take the values of a record, of the shapes that are here; ValueError for others."""
+        for field, values in zip(fields(self), record, strict=True):
+            setattr(self, field.name, array_of(values, getattr(self, field.name).shape))
 
 
 def array_of(values: Any, shape: tuple[int, ...], *, bounded: bool = True) -> Floats:
@@ -142,11 +138,6 @@ class Pool:
                 self.watch(n, a, first + i, 0.5 / max(1, int((n > 0).sum())), 0.5)
         self.history = []
 
-    def restart(self, window: int) -> None:
-        """Forget all evidence, as of this window."""
-        if self.bets is not None:
-            self._begin(self.bets.fit, window)
-
     def _begin(self, fit: Fit, window: int) -> None:
         low = np.array([each.low for each in self.expected])
         self.bets = Bets(fit, self._floors[:, None] * low)
@@ -182,52 +173,55 @@ class Pool:
 
     # -- the state --------------------------------------------------------------------------------------------------
 
-    def record(self) -> dict[str, Any]:
-        """As values of JSON."""
-        found: dict[str, Any] = {
-            "keys": [list(key) for key in self.keys],
-            "given": self.given,
-            "expected": [asdict(each) for each in self.expected],
-            "history": [[list(t), list(a)] for t, a in self.history],
-            "fit": None,
-        }
+    def record(self) -> PoolRecord:
+        """As values of JSON take it; see `PoolRecord`."""
+        found = PoolRecord(self.keys, self.given, self.expected, self.history)
         if self.bets is not None:
-            found |= {
-                "fit": {each.name: getattr(self.bets.fit, each.name).tolist() for each in fields(Fit)},
-                "cell_logs": _logs_out(self.bets.cell_logs),
-                "whole_logs": _logs_out(self.bets.whole_logs),
-                "recent": self.recent.record(),
-                "whole_recent": self.whole_recent.record(),
-            }
+            fit = {each.name: getattr(self.bets.fit, each.name).tolist() for each in fields(Fit)}
+            logs = _logs_out(self.bets.cell_logs), _logs_out(self.bets.whole_logs)
+            recent = [
+                [getattr(each, field.name).tolist() for field in fields(each)]
+                for each in (self.recent, self.whole_recent)
+            ]
+            found = replace(found, fit=fit, cell_logs=logs[0], whole_logs=logs[1], recent=recent[0],
+                            whole_recent=recent[1])  # fmt: skip
         return found
 
     @classmethod
-    def restored(cls, record: Mapping[str, Any], floors: Sequence[float], least_spread: float) -> Pool:
-        """Raises KeyError, TypeError or ValueError where a record is damaged."""
-        keys = [key_of(*each) for each in record["keys"]]
-        expected, cells = [expected_of(each) for each in record["expected"]], len(keys)
-        if not isinstance(record["given"], bool):
-            raise ValueError("a baseline neither given nor learnt")
-        pool = cls(keys, expected if record["given"] else None, floors, least_spread)
-        for tested, accepted in record["history"]:
+    def restored(cls, record: PoolRecord, floors: Sequence[float], least_spread: float) -> Pool:
+        """Raises TypeError or ValueError where a record is damaged."""
+        cells, fitted = len(record.keys), record.fit is not None
+        pool = cls(record.keys, record.expected if record.given else None, floors, least_spread)
+        for tested, accepted in record.history:
             pool.take(array_of(tested, (cells,)), array_of(accepted, (cells,)))
-        if len(expected) != (0 if record["fit"] is None and not pool.given else cells):
+        if len(record.expected) != (cells if fitted or record.given else 0):
             raise ValueError("expected acceptances of another number of cells")
-        if record["fit"] is not None:
-            pool.expected = expected
-            values = record["fit"]
+        if record.fit is not None:
+            pool.expected = record.expected
             shapes = {each.name: () if each.name in _WHOLE else (cells,) for each in fields(Fit)}
-            pool._begin(Fit(**{name: array_of(values[name], shape) for name, shape in shapes.items()}), 0)
-            pool._restore_bets(record)
+            pool._begin(Fit(**{name: array_of(record.fit.get(name), shape) for name, shape in shapes.items()}), 0)
+            assert pool.bets is not None, "watching has begun"
+            for name in ("cell_logs", "whole_logs"):
+                shape = getattr(pool.bets, name).shape
+                setattr(pool.bets, name, array_of(_logs_in(getattr(record, name)), shape, bounded=False))
+            pool.recent.restore(record.recent)
+            pool.whole_recent.restore(record.whole_recent)
         return pool
 
-    def _restore_bets(self, record: Mapping[str, Any]) -> None:
-        bets, cells = self.bets, len(self.keys)
-        if bets is not None:
-            bets.cell_logs = array_of(_logs_in(record["cell_logs"]), bets.cell_logs.shape, bounded=False)
-            bets.whole_logs = array_of(_logs_in(record["whole_logs"]), bets.whole_logs.shape, bounded=False)
-            self.recent = Recent.restored(record["recent"], cells, cells)
-            self.whole_recent = Recent.restored(record["whole_recent"], 1, cells)
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """The state of a pool. fit, and what follows it: None and empty while it learns."""
+
+    keys: list[Key]
+    given: StrictBool
+    expected: list[Expected]
+    history: list[tuple[list[int], list[int]]]
+    fit: dict[str, Any] | None = None
+    cell_logs: Any = None
+    whole_logs: Any = None
+    recent: Sequence[Any] = ()
+    whole_recent: Sequence[Any] = ()
 
 
 def _logs_out(logs: Floats) -> Any:
