@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headstart.base.errors import InvalidFile
+from headstart.fleet.watch.counters import record_of, restored
 from headstart.fleet.watch.replicas import BATCHES, Comparison
 
 CHANCES = (0.85, 0.8, 0.7)
@@ -71,7 +72,7 @@ def test_it_goes_on_from_its_record() -> None:
     whole, rng = compared(BATCHES + 7, 5), np.random.default_rng(5)
     parted = Comparison()
     for _ in range(BATCHES + 7):
-        parted = Comparison.of(json.loads(json.dumps(parted.record())))
+        parted = restored(Comparison, json.loads(json.dumps(record_of(parted))))
         parted.add({name: window(rng, CHANCES) for name in ("a", "b", "c")})
     assert parted == whole
     assert json.dumps(parted.batches) == json.dumps(whole.batches)
@@ -79,4 +80,4 @@ def test_it_goes_on_from_its_record() -> None:
 
 def test_a_damaged_record_is_an_error_with_a_hint() -> None:
     with pytest.raises(InvalidFile, match="merged"):
-        Comparison.of({**Comparison().record(), "merged": "many"})
+        restored(Comparison, {**record_of(Comparison()), "merged": "many"})

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_engines import Engine
 
-from headstart.fleet.watch.counters import Counters, counters_of, read, record_of, total
+from headstart.fleet.watch.counters import Counters, read, record_of, restored, total
 from headstart.fleet.watch.server import Server
 
 HISTORIES = st.lists(st.one_of(st.integers(0, 200), st.just("restart")), min_size=2, max_size=12)
@@ -39,7 +39,7 @@ def test_the_windows_add_up_to_what_was_done_over_all_restarts(history: list[Any
     engine.run(50)
     seen, generated, restarts = looks(engine, history)
     if not told:  # a server that does not say when it began: a restart shows by counters that fell
-        seen = [counters_of({**record_of(each), "started": None}) for each in seen]
+        seen = [restored(Counters, {**record_of(each), "started": None}) for each in seen]
     windows = [later - earlier for earlier, later in pairwise(seen)]
     whole = total(windows)
     assert whole is not None
@@ -64,7 +64,7 @@ def test_looking_less_often_loses_only_what_a_restart_has_thrown_away(history: l
 def test_a_record_is_the_same_counters_again(history: list[Any]) -> None:
     engine = Engine([0.9, 0.7])
     for counters in looks(engine, history)[0]:
-        assert counters_of(record_of(counters)) == counters
+        assert restored(Counters, record_of(counters)) == counters
 
 
 def test_no_window_has_a_negative_count() -> None:

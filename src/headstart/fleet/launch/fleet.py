@@ -41,12 +41,7 @@ class Fleet:
     """
 
     def __init__(
-        self,
-        installation: Installation,
-        options: LaunchOptions,
-        children: Children,
-        progress: Progress,
-        admit: Admit,
+        self, installation: Installation, options: LaunchOptions, children: Children, progress: Progress, admit: Admit
     ) -> None:
         self.installation = installation
         self.options = options
@@ -185,10 +180,11 @@ class Fleet:
                 [(self.router.child, self.router.ready)], seconds=_ROUTER_SECONDS, progress=self._report
             )
 
-    def _engine(self, served: Served, place: int, name: str) -> Engine:
+    def _engine(self, served: Served, place: int, name: str, port: int | None = None) -> Engine:
+        """port: a free one, if none is given."""
         return start_engine(
             self._children, self.installation, served, name=name, place=place, places=self.options.engines,
-            port=next(self._ports), plugin=self._plugin,
+            port=next(self._ports) if port is None else port, plugin=self._plugin,
         )  # fmt: skip
 
     def _wait(self, engines: list[Engine]) -> None:
@@ -245,10 +241,7 @@ class Fleet:
         place = engine.place
         del self._due[place]
         self._starting.add(place)
-        again = start_engine(
-            self._children, self.installation, engine.served, name=engine.name, place=place,
-            places=self.options.engines, port=engine.port, plugin=self._plugin,
-        )  # fmt: skip
+        again = self._engine(engine.served, place, engine.name, engine.port)
         again.restarts = engine.restarts + 1
         self.engines[place] = again
         return [f"{engine.name} is started again"]

@@ -6,9 +6,9 @@ several engines or replicas. Every ratio is a property of a window, so that none
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,6 +17,7 @@ from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
 from headstart.fleet.watch.counts import Histogram, fell, since, together
 from headstart.fleet.watch.exposition import engines
 
+T = TypeVar("T")
 SHORT = 0.01
 """Up to this share of the tests of a position may be missing before its conditional acceptance is called unknown."""
 
@@ -234,24 +235,23 @@ def _common(one: str, other: str) -> str:
     return one if one == other else ""
 
 
-_KEPT = TypeAdapter(Counters)
 KEPT_HINT = "give another file, or remove this one: watch then begins anew"
 """What to do about a file of a watch that is damaged."""
 
 
-def record_of(counters: Counters) -> dict[str, Any]:
-    """As JSON takes it: all fields that are not None."""
-    found: dict[str, Any] = _KEPT.dump_python(counters, mode="json", exclude_none=True)
+def record_of(kept: Any) -> dict[str, Any]:
+    """A dataclass that a watch keeps, as JSON takes it: all fields that are not None."""
+    found: dict[str, Any] = TypeAdapter(type(kept)).dump_python(kept, mode="json", exclude_none=True)
     return found
 
 
-def counters_of(record: Mapping[str, Any]) -> Counters:
-    """What `record_of` has written.
+def restored(kind: type[T], record: Any) -> T:
+    """What `record_of` has written of this dataclass.
 
     Raises:
         InvalidFile: it has not.
     """
     try:
-        return _KEPT.validate_python(record)
+        return TypeAdapter(kind).validate_python(record)
     except ValidationError as error:
-        raise InvalidFile(f"kept counters cannot be read: {first_problem(error)}", hint=KEPT_HINT) from error
+        raise InvalidFile(f"kept {kind.__name__} cannot be read: {first_problem(error)}", hint=KEPT_HINT) from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, zip_longest
+from operator import add, lt, sub
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -76,26 +78,21 @@ def fell(now: Any, before: Any) -> bool:
         return before is not None  # a counter that was there and is gone
     if isinstance(now, Histogram):
         return now.fell_since(before)
-    if isinstance(now, tuple):
-        padded = (*now, *[0] * (len(before) - len(now)))
-        return any(one < other for one, other in zip(padded, before, strict=False))
-    return bool(now < before)
+    return any(_each(lt, now, before)) if isinstance(now, tuple) else bool(now < before)
 
 
 def since(now: Any, before: Any) -> Any:
-    if now is None or before is None:
-        return now
-    if isinstance(now, tuple):
-        padded = (*before, *[0] * (len(now) - len(before)))
-        return tuple(one - other for one, other in zip(now, padded, strict=True))
-    return now - before
+    return now if now is None or before is None else _each(sub, now, before)
 
 
 def together(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return one if other is None else other
+    return _each(add, one, other)
+
+
+def _each(operation: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """The operation on two values, or position by position; a position that one of them lacks is 0 there."""
     if isinstance(one, tuple):
-        length = max(len(one), len(other))
-        rows = [(*row, *[0] * (length - len(row))) for row in (one, other)]
-        return tuple(map(sum, zip(*rows, strict=True)))
-    return one + other
+        return tuple(operation(*pair) for pair in zip_longest(one, other, fillvalue=0))
+    return operation(one, other)

@@ -20,11 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from headstart.base.as_json import first_problem
-from headstart.base.errors import InvalidFile
-from headstart.fleet.watch.counters import KEPT_HINT, Counters
+from headstart.fleet.watch.counters import Counters, record_of, restored
 from headstart.theory.statistics import student
 
 BATCHES = 32
@@ -104,22 +101,6 @@ class Comparison:
             self.merged *= 2
             self.pending = self.merged
 
-    def record(self) -> Any:
-        """As JSON takes it."""
-        return TypeAdapter(Comparison).dump_python(self, mode="json")
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Comparison:
-        """What `record` has written.
-
-        Raises:
-            InvalidFile: it has not.
-        """
-        try:
-            return TypeAdapter(Comparison).validate_python(record)
-        except ValidationError as error:
-            raise InvalidFile(f"a kept comparison cannot be read: {first_problem(error)}", hint=KEPT_HINT) from error
-
 
 @dataclass(slots=True)
 class Comparisons:
@@ -154,12 +135,12 @@ class Comparisons:
 
     def record(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return {group: comparison.record() for group, comparison in self.groups.items()}
+        return {group: record_of(comparison) for group, comparison in self.groups.items()}
 
     @classmethod
     def restore(cls, record: Mapping[str, Any]) -> Comparisons:
         """What `record` has written."""
-        return cls({group: Comparison.of(each) for group, each in record.items()})
+        return cls({group: restored(Comparison, each) for group, each in record.items()})
 
 
 def unlike(batches: Sequence[Mapping[str, Counts]], error: float) -> list[Unlike]:

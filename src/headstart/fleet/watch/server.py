@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headstart.fleet.watch.counters import Counters, counters_of, record_of, total
+from headstart.fleet.watch.counters import Counters, record_of, restored, total
 
 _REMEMBERED = 8
 """Starts of the process that are remembered, to notice an address that leads to several."""
@@ -107,7 +107,7 @@ class Server:
         """A server as `record` has kept it; a new one of None."""
         if record is None:
             return cls(url)
-        last = {name: counters_of(each) for name, each in record["last"].items()}
+        last = {name: restored(Counters, each) for name, each in record["last"].items()}
         server = cls(url, last, record["seen"], record["restarts"])
         server._starts.extend(counters.started for counters in last.values() if counters.started is not None)
         return server

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.store import Database, Schema
-from headstart.fleet.watch.counters import Counters, counters_of, record_of
+from headstart.fleet.watch.counters import Counters, record_of, restored
 
 MERGED_SECONDS = 60.0
 """Windows of the same server are added up until they span this long."""
@@ -75,7 +75,7 @@ class Store(Database):
         began, counters = window.began, window.counters
         for start, record in self.execute(last, (server,)):
             if window.ended - start <= MERGED_SECONDS:
-                began, counters = start, counters_of(self._read(record)) + counters
+                began, counters = start, restored(Counters, self._read(record)) + counters
         row = (server, began, window.ended, self._text(record_of(counters)))
         self.execute("INSERT OR REPLACE INTO windows VALUES (?, ?, ?, ?)", row)
         self.execute("DELETE FROM windows WHERE ended < ?", (window.ended - 86400 * self._days,))
@@ -83,7 +83,7 @@ class Store(Database):
     def windows(self, server: str) -> list[Window]:
         """The windows of a server, the oldest first."""
         rows = self.execute("SELECT began, ended, record FROM windows WHERE server = ? ORDER BY began", (server,))
-        return [Window(began, ended, counters_of(self._read(record))) for began, ended, record in rows]
+        return [Window(began, ended, restored(Counters, self._read(record))) for began, ended, record in rows]
 
     def _text(self, record: Any) -> str:
         with self.errors():
