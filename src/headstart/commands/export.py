@@ -18,8 +18,6 @@ from headstart.fleet.export.options import ExportOptions
 
 if TYPE_CHECKING:
     from headstart.fleet.export.manifest import Manifest
-    from headstart.fleet.export.write import Progress
-    from headstart.fleet.vllm import Installation
 
 REQUIRED = inspect.Parameter.empty
 _PROOF = "Proof"
@@ -73,9 +71,18 @@ def export(
     """
     if (check or verify) and options.engine != "vllm":
         raise InvalidOption(f"--{'check' if check else 'verify'} is for vLLM", hint="leave it out")
-    installation = _installation(vllm) if check or verify or vllm is not None else None
+    from headstart.fleet.vllm import find
+
+    installation = find(vllm) if check or verify or vllm is not None else None
     with stages(messages(), "importing") as progress:
-        manifest = _write(target, drafter, out, options, installation, force=force, check=check, progress=progress)
+        from transformers.utils import logging
+
+        from headstart.fleet.export.write import export as write
+
+        logging.disable_progress_bar()
+        manifest = write(
+            target, drafter, out, options, force=force, installation=installation, check=check, progress=progress
+        )
     _show(manifest, out, output(), messages())
     if verify and installation is not None:
         from headstart.fleet.export.check import verified
@@ -86,24 +93,6 @@ def export(
         output().print(render(report))
         if not report.passed:
             raise typer.Exit(_NOT_VERIFIED)
-
-
-def _installation(vllm: Path | None) -> Installation:
-    from headstart.fleet.vllm import find
-
-    return find(vllm)
-
-
-def _write(
-    target: str, drafter: str, out: Path, options: ExportOptions, installation: Installation | None, *, force: bool,
-    check: bool, progress: Progress,
-) -> Manifest:  # fmt: skip
-    from transformers.utils import logging
-
-    from headstart.fleet.export.write import export as write
-
-    logging.disable_progress_bar()
-    return write(target, drafter, out, options, force=force, installation=installation, check=check, progress=progress)
 
 
 def _show(manifest: Manifest, out: Path, console: Console, notes: Console) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,17 +132,21 @@ def judge(pairs: Sequence[Pair], *, level: float = 0.95, resamples: int = 2000, 
         sums[pair.conversation] = sums.get(pair.conversation, np.zeros(4)) + counts
     units = np.array(list(sums.values())).reshape(-1, 4)
 
-    def interval(statistic: Callable[[Rates], float], scale: Literal["linear", "log"] = "linear") -> Interval:
-        return bootstrap(
-            units, lambda drawn: statistic(_rates(drawn)), level=level, resamples=resamples, seed=seed, scale=scale
-        )
+    def interval(statistic: Callable[[float, float], float], scale: Literal["linear", "log"] = "linear") -> Interval:
+        """Of tokens per forward, old and new."""
 
-    difference = interval(lambda rates: rates.new - rates.old)
+        def of(drawn: NDArray[Any]) -> float:
+            old_tokens, old_forwards, new_tokens, new_forwards = drawn.sum(0)
+            return statistic(old_tokens / old_forwards, new_tokens / new_forwards)
+
+        return bootstrap(units, of, level=level, resamples=resamples, seed=seed, scale=scale)
+
+    difference = interval(lambda old, new: new - old)
     return Gain(
-        old=interval(lambda rates: rates.old),
-        new=interval(lambda rates: rates.new),
+        old=interval(lambda old, _: old),
+        new=interval(lambda _, new: new),
         difference=difference,
-        ratio=interval(lambda rates: rates.new / rates.old, "log"),
+        ratio=interval(lambda old, new: new / old, "log"),
         old_by_position=_by_position([pair.old for pair in pairs], level),
         new_by_position=_by_position([pair.new for pair in pairs], level),
         prompts=len(pairs),
@@ -150,19 +154,6 @@ def judge(pairs: Sequence[Pair], *, level: float = 0.95, resamples: int = 2000, 
         level=level,
         passed=len(units) >= LEAST and difference.low > 0,
     )
-
-
-class Rates(NamedTuple):
-    """Tokens per forward."""
-
-    old: float
-    new: float
-
-
-def _rates(units: NDArray[Any]) -> Rates:
-    """Those of units [n, 4]: tokens and forwards, old and new."""
-    old_tokens, old_forwards, new_tokens, new_forwards = units.sum(0)
-    return Rates(old_tokens / old_forwards, new_tokens / new_forwards)
 
 
 def _by_position(sides: Sequence[Side], level: float) -> tuple[Interval, ...]:

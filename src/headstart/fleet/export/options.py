@@ -15,7 +15,7 @@ import yaml
 
 from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.options import check_choice, check_fields, described, option, strict
-from headstart.fleet.export.manifest import EngineName, Manifest, read_manifest
+from headstart.fleet.export.manifest import EngineName, read_manifest
 from headstart.loading.options import DTypeName
 
 
@@ -125,11 +125,16 @@ def same_options(folder: Path) -> ExportOptions:
         InvalidFile: it is no export, or for another engine.
     """
     manifest = read_manifest(folder)
+    found, target = manifest.expected, manifest.target
     try:
         values = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))
         name, speculation = values["served-model-name"], values["speculative-config"]
-        sampled = manifest.expected is not None and manifest.expected.temperature > 0
-        drawn = sampled or speculation.get("draft_sample_method") == "probabilistic"
+        # A temperature above 0 also says that drafts are drawn
+        measured: dict[str, Any] = (
+            {"temperature": float(speculation.get("draft_sample_method") == "probabilistic")}
+            if found is None
+            else {"temperature": found.temperature, "max_tokens": found.max_tokens}
+        )
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(
             f"{folder} is no export for vLLM that can be written again: {error}",
@@ -137,26 +142,12 @@ def same_options(folder: Path) -> ExportOptions:
         ) from error
     return ExportOptions(
         engine=manifest.engine,
-        dtype=manifest.target.dtype,
+        dtype=target.dtype,
         name=name,
         max_model_len=values.get("max-model-len"),
         settings={key: value for key, value in values.items() if key not in _FOLLOW},
-        target_at=_target_at(manifest),
+        target_at=None if target.path in (None, target.name) else target.name,
         num_speculative_tokens=manifest.depth,
-        measure=manifest.expected is not None,
-        **_measured(manifest, drawn=drawn),
+        measure=found is not None,
+        **measured,
     )
-
-
-def _target_at(manifest: Manifest) -> str | None:
-    """Where the target lies for the engine, if it was given."""
-    target = manifest.target
-    return None if target.path in (None, target.name) else target.name
-
-
-def _measured(manifest: Manifest, *, drawn: bool) -> dict[str, Any]:
-    """What acceptance is measured with. A temperature above 0 also says that drafts are drawn."""
-    found = manifest.expected
-    if found is None:
-        return {"temperature": 1.0 if drawn else 0.0}
-    return {"temperature": found.temperature, "max_tokens": found.max_tokens}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from headstart.base.prompt_sets import PromptItem, read_prompt_set
+from headstart.base.prompt_sets import read_prompt_set
 from headstart.fleet.export import depth, drafter_folder, preflight
 from headstart.fleet.export.architectures import VERSIONS
 from headstart.fleet.export.case import case_of
@@ -92,11 +91,19 @@ class _Export:
             self._progress("writing the drafter", 0.0)
             layer_ids = drafter_folder.write_drafter(self._folder, subject)
         self._parallel = case.parallel
-        costs = self._costs()
+        kind, parallel = subject.drafter.kind, self._parallel
+        costs = (
+            depth.assumed(kind, parallel=parallel)
+            if options.costs is None
+            else depth.read_costs(options.costs, kind, subject.drafter.names, parallel=parallel)
+        )
         promised, plan, more = self._measured(case, costs)
+        made = Provenance.now()
         manifest = Manifest(
             engine=options.engine,
-            **_provenance(),
+            created=made.date,
+            command=made.command,
+            versions=dict(made.versions),
             target=self._target_record(),
             drafter=self._drafter_record(layer_ids),
             depth=plan.depth,
@@ -111,12 +118,6 @@ class _Export:
         return manifest
 
     # -- measuring ----------------------------------------------------------------------------------------------------
-
-    def _costs(self) -> depth.Costs:
-        drafter, options = self._subject.drafter, self._options
-        if options.costs is None:
-            return depth.assumed(drafter.kind, parallel=self._parallel)
-        return depth.read_costs(options.costs, drafter.kind, drafter.names, parallel=self._parallel)
 
     def _measured(self, case: Case, costs: depth.Costs) -> tuple[Expected | None, depth.Plan, list[str]]:
         """What to expect, K, and warnings."""
@@ -138,7 +139,8 @@ class _Export:
             longest=longest,
             parallel=self._parallel,
         )
-        prompts = bench.prompts(*self._items())
+        items = sample_prompts() if options.prompts is None else read_prompt_set(options.prompts)
+        prompts = bench.prompts(items[: options.limit], SAMPLES if options.prompts is None else options.prompts.name)
         found = self._complete(bench, prompts, longest)
         plan = depth.plan(found.acceptance(), costs, longest=longest, batch=options.batch, fixed=fixed)
         if plan.depth != longest:
@@ -173,12 +175,6 @@ class _Export:
                 "speculation"
             )
         return found
-
-    def _items(self) -> tuple[Sequence[PromptItem], str]:
-        options = self._options
-        if options.prompts is None:
-            return sample_prompts()[: options.limit], SAMPLES
-        return read_prompt_set(options.prompts)[: options.limit], options.prompts.name
 
     def _complete(self, bench: Bench, prompts: Prompts, k: int) -> Measurement:
         return bench.measure(
@@ -240,8 +236,3 @@ def served_name(subject: Subject, options: ExportOptions) -> str:
     if options.name is not None:
         return options.name
     return target.name if target.local is None or target.name == BUNDLED else target.local.name
-
-
-def _provenance() -> dict[str, Any]:
-    found = Provenance.now()
-    return {"created": found.date, "command": found.command, "versions": dict(found.versions)}

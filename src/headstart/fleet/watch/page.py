@@ -9,7 +9,6 @@ from datetime import datetime
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page, VerdictKind
 from headstart.base.web.report.tables import Cell
-from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.counts import Histogram
 from headstart.fleet.watch.look import Look, Row
 from headstart.fleet.watch.store import Window
@@ -135,7 +134,7 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
         (
             "accepted at position 1",
             "Acceptance of the first guess: it moves with drafter and text only, not with load or draft lengths.",
-            lambda window: _first_acceptance(window.counters),
+            lambda window: window.counters.acceptance_at(0) if window.counters.accepted_per_position else None,
         ),
         ("tokens/s", "Generated tokens per second.", lambda window: window.counters.generated / window.seconds),
     )
@@ -148,10 +147,6 @@ def _history(page: Page, history: Mapping[str, Sequence[Window]]) -> None:
         if series:
             figure = charts.lines(series, x="minutes before the last look", y=y)
             page.figure(figure, caption=caption, alt=f"{y}, a line per server")
-
-
-def _first_acceptance(counters: Counters) -> float | None:
-    return counters.acceptance_at(0) if counters.accepted_per_position else None
 
 
 def _drift(page: Page, rows: Sequence[Row]) -> None:

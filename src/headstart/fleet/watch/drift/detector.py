@@ -130,11 +130,8 @@ class Detector:
         for is_given in (True, False):
             some = sorted((key for key in keys if (key in known) is is_given), key=order)
             if some:
-                self._pools.append(self._pool(some, is_given))
-
-    def _pool(self, keys: Sequence[Key], given: bool) -> Pool:
-        expected = [self.baseline.cells[key] for key in keys] if given else None
-        return Pool(keys, expected, self._floors, self.settings.least_spread)
+                given = [known[key] for key in some] if is_given else None
+                self._pools.append(Pool(some, given, self._floors, self.settings.least_spread))
 
     @property
     def _floors(self) -> tuple[float, float]:
