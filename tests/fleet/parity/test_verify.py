@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
+from support.exports import manifest
 from support.head_faults import TOP, planted
 from support.parity import PAIR
 
@@ -31,9 +33,9 @@ def exported(folder: Path, speculation: Mapping[str, Any] = EAGLE3, head: Path |
     folder.mkdir()
     if head is not None:
         shutil.copytree(head, folder / "drafter")
-    target = {"name": "/models/target", "path": str(PAIR / "target"), "dtype": "float32"}
-    manifest = {"target": target, "drafter": {"folder": None if head is None else "drafter"}}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    made = manifest(kind=speculation["method"])
+    target = replace(made.target, name="/models/target", path=str(PAIR / "target"), dtype="float32")
+    (folder / "manifest.json").write_text(replace(made, target=target).text())
     config = {"model": "/models/target", "dtype": "float32", "max-model-len": 512, "speculative-config": speculation}
     (folder / "vllm.yaml").write_text(yaml.safe_dump(config))
     return folder

@@ -12,13 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from headstart.base.errors import ExportRefused, ServerFailed
 from headstart.base.files import replacing
 from headstart.base.prompt_sets import read_prompt_set
 from headstart.fleet.export.case import PROCESSORS
-from headstart.fleet.export.manifest import NAME, Manifest
+from headstart.fleet.export.manifest import NAME, Manifest, read_values
 from headstart.fleet.vllm import Installation, environment
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def engine_arguments(folder: Path) -> dict[str, Any]:
 
     A drafter that lies in the folder is named there, wherever the folder is now.
     """
-    values = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))
+    values = read_values(folder)
     found = {name.replace("-", "_"): value for name, value in values.items() if name not in ("host", "port")}
     if (folder / "drafter").is_dir():
         found["speculative_config"]["model"] = str((folder / "drafter").absolute())

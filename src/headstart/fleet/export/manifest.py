@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from headstart.base.as_json import first_problem
 from headstart.base.errors import InvalidFile
 
-NAME = "manifest.json"
+NAME, CONFIG = "manifest.json", "vllm.yaml"
 VERSION = 1
 DrafterKind = Literal["eagle3", "medusa", "draft_model", "ngram", "suffix"]
 EngineName = Literal["vllm", "sglang"]
@@ -204,3 +205,21 @@ def read_manifest(folder: Path, *, hint: str = "write the folder again with `hea
         return _MANIFEST.validate_json(text, strict=True)
     except ValidationError as error:
         raise InvalidFile(f"{path}: {first_problem(error, 'the manifest')}", hint=hint) from error
+
+
+def read_values(folder: Path) -> dict[str, Any]:
+    """The options of an export for vLLM, of its `vllm.yaml`: by long name, with dashes.
+
+    Raises:
+        InvalidFile: there is no such file, or it holds something else.
+    """
+    hint, path = "write one with: headstart export TARGET DRAFTER -o DIR", folder / CONFIG
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{folder} is no export for vLLM: cannot read {CONFIG}", hint=hint) from error
+    except yaml.YAMLError as error:
+        raise InvalidFile(f"{path} is not YAML", hint=hint) from error
+    if not isinstance(found, dict):
+        raise InvalidFile(f"{path} holds no options", hint=hint)
+    return {str(name).replace("_", "-"): value for name, value in found.items()}

@@ -15,7 +15,7 @@ import yaml
 
 from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.options import check_choice, check_fields, described, option, strict
-from headstart.fleet.export.manifest import EngineName, read_manifest
+from headstart.fleet.export.manifest import EngineName, read_manifest, read_values
 from headstart.loading.options import DTypeName
 
 
@@ -127,7 +127,7 @@ def same_options(folder: Path) -> ExportOptions:
     manifest = read_manifest(folder)
     found, target = manifest.expected, manifest.target
     try:
-        values = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))
+        values = read_values(folder)
         name, speculation = values["served-model-name"], values["speculative-config"]
         # A temperature above 0 also says that drafts are drawn
         measured: dict[str, Any] = (
@@ -135,7 +135,7 @@ def same_options(folder: Path) -> ExportOptions:
             if found is None
             else {"temperature": found.temperature, "max_tokens": found.max_tokens}
         )
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (InvalidFile, KeyError, TypeError, AttributeError) as error:
         raise InvalidFile(
             f"{folder} is no export for vLLM that can be written again: {error}",
             hint="export the new drafter yourself, with `headstart export`",

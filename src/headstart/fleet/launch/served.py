@@ -9,11 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.options import check_fields, option, strict
-from headstart.fleet.export.manifest import NAME, Manifest, read_manifest
+from headstart.fleet.export.manifest import CONFIG, NAME, Manifest, read_manifest, read_values
 from headstart.fleet.export.options import settings_option
 from headstart.fleet.http import LOOPBACK
 from headstart.fleet.vllm import Flag
@@ -72,9 +70,6 @@ class LaunchOptions:
                 raise InvalidOption(f"--set {name} is not yours to set", hint=f"see --{name}, or write another export")
 
 
-CONFIG = "vllm.yaml"
-
-
 @dataclass(frozen=True, slots=True)
 class Served:
     """What an engine is started with.
@@ -113,12 +108,13 @@ def read_export(folder: Path, options: LaunchOptions) -> Served:
         InvalidOption: the target, or the drafter, cannot be divided among so many ranks.
     """
     folder = folder.absolute()
-    values = _values(folder / CONFIG)
+    values = read_values(folder)
     model = values.get("model")
     if not isinstance(model, str):
         raise InvalidFile(f"{folder / CONFIG} names no model", hint="write the folder again with `headstart export`")
     manifest = read_manifest(folder) if (folder / NAME).exists() else None
-    target = _target_here(model, manifest)
+    there = None if manifest is None else manifest.target.path
+    target = model if there is None or Path(model).exists() or not Path(there).exists() else there
     flags: dict[str, Flag] = {name.replace("-", "_"): value for name, value in options.settings.items()}
     speculation = dict(values.get("speculative-config") or {})
     drafter = _drafter_here(speculation.get("model"), folder)
@@ -138,26 +134,6 @@ def read_export(folder: Path, options: LaunchOptions) -> Served:
         None if target == model else target, drafter, flags, tensor, data,
         length if isinstance(length, int) else None, manifest,
     )  # fmt: skip
-
-
-def _values(path: Path) -> dict[str, Any]:
-    """The options of the file by long name, with dashes."""
-    hint = "write one with: headstart export TARGET DRAFTER -o DIR"
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{path.parent} is no export for vLLM: cannot read {path.name}", hint=hint) from error
-    except yaml.YAMLError as error:
-        raise InvalidFile(f"{path} is not YAML", hint=hint) from error
-    if not isinstance(found, dict):
-        raise InvalidFile(f"{path} holds no options", hint=hint)
-    return {str(name).replace("_", "-"): value for name, value in found.items()}
-
-
-def _target_here(model: str, manifest: Manifest | None) -> str:
-    """The target's folder on this machine, where the manifest knows another than the file; else as the file says."""
-    path = None if manifest is None else manifest.target.path
-    return model if path is None or Path(model).exists() or not Path(path).exists() else path
 
 
 def _drafter_here(model: object, folder: Path) -> Path | None:

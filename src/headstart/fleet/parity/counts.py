@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import zip_longest
+from operator import add
 
 from headstart.types import Step
 
@@ -57,10 +59,7 @@ class Counts:
 
 
 def total(several: Iterable[Counts]) -> Counts:
-    found = Counts(0, 0, 0, ())
-    for each in several:
-        found += each
-    return found
+    return reduce(add, several, Counts(0, 0, 0, ()))
 
 
 def counts_of(steps: Sequence[Step], generated: int, depth: int) -> Counts:

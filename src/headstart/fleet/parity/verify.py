@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headstart.base.errors import InvalidFile
+from headstart.fleet.export.manifest import CONFIG, read_manifest, read_values
 from headstart.fleet.http import LOOPBACK, answers
 from headstart.fleet.parity.plan import MAX_TOKENS, PROMPTS, Plan
 from headstart.fleet.parity.reference import Reference
@@ -23,7 +21,6 @@ from headstart.fleet.vllm import Flag, Installation, environment, serve_command
 
 START_SECONDS = 900.0
 """How long a server may take to start. On a slow machine importing vLLM alone takes minutes."""
-CONFIG, MANIFEST = "vllm.yaml", "manifest.json"
 
 Progress = Callable[[str, float], None]
 """Called with what is being done, and with the share of it that is done (0 while that is not known)."""
@@ -74,28 +71,23 @@ def read_plan(folder: Path, *, dtype: str | None = None, device: str = "auto") -
 
     Raises: InvalidFile, InvalidOption, UnsupportedModel, as `verify_export`.
     """
-    again = "write the folder with: headstart export --engine vllm TARGET DRAFTER -o DIR"
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        config = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-        target = manifest["target"]["path"] or manifest["target"]["name"]
-        served = manifest["target"]["dtype"]
-        drafter = manifest["drafter"]["folder"]
-        speculation = dict(config["speculative-config"])
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InvalidFile(f"{folder} is no export for vLLM: {error}", hint=again) from error
-    except (KeyError, TypeError) as error:
-        raise InvalidFile(f"{folder} is no whole export for vLLM: {error} is missing", hint=again) from error
-    if drafter is not None:
-        speculation["model"] = str(folder.absolute() / drafter)
-    return Plan.of_speculation(target, speculation, dtype=dtype or served, device=device)
+    values, manifest = read_values(folder), read_manifest(folder)
+    if not isinstance(values.get("speculative-config"), dict):
+        raise InvalidFile(
+            f"{folder} is no whole export for vLLM: 'speculative-config' is missing",
+            hint="write the folder with: headstart export --engine vllm TARGET DRAFTER -o DIR",
+        )
+    speculation, target = dict(values["speculative-config"]), manifest.target
+    if manifest.drafter.folder is not None:
+        speculation["model"] = str(folder.absolute() / manifest.drafter.folder)
+    return Plan.of_speculation(target.path or target.name, speculation, dtype=dtype or target.dtype, device=device)
 
 
 def speculation_of(plan: Plan, folder: Path | None = None) -> dict[str, Any]:
     """The plan as vLLM's ``--speculative-config``; with an export's folder, the other settings of its file too."""
     found: dict[str, Any] = {}
     if folder is not None:
-        found |= yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["speculative-config"]
+        found |= read_values(folder)["speculative-config"]
     found |= {"method": plan.kind, "num_speculative_tokens": found.get("num_speculative_tokens", plan.depth)}
     if plan.drafter is not None:
         found["model"] = str(plan.drafter)

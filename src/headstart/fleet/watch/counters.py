@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -202,10 +204,8 @@ _COUNTED = tuple(field.name for field in fields(Counters) if field.name not in _
 
 def total(several: Iterable[Counters]) -> Counters | None:
     """The sum over engines or replicas; None of none."""
-    found: Counters | None = None
-    for counters in several:
-        found = counters if found is None else found + counters
-    return found
+    counted = list(several)
+    return reduce(add, counted) if counted else None
 
 
 def read(text: str) -> list[Counters]:
