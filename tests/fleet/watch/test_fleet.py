@@ -10,21 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.exports import EXPECTED, manifest
 from support.fake_engines import Engine, FakeServer, fake_server
 
 from headstart.base.errors import InvalidFile, InvalidOption
 from headstart.base.store import LEDGER, Database
-from headstart.fleet.export.manifest import (
-    CostsRecord,
-    DrafterRecord,
-    Expected,
-    Figure,
-    Manifest,
-    PositionRecord,
-    PromptsRecord,
-    TargetRecord,
-)
-from headstart.fleet.watch.findings import Expectation, read_expectation
+from headstart.fleet.export.manifest import Figure
+from headstart.fleet.watch.findings import baseline_of, read_expectation
 from headstart.fleet.watch.fleet import Watch
 from headstart.fleet.watch.look import Look, Row, WatchOptions
 from headstart.fleet.watch.replicas import BATCHES
@@ -132,7 +124,8 @@ def test_counters_that_contradict_each_other_are_a_finding(stack: ExitStack) -> 
 def test_drift_is_proved_and_the_commands_are_named(stack: ExitStack) -> None:
     engine = Engine([0.9, 0.8])
     (server,) = served(stack, engine)
-    expectation = Expectation(Path("out"), target="/models/t", drafter={"kind": "eagle3", "from": "/heads/h"})
+    made = manifest(target="/models/t", expected=None)
+    expectation = replace(made, drafter=replace(made.drafter, origin="/heads/h"))
     watch, clock = watching(stack, [server.url], expectation=expectation, options=replace(OPTIONS, draft_cost=0.5))
     watch.look()
     before = later(watch, clock, [(server, engine)], looks=30)
@@ -195,7 +188,7 @@ def test_a_replica_unlike_the_others_is_named_and_not_the_others(stack: ExitStac
 def test_less_than_the_export_has_measured_is_said_and_is_no_alarm(stack: ExitStack) -> None:
     engine = Engine([0.5, 0.5])
     (server,) = served(stack, engine)
-    expectation = Expectation(Path("out"), tokens_per_forward=3.0, low=2.8, high=3.2)
+    expectation = manifest(expected=replace(EXPECTED, tokens_per_forward=Figure(3.0, 2.8, 3.2), by_position=()))
     watch, clock = watching(stack, [server.url], expectation=expectation)
     watch.look()
     look = later(watch, clock, [(server, engine)], drafts=1000)
@@ -253,21 +246,12 @@ def test_nothing_to_watch_and_a_server_twice_are_refused(stack: ExitStack) -> No
 
 
 def test_an_export_s_manifest_is_what_to_expect(tmp_path: Path) -> None:
-    costs = CostsRecord("file: costs.json", 0.1, {"1": 1.0})
-    positions = (PositionRecord(1, 314, 260, 0.828, 0.78, 0.87), PositionRecord(2, 260, 200, 0.77, 0.71, 0.82))
-    expected = Expected(PromptsRecord(12, "ef", "samples"), 96, 0.0, False, Figure(3.4, 3.1, 3.7), positions)
-    manifest = Manifest(
-        engine="vllm", created="2026-01-01T00:00:00+00:00", command="headstart export", versions={},
-        target=TargetRecord("/models/target", None, None, {}, "float32", 6144, 8),
-        drafter=DrafterRecord("eagle3", "drafter", "/heads/head", {}, (2, 5, 7)),
-        depth=4, expected=expected, depth_by_batch=(), off_from=None, costs=costs, tested={}, warnings=(),
-    )  # fmt: skip
-    (tmp_path / "manifest.json").write_text(manifest.text())
+    made = manifest()
+    (tmp_path / "manifest.json").write_text(made.text())
     for path in (tmp_path, tmp_path / "manifest.json"):
         found = read_expectation(path)
-        assert (found.tokens_per_forward, found.low, found.depth, found.draft_cost) == (3.4, 3.1, 4, 0.1)
-        assert (found.target, found.drafter["from"]) == ("/models/target", "/heads/head")
-        assert [key.position for key in found.baseline.cells] == [1, 2]
+        assert found == made
+        assert [key.position for key in baseline_of(found).cells] == [1, 2]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"headstart_export": 2}', '{"headstart_export": 1}'])

@@ -6,13 +6,12 @@ Advice is given as commands as a person types them.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from headstart.fleet.export.manifest import read_manifest
+from headstart.fleet.export.manifest import Manifest, read_manifest
 from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.drift import Baseline
 
@@ -69,64 +68,36 @@ def _broken_forwards(counters: Counters, step: int) -> Iterator[str]:
         )
 
 
-_HINT = "give the folder of 'headstart export', its manifest.json, or none: then watch learns what is normal"
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """Of one export. The figures were measured on its prompts, which may be other text than the traffic."""
-
-    folder: Path
-    tokens_per_forward: float | None = None
-    low: float | None = None
-    """The lower end of its interval."""
-    high: float | None = None
-    positions: tuple[Mapping[str, Any], ...] = ()
-    depth: int | None = None
-    draft_cost: float | None = None
-    """What drafting a token costs, in plain steps."""
-    target: str = ""
-    drafter: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def baseline(self) -> Baseline:
-        """For the detector: drafts of the export's fixed length."""
-        return Baseline.of(self.positions, depth=self.depth)
-
-
-def read_expectation(path: Path) -> Expectation:
-    """From an export's folder or its manifest.json.
+def read_expectation(path: Path) -> Manifest:
+    """The manifest of an export, of its folder or as a file: its figures were measured on its prompts, which may be
+    other text than the traffic.
 
     Raises:
         InvalidFile: there is none, or it is no manifest of this version.
     """
-    manifest = read_manifest(path, hint=_HINT)
-    expected = manifest.expected
-    figure = None if expected is None else expected.tokens_per_forward
-    return Expectation(
-        folder=path if path.is_dir() else path.parent,
-        tokens_per_forward=None if figure is None else figure.value,
-        low=None if figure is None else figure.low,
-        high=None if figure is None else figure.high,
-        positions=() if expected is None else tuple(asdict(each) for each in expected.by_position),
-        depth=manifest.depth,
-        draft_cost=manifest.costs.c,
-        target=manifest.target.name,
-        drafter=manifest.record()["drafter"],
+    return read_manifest(
+        path, hint="give the folder of 'headstart export', its manifest.json, or none: then watch learns what is normal"
     )
+
+
+def baseline_of(expectation: Manifest) -> Baseline:
+    """For the detector: drafts of the export's fixed length."""
+    expected = expectation.expected
+    positions = () if expected is None else expected.by_position
+    return Baseline.of(map(asdict, positions), depth=expectation.depth)
 
 
 _ADAPTED = ("eagle3", "draft_model")
 """What `headstart adapt` can train further."""
 
 
-def about_drift(expectation: Expectation | None, kind: str, shorter: str = "") -> str:
+def about_drift(expectation: Manifest | None, kind: str, shorter: str = "") -> str:
     """Retrain, switch, or draft less, a line each: what helps when the drafter knows the traffic less well.
 
     kind: of server. shorter: the best draft length in words, where it is known.
     """
-    target = "TARGET" if expectation is None else shlex.quote(expectation.target)
-    drafter = "DRAFTER" if expectation is None else shlex.quote(str(expectation.drafter.get("from") or "DRAFTER"))
+    target = "TARGET" if expectation is None else shlex.quote(expectation.target.name)
+    drafter = "DRAFTER" if expectation is None else shlex.quote(expectation.drafter.origin)
     switch = f"headstart doctor --target {target} --drafter {drafter} --prompts RECENT.jsonl"
     return (
         f"retrain on what is served now: {_retrain(expectation, target, drafter)}\nor see whether another drafter fits "
@@ -134,10 +105,10 @@ def about_drift(expectation: Expectation | None, kind: str, shorter: str = "") -
     )
 
 
-def _retrain(expectation: Expectation | None, target: str, drafter: str) -> str:
-    if expectation is None or expectation.drafter.get("kind") in _ADAPTED:
+def _retrain(expectation: Manifest | None, target: str, drafter: str) -> str:
+    if expectation is None or expectation.drafter.kind in _ADAPTED:
         return f"headstart adapt TRAFFIC.jsonl --target {target} --drafter {drafter} -o adapted"
-    how = "medusa" if expectation.drafter.get("kind") == "medusa" else "eagle3"  # n-grams and suffixes learn nothing
+    how = "medusa" if expectation.drafter.kind == "medusa" else "eagle3"  # n-grams and suffixes learn nothing
     return f"headstart train {how} RECENT.jsonl --target {target} --output NEW"
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
+from headstart.fleet.export.manifest import Manifest
 from headstart.fleet.watch import findings as advice
 from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.drift import Settings
 from headstart.fleet.watch.feeding import Drift, LedgerReader, cells_of
-from headstart.fleet.watch.findings import Expectation, broken
+from headstart.fleet.watch.findings import baseline_of, broken
 from headstart.fleet.watch.look import Finding, Look, Row, WatchOptions
 from headstart.fleet.watch.replicas import Comparisons
 from headstart.fleet.watch.scrape import scrape, scraper
@@ -34,7 +35,7 @@ class Watch:
         urls: of servers of any known kind; see `scrape.metrics_url`.
         ledgers: files that `headstart serve --ledger` writes.
         store: where to go on from, and what is kept; see `Store`.
-        expectation: what acceptance should be; None learns it.
+        expectation: of the export that is served, to compare acceptance with; None learns it.
         api_key: sent to every server.
         relearn: forget the evidence and the normal acceptance that the store holds, as after a new drafter.
         clock: seconds since 1970.
@@ -51,7 +52,7 @@ class Watch:
         options: WatchOptions | None = None,
         *,
         ledgers: Sequence[Path] = (),
-        expectation: Expectation | None = None,
+        expectation: Manifest | None = None,
         api_key: str | None = None,
         relearn: bool = False,
         clock: Callable[[], float] = time.time,
@@ -150,22 +151,22 @@ class Watch:
         """What the detector found; depth: the draft length, where it is fixed."""
         cost = self.options.draft_cost
         if cost is None and self._expectation is not None:
-            cost = self._expectation.draft_cost
+            cost = self._expectation.costs.c
         shorter = drift.shorter(depth, cost) if depth and cost is not None else ""
         what = advice.about_drift(self._expectation, kind, shorter)
         return [Finding(drift.level, drift.words, what)] if drift.words else []
 
     def _below(self, row: Row) -> Finding | None:
         """That a server's tokens per forward lie under the export's, which is worth knowing but proves nothing."""
-        window, expectation = row.window, self._expectation
-        if window is None or expectation is None or expectation.low is None or window.forwards < ENOUGH:
+        window, expected = row.window, None if self._expectation is None else self._expectation.expected
+        if window is None or expected is None or window.forwards < ENOUGH:
             return None
-        value = window.tokens_per_forward
-        if value is None or value >= expectation.low:
+        value, export = window.tokens_per_forward, expected.tokens_per_forward
+        if value is None or export.low is None or value >= export.low:
             return None
         words = (
-            f"{value:.2f} tokens per forward; the export measured {expectation.tokens_per_forward:.2f} "
-            f"({expectation.low:.2f} to {expectation.high or expectation.tokens_per_forward:.2f}) on its prompts"
+            f"{value:.2f} tokens per forward; the export measured {export.value:.2f} "
+            f"({export.low:.2f} to {export.high or export.value:.2f}) on its prompts"
         )
         return Finding("fine", words, advice.EXPECTED)
 
@@ -196,7 +197,7 @@ class Watch:
         settings = Settings(
             mean_windows_to_false_alarm=options.false_alarm, drop=options.drop, learning=options.learning
         )
-        baseline = None if self._expectation is None or seconds is not None else self._expectation.baseline
+        baseline = None if self._expectation is None or seconds is not None else baseline_of(self._expectation)
         return Drift.of(
             None if self._relearn else self._store.mark(f"drift {name}"),
             seconds=options.drift_window if seconds is None else seconds,
