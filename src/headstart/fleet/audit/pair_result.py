@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headstart.base.as_json import picked
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.subject import Verdict
 
@@ -97,18 +98,13 @@ class PairResult:
 
     def record(self) -> dict[str, Any]:
         return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
+            **picked(self, "verdict", "reasons"),
             "settings": {**self.plan.bets(), "sampling": asdict(self.plan.sampling)},
-            "a": self.a,
-            "b": self.b,
-            "pairs": self.pairs,
-            "differing_pairs": self.differing,
+            **picked(self, "a", "b", "pairs", differing_pairs="differing"),
             "e_value": float(f"{self.evidence:.4g}"),
             "e_value_most": float(f"{self.most_evidence:.4g}"),
             "e_value_by_pairs": [[pairs, float(f"{value:.4g}")] for pairs, value in self.curve],
-            "power": self.power,
-            "pairs_needed": self.needed,
+            **picked(self, "power", pairs_needed="needed"),
             "total_variation": [
                 {"prompt": prompt, "first_token": round(tv, 4), "noise_floor": round(floor, 4)}
                 for prompt, tv, floor in self.distances

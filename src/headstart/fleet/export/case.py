@@ -46,7 +46,6 @@ def case_of(
         context=options.max_model_len or loading.context_limit(target.config),
         head=_head(subject),
         depth=options.num_speculative_tokens,
-        temperature=options.temperature,
         dynamic=options.dynamic,
         costs_known=options.costs is not None,
         cpu=options.cpu,

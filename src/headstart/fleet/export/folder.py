@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,6 @@ OURS = frozenset(
 )  # fmt: skip
 """What an export writes; anything else in its folder is the user's, and is kept when the folder is replaced."""
 
-_CHUNK = 1 << 20
 _HASHED = (".json", ".safetensors", ".model", ".jinja", ".txt")
 
 
@@ -39,7 +38,8 @@ def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
         fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
     except OSError as error:
         raise InvalidOption(f"cannot write {path}: {error.strerror}", hint="name another folder") from error
-    fresh.chmod(0o777 & ~_umask())
+    os.umask(umask := os.umask(0))  # which cannot be read without being set
+    fresh.chmod(0o777 & ~umask)
     try:
         yield fresh
         _replace(fresh, path, force)
@@ -74,21 +74,11 @@ def _replace(fresh: Path, path: Path, force: bool) -> None:
     shutil.rmtree(old)
 
 
-def hashes(folder: Path, tick: Callable[[int], None] = lambda _: None) -> dict[str, str]:
-    """SHA-256 of a model's files by name. tick: called with the number of bytes that were read."""
+def hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of a model's files by name."""
     found = {}
     for file in sorted(folder.iterdir()):
         if file.is_file() and file.suffix in _HASHED and not file.name.startswith("."):
-            digest = hashlib.sha256()
             with file.open("rb") as stream:
-                while block := stream.read(_CHUNK):
-                    digest.update(block)
-                    tick(len(block))
-            found[file.name] = digest.hexdigest()
+                found[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
     return found
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -68,7 +68,6 @@ class Case:
     draft_parallel: bool = False
     differences: tuple[str, ...] = ()
     depth: int | None = None
-    temperature: float = 0.0
     dynamic: bool = False
     costs_known: bool = False
     cpu: bool = False

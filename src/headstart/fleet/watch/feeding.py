@@ -81,8 +81,7 @@ class Drift:
         cost: of drafting a token, in plain steps.
         """
         estimate = self.detector.estimate
-        found = None if estimate is None else shorter_drafts(estimate.cells, depth, cost)
-        return "" if found is None else found.text
+        return "" if estimate is None else shorter_drafts(estimate.cells, depth, cost)
 
     def facts(self) -> dict[str, Any]:
         """For the JSON of a look."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from headstart.base.as_json import picked
 from headstart.base.options import check_fields, option, strict
 from headstart.fleet.watch.counters import Counters, total
 from headstart.fleet.watch.counts import Histogram
@@ -143,14 +144,10 @@ def worst(levels: Any) -> str:
 
 def _row(row: Row) -> dict[str, Any]:
     window = row.window
-    found: dict[str, Any] = {
-        "server": row.server,
-        "level": row.level,
+    found = {
+        **picked(row, "server", "level"),
         "findings": [each.record() for each in row.findings],
-        "restarts": row.restarts,
-        "seconds": row.seconds,
-        "tokens_per_second": row.tokens_per_second,
-        "drift": row.drift,
+        **picked(row, "restarts", "seconds", "tokens_per_second", "drift"),
     }
     if window is None:
         return found
@@ -171,9 +168,9 @@ def _figures(window: Counters) -> dict[str, Any]:
         for place, accepted in enumerate(window.accepted_per_position)
     ]
     return {
-        **{name: getattr(window, name) for name in _RATIOS},
+        **picked(window, *_RATIOS),
         "positions": positions,
-        **{name: getattr(window, name) for name in _STATE},
+        **picked(window, *_STATE),
         "first_token_seconds": _quantiles(window.first_token),
         "seconds_per_token": _quantiles(window.per_token),
     }

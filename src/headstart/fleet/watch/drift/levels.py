@@ -83,29 +83,9 @@ class Estimate:
     """The cells with the most evidence first."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftLength:
-    """A shorter draft that is faster now. Speedups are over plain decoding, by theory, for one request at a time."""
-
-    depth: int
-    """As it is."""
-    best: int
-    """As it should be; 0: do not speculate."""
-    speedup: float
-    """With drafts as long as they are."""
-    best_speedup: float
-
-    @property
-    def text(self) -> str:
-        """What to do, in words."""
-        instead = f"instead of {self.speedup:.2f}x of plain decoding by theory"
-        if self.best == 0:
-            return f"switch speculation off: 1.00x {instead}"
-        return f"lower K from {self.depth} to {self.best}: {self.best_speedup:.2f}x {instead}"
-
-
-def shorter_drafts(cells: Sequence[CellState], depth: int, c: float, v: VerifyCost = None) -> DraftLength | None:
-    """The draft length to go down to, or None where it is right as it is, or nothing is known.
+def shorter_drafts(cells: Sequence[CellState], depth: int, c: float, v: VerifyCost = None) -> str:
+    """The draft length to go down to, in words, with speedups over plain decoding, by theory, for one request at a
+    time. Empty where it is right as it is, or nothing is known.
 
     Args:
         cells: of the detector's estimate.
@@ -118,12 +98,13 @@ def shorter_drafts(cells: Sequence[CellState], depth: int, c: float, v: VerifyCo
     """
     check_number("depth", depth, low=1, integer=True)
     now = acceptance_now(cells)
-    if not now:
-        return None
-    best = best_k(now, c, v, most=depth)
-    if best.k >= depth:
-        return None
-    return DraftLength(depth, best.k, float(speedup_by_position(now, depth, c, v)), best.speedup)
+    best = best_k(now, c, v, most=depth) if now else None
+    if best is None or best.k >= depth:
+        return ""
+    instead = f"instead of {float(speedup_by_position(now, depth, c, v)):.2f}x of plain decoding by theory"
+    if best.k == 0:
+        return f"switch speculation off: 1.00x {instead}"
+    return f"lower K from {depth} to {best.k}: {best.speedup:.2f}x {instead}"
 
 
 def acceptance_now(cells: Sequence[CellState]) -> list[float]:
