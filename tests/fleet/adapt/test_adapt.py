@@ -121,8 +121,8 @@ def test_what_cannot_be_is_refused(models: dict[str, str], traffic: Path, tmp_pa
         deployed(models["target"], "ngram")
     with pytest.raises(InvalidOption, match="cannot be trained further"):
         deployed("bundled", "medusa")
-    assert deployed("bundled", "eagle3").kind == "eagle3"
-    assert deployed("bundled", "bundled").kind == "draft"
+    assert deployed("bundled", "eagle3")[0] == "eagle3"
+    assert deployed("bundled", "bundled")[0] == "draft"
 
 
 def test_plain_texts_and_token_ids_beyond_the_vocabulary(models: dict[str, str], tmp_path: Path) -> None:

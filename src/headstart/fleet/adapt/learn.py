@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,8 @@ _LONGEST, _SHORTEST = 512, 64
 _SEVERAL = 4  # windows that a window of the validation part takes at least, since documents go there whole
 
 
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """The drafter that is to be adapted."""
-
-    kind: str
-    """eagle3 or draft."""
-    source: str
-    """Its directory or hub id."""
-
-
-def deployed(target: str, drafter: str) -> Deployed:
-    """What can be trained further.
+def deployed(target: str, drafter: str) -> tuple[str, str]:
+    """The drafter to train further: its kind (eagle3 or draft), and its directory or hub id.
 
     Raises:
         InvalidOption: a drafter without weights, Medusa heads, or several drafters.
@@ -40,9 +29,9 @@ def deployed(target: str, drafter: str) -> Deployed:
     """
     specs = choose(target, drafter).drafters
     if len(specs) == 1 and specs[0].kind == "eagle":
-        return Deployed("eagle3", str(specs[0].source))
+        return "eagle3", str(specs[0].source)
     if len(specs) == 1 and specs[0].kind == "draft":
-        return Deployed("draft", specs[0].name)
+        return "draft", specs[0].name
     raise InvalidOption(
         f"drafter={drafter!r} cannot be trained further",
         hint="EAGLE-3 heads and draft models can; --gate-only NEW compares any two drafters",
@@ -50,16 +39,22 @@ def deployed(target: str, drafter: str) -> Deployed:
 
 
 def learn(
-    target: Target, drafter: Deployed, found: Split, output: Path, options: Learning, seed: int, observe: Observer
+    target: Target,
+    drafter: tuple[str, str],
+    found: Split,
+    output: Path,
+    options: Learning,
+    seed: int,
+    observe: Observer,
 ) -> TrainingResult:
-    """Train on the learnt side of the split and write the new drafter to `output`.
+    """Train on the learnt side of the split and write the new drafter to `output`. drafter: see `deployed`.
 
     The traffic is copied to `output.parent / "learnt.jsonl"`, with mode 600, for as long as the run lasts: a run that
     was killed goes on from there.
 
     Raises what `headstart.train.harness.train` raises.
     """
-    copy = output.parent / "learnt.jsonl"
+    (kind, source), copy = drafter, output.parent / "learnt.jsonl"
     write(copy, found.learnt, target.checkpoint.fingerprint)
     shared: dict[str, Any] = {
         "target": target.checkpoint.source,
@@ -73,10 +68,10 @@ def learn(
         "seed": seed,
         "device": str(target.device),
         "dtype": target.options.dtype if target.options.dtype in ("float32", "bfloat16") else "auto",
-        "begin_with": drafter.source,
+        "begin_with": source,
         **_windows(found, target.checkpoint.length),
     }
-    if drafter.kind == "eagle3":
+    if kind == "eagle3":
         result = train_eagle3(Eagle3Training(**shared, format="hf"), observe=observe)
     else:
         result = train_draft(DraftTraining(**shared), observe=observe)

@@ -98,23 +98,15 @@ class Exporter:
         """The families of the last look."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        rows = () if self._look is None else self._look.rows
-        levels = ", ".join(f"{number} {name}" for number, name in enumerate(LEVELS))
-        level = GaugeMetricFamily(PREFIX + "level", f"What was found: {levels}.", labels=["server"])
+        def gauge(name: str, words: str, *labels: str) -> Any:
+            return GaugeMetricFamily(PREFIX + name, words, labels=["server", *labels])
+
+        level = gauge("level", f"What was found: {', '.join(f'{i} {name}' for i, name in enumerate(LEVELS))}.")
         restarts = CounterMetricFamily(PREFIX + "restarts", "Restarts since the watch began.", labels=["server"])
-        figures = {
-            name: GaugeMetricFamily(PREFIX + _NAMES.get(name, name), help, labels=["server", "kind", "model"])
-            for name, help in _GAUGES.items()
-        }
-        accepted = GaugeMetricFamily(
-            PREFIX + "acceptance",
-            "Acceptance given acceptance before, where it is known.",
-            labels=["server", "position"],
-        )
-        evidence = GaugeMetricFamily(
-            PREFIX + "drift_evidence", "Windows one would wait for as much without a fall.", labels=["server", "level"]
-        )
-        for row in rows:
+        figures = {name: gauge(_NAMES.get(name, name), words, "kind", "model") for name, words in _GAUGES.items()}
+        accepted = gauge("acceptance", "Acceptance given acceptance before, where it is known.", "position")
+        evidence = gauge("drift_evidence", "Windows one would wait for as much without a fall.", "level")
+        for row in () if self._look is None else self._look.rows:
             level.add_metric([row.server], LEVELS.index(row.level))
             restarts.add_metric([row.server], row.restarts)
             if (window := row.window) is not None:
