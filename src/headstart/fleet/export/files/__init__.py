@@ -25,7 +25,6 @@ from headstart.fleet.export.files import queries
 from headstart.fleet.export.files.alert_tests import rule_tests
 from headstart.fleet.export.files.dashboard import whole
 from headstart.fleet.export.files.deployment import CLAIM, ENGINES, PORT, ROUTER, Deployment, as_yaml
-from headstart.fleet.export.files.engines import sglang_options
 from headstart.fleet.export.manifest import PositionRecord
 from headstart.fleet.vllm import as_flags
 
@@ -53,7 +52,7 @@ def written(name: str, one: Deployment) -> str:
         one=one, manifest=one.manifest, target=one.manifest.target, expected=one.manifest.expected, bound=one.bound,
         claim=CLAIM, engines=ENGINES, port=PORT, router=ROUTER, version=VERSIONS["vllm"], rate=queries.rate,
         series=partial(queries.series, one), growth=partial(queries.growth, one), labels=partial(queries.labels, one),
-        as_flags=as_flags, sglang_options=sglang_options,
+        as_flags=as_flags,
     )  # fmt: skip
     if environment is _TEXT:
         return text

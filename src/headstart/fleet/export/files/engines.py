@@ -1,4 +1,4 @@
-"""What starts one engine on this machine: `vllm.yaml`, `serve-vllm.sh` and `serve-sglang.sh`.
+"""`vllm.yaml`: what one engine is started with.
 
 Keys of `vllm.yaml` are the long options of `vllm serve`, without their dashes. The speculative config is a nested
 mapping, so that no shell has to quote JSON. `method` always stands in it: without it vLLM guesses the method from the
@@ -7,14 +7,11 @@ folder's name.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headstart.fleet.export.files.deployment import Deployment
 from headstart.fleet.export.manifest import DepthAt, DrafterKind
 from headstart.fleet.export.options import ExportOptions
-from headstart.fleet.vllm import as_flags
 
 LOOKUP = (3, 5)
 """The least and the greatest length of a match of n-grams. An engine that drafts K tokens after every match cannot tell
@@ -87,40 +84,3 @@ def vllm_values(target: str, name: str, dtype: str, speculation: Mapping[str, An
     found["speculative-config"] = dict(speculation)
     found["custom-histogram-buckets"] = BUCKETS
     return found | dict(options.settings)
-
-
-_ALGORITHMS = {"eagle3": "EAGLE3", "draft_model": "STANDALONE", "ngram": "NGRAM"}
-_SGLANG_NAMES = {"max-model-len": "context-length"}
-
-
-def sglang_flags(one: Deployment, drafter: str | None) -> list[str]:
-    """Options of SGLang's server that mean what `values` mean. A chain of K tokens is K steps of one candidate each,
-    and K + 1 tokens to verify: the pending one is counted."""
-    depth = one.manifest.depth
-    values: dict[str, Any] = {
-        _SGLANG_NAMES.get(name, name): value
-        for name, value in one.values.items()
-        if name not in ("model", "speculative-config", "custom-histogram-buckets")
-    }
-    kind = one.manifest.drafter.kind
-    words = ["--model-path", one.manifest.target.name, *as_flags(values)]
-    words += ["--speculative-algorithm", _ALGORITHMS[kind]]
-    if kind == "ngram":
-        words += ["--speculative-ngram-max-bfs-breadth", "1"]
-    else:
-        words += ["--speculative-draft-model-path", drafter or one.speculation["model"]]
-        words += ["--speculative-num-steps", str(depth), "--speculative-eagle-topk", "1"]
-    return [*words, "--speculative-num-draft-tokens", str(depth + 1), "--enable-metrics"]
-
-
-def sglang_options(one: Deployment) -> list[str]:
-    """The options as a script has them, each with its value. A drafter lies beside the script."""
-    place = "@here@/drafter" if one.has_drafter else None
-    words = [shlex.quote(word) for word in sglang_flags(one, place)]
-    options: list[str] = []
-    for word in ('"$here"/drafter' if word == "@here@/drafter" else word for word in words):
-        if word.startswith("--") or not options:
-            options.append(word)
-        else:
-            options[-1] += f" {word}"
-    return options
