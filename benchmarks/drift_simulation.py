@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headstart.fleet.watch.drift.bets import PATIENCE, Bets, Fit
+from headstart.fleet.watch.drift.evidence import PATIENCE, Bets, Fit
 from headstart.theory.rounds import expected_tokens
 
 Window = tuple[NDArray[Any], NDArray[Any]]

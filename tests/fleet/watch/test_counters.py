@@ -8,7 +8,8 @@ import pytest
 
 from headstart.base.errors import EndpointFailed, InvalidOption
 from headstart.base.extras import how_to_install
-from headstart.fleet.watch.counters import Counters, read, total
+from headstart.fleet.watch.counters import Counters, total
+from headstart.fleet.watch.scrape import read
 
 VLLM = """
 # TYPE process_start_time_seconds gauge

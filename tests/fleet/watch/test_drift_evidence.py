@@ -13,8 +13,7 @@ from drift_changes import KINDS, cells_of, changing, paced_cells
 from drift_simulation import QUIET, Tag, Watch, World, delays, false_alarms
 
 from headstart.fleet.watch.drift import Cell, Detector, Level, Settings
-from headstart.fleet.watch.drift.bets import Bets, Fit
-from headstart.fleet.watch.drift.evidence import DROPS, carried, log_growth, spread
+from headstart.fleet.watch.drift.evidence import DROPS, Bets, Fit, carried, log_growth, spread
 from headstart.theory import expected_tokens
 
 RNG = np.random.default_rng

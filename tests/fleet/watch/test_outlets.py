@@ -12,10 +12,10 @@ from support.browser import EITHER, LOOKS, check_page
 from support.fake_engines import Engine, fake_server
 
 from headstart.base.errors import InvalidOption
-from headstart.fleet.watch.counters import read
 from headstart.fleet.watch.look import Finding, Look, Row
 from headstart.fleet.watch.outlets import PREFIX, Exporter, Webhook
 from headstart.fleet.watch.page import watch_page
+from headstart.fleet.watch.scrape import read
 from headstart.fleet.watch.store import Window
 
 DRIFT = {

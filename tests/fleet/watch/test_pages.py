@@ -13,9 +13,9 @@ import pytest
 from support.bridges import bridged, job
 
 import headstart as hs
-from headstart.fleet.watch.counters import Counters, read
-from headstart.fleet.watch.exposition import DIALECTS
+from headstart.fleet.watch.counters import Counters
 from headstart.fleet.watch.findings import broken
+from headstart.fleet.watch.scrape import DIALECTS, read
 from headstart.serve.metrics import Metrics
 from headstart.serve.worker import ThreadBridge
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_engines import Engine
 
-from headstart.fleet.watch.counters import Counters, read, record_of, restored, total
+from headstart.fleet.watch.counters import Counters, record_of, restored, total
+from headstart.fleet.watch.scrape import read
 from headstart.fleet.watch.server import Server
 
 HISTORIES = st.lists(st.one_of(st.integers(0, 200), st.just("restart")), min_size=2, max_size=12)

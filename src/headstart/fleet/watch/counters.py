@@ -1,7 +1,8 @@
-"""What a server that speculates has counted, read from its page for Prometheus, whatever kind of server it is.
+"""What a server that speculates has counted, whatever kind of server it is.
 
-`read` gives one `Counters` for each engine of the page. The difference of two is a window of time; their sum is that of
-several engines or replicas. Every ratio is a property of a window, so that none is a mean of ratios.
+`scrape.read` gives one `Counters` for each engine of a page for Prometheus. The difference of two is a window of time;
+their sum is that of several engines or replicas. Every ratio is a property of a window, so that none is a mean of
+ratios.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from headstart.base.as_json import first_problem
-from headstart.base.errors import EndpointFailed, InvalidFile, InvalidOption
+from headstart.base.errors import InvalidFile
 from headstart.fleet.watch.counts import Histogram, fell, since, together
-from headstart.fleet.watch.exposition import engines
 
 T = TypeVar("T")
 SHORT = 0.01
@@ -206,29 +206,6 @@ def total(several: Iterable[Counters]) -> Counters | None:
     """The sum over engines or replicas; None of none."""
     counted = list(several)
     return reduce(add, counted) if counted else None
-
-
-def read(text: str) -> list[Counters]:
-    """One `Counters` for each engine on a page for Prometheus; several kinds of servers may be on it.
-
-    Raises:
-        EndpointFailed: the page cannot be parsed, or nothing on it is of a server that is known.
-        InvalidOption: prometheus-client is not installed.
-    """
-    try:
-        found = [Counters(**values) for values in engines(text)]
-    except InvalidOption:
-        raise
-    except (ValueError, KeyError, OverflowError) as error:  # a position that is no number, a count that is NaN
-        raise EndpointFailed(
-            f"the page holds what no counter can be: {error}", hint="is it the page of the engine itself?"
-        ) from error
-    if not found:
-        raise EndpointFailed(
-            "the page has no counters of headstart, vLLM, SGLang or llama.cpp",
-            hint="give the engine's own address, not a router's; SGLang needs --enable-metrics, llama.cpp --metrics",
-        )
-    return found
 
 
 def _common(one: str, other: str) -> str:

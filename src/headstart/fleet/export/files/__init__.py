@@ -23,7 +23,6 @@ from markupsafe import Markup
 from headstart.fleet.export.architectures import VERSIONS
 from headstart.fleet.export.files import queries
 from headstart.fleet.export.files.alert_tests import rule_tests
-from headstart.fleet.export.files.dashboard import whole
 from headstart.fleet.export.files.deployment import CLAIM, ENGINES, PORT, ROUTER, Deployment, as_yaml
 from headstart.fleet.export.manifest import PositionRecord
 from headstart.fleet.vllm import as_flags
@@ -58,8 +57,25 @@ def written(name: str, one: Deployment) -> str:
         return text
     values, head = yaml.safe_load(text), re.match(r"(?:# .*\n)*", text)
     if name.endswith(".json"):
-        return json.dumps(whole(values), indent=1) + "\n"
+        return json.dumps({**values, "panels": _placed(values["panels"])}, indent=1) + "\n"
     return as_yaml(values, "" if head is None else head[0].replace("# ", "", 1).replace("\n# ", "\n"))
+
+
+def _placed(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Panels of Grafana with ids and places: three to a line, rows across."""
+    x = y = 0
+    for number, each in enumerate(panels, start=1):
+        row = each["type"] == "row"
+        if row or x == 24:
+            y += 8 if x else 0
+            x = 0
+        each["id"] = number
+        each["gridPos"] = {"h": 1 if row else 8, "w": 24 if row else 8, "x": x, "y": y}
+        if row:
+            y += 1
+        else:
+            x += 8
+    return panels
 
 
 class _Inline(yaml.SafeDumper):  # type: ignore[misc]  # the library has no types

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from pydantic import StrictBool
 
-from headstart.fleet.watch.drift.bets import PATIENCE, Bets, Fit
 from headstart.fleet.watch.drift.cells import Expected, Group, Key, varied
-from headstart.fleet.watch.drift.evidence import Floats
+from headstart.fleet.watch.drift.evidence import PATIENCE, Bets, Fit, Floats
 from headstart.theory.statistics import Interval
 
 
