@@ -58,7 +58,7 @@ def test_a_child_that_dies_is_reported_with_its_last_words(tmp_path: Path) -> No
         words = "for i in range(30): print('line', i)\nraise SystemExit(3)"
         child = children.start("engine-0", [*PYTHON, words])
         with pytest.raises(ServerFailed, match="engine-0 ended with exit code 3") as failed:
-            children.wait(child, lambda: False, seconds=30)
+            children.wait([(child, lambda: False)], seconds=30)
         assert "line 29" in failed.value.message
         assert "line 2\n" not in failed.value.message
         assert str(child.log) in failed.value.hint
@@ -73,21 +73,21 @@ def test_the_first_error_is_quoted_where_the_last_lines_do_not_have_it(tmp_path:
     with Children(tmp_path) as children:
         child = children.start("engine-0", [*PYTHON, words])
         with pytest.raises(ServerFailed, match=r"see above\nthe first error in its log:\nValueError: no room\n"):
-            children.wait(child, lambda: False, seconds=30)
+            children.wait([(child, lambda: False)], seconds=30)
 
 
 def test_a_child_killed_by_a_signal_is_reported_so(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start("engine-0", [*PYTHON, "import os; os.kill(os.getpid(), 9)"])
         with pytest.raises(ServerFailed, match="was ended by SIGKILL, and wrote nothing"):
-            children.wait(child, lambda: False, seconds=30)
+            children.wait([(child, lambda: False)], seconds=30)
 
 
 def test_a_command_that_does_not_exist_says_so(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start("router", ["/no/such/program"])
         with pytest.raises(ServerFailed, match=r"cannot run /no/such/program: No such file"):
-            children.wait(child, lambda: False, seconds=30)
+            children.wait([(child, lambda: False)], seconds=30)
 
 
 def test_a_child_that_never_answers_is_stopped(tmp_path: Path) -> None:
@@ -96,7 +96,9 @@ def test_a_child_that_never_answers_is_stopped(tmp_path: Path) -> None:
         child = children.start("engine-0", [*PYTHON, f"print('\\x1b[31mloading\\x1b[0m', flush=True); {SLEEPS}"])
         until(lambda: child.tail(1) == "loading")
         with pytest.raises(ServerFailed, match="not ready after 0 seconds; its log ends with:\nloading"):
-            children.wait(child, lambda: False, seconds=0.2, progress=lambda _, line: seen.append(line))
+            children.wait(
+                [(child, lambda: False)], seconds=0.2, progress=lambda _child, _seconds, line: seen.append(line)
+            )
         assert not child.alive
     assert seen[-1] == "loading"
 

@@ -89,7 +89,7 @@ def served(vllm_python: Path, logs: Path, **more: str) -> Iterator[tuple[str, Pa
 
     with Children(logs) as children:
         server = children.start("vllm", command, env=environment(found) | more)
-        children.wait(server, ready, seconds=400)
+        children.wait([(server, ready)], seconds=400)
         yield f"{url}/v1", server.log
 
 

@@ -33,9 +33,6 @@ _ERROR = re.compile(r"^(?!.*\b(?:WARNING|INFO)\b).*?\b([A-Z]\w*(?:Error|Exceptio
 _LONGEST_TAIL, _LONGEST_LOG = 1 << 16, 1 << 24
 """Bytes of a log that are read for its last lines, and to find an error in it."""
 
-Progress = Callable[[float, str | None], None]
-"""Called while a child is waited for: the seconds so far, and the last line of its log; None once it is ready."""
-
 
 @dataclass
 class Child:
@@ -166,27 +163,19 @@ class Children:
         return child
 
     def wait(
-        self, child: Child, ready: Callable[[], bool], *, seconds: float, progress: Progress | None = None
-    ) -> None:
-        """Wait until `ready()` is true.
-
-        Raises:
-            ServerFailed: the child ended first, or was not ready within so many seconds (it is stopped then).
-        """
-        self.wait_all(
-            [(child, ready)], seconds=seconds, progress=lambda _, passed, line: progress and progress(passed, line)
-        )
-
-    def wait_all(
         self,
         several: Sequence[tuple[Child, Callable[[], bool]]],
         *,
         seconds: float,
         progress: Callable[[Child, float, str | None], object] = lambda *_: None,
     ) -> None:
-        """Wait until each is ready; the rules of `wait` hold for every one of them.
+        """Wait until each child is ready, which the function beside it tells.
 
-        progress: called for each that is still waited for, and once with None in place of a line when it is ready.
+        progress: called for each that is still waited for with the seconds so far and the last line of its log, and
+            once with None in place of a line when it is ready.
+
+        Raises:
+            ServerFailed: a child ended first, or was not ready within so many seconds (it is stopped then).
         """
         begun = time.monotonic()
         waiting = list(several)

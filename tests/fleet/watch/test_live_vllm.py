@@ -35,7 +35,7 @@ def test_a_live_vllm_is_watched(vllm_python: Path, tmp_path: Path) -> None:
     state = ["--state", str(tmp_path / "state.sqlite"), "--once", "--json"]
     with Children(tmp_path) as children:
         child = children.start("vllm", command, env=environment(installation))
-        children.wait(child, lambda: _answers(url), seconds=400)
+        children.wait([(child, lambda: _answers(url))], seconds=400)
         first = CliRunner().invoke(app, ["watch", url, *state])
         assert first.exit_code == 0, first.output
         for item in sample_prompts()[:4]:

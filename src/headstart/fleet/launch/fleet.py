@@ -176,7 +176,7 @@ class Fleet:
                 self._children, program, [engine.url for engine in self.engines], policy=options.policy,
                 host=options.host, port=options.port, metrics_port=next(self._ports),
             )  # fmt: skip
-            self._children.wait_all(
+            self._children.wait(
                 [(self.router.child, self.router.ready)], seconds=_ROUTER_SECONDS, progress=self._report
             )
 
@@ -188,7 +188,7 @@ class Fleet:
         )  # fmt: skip
 
     def _wait(self, engines: list[Engine]) -> None:
-        self._children.wait_all(
+        self._children.wait(
             [(engine.child, engine.ready) for engine in engines], seconds=self.options.timeout, progress=self._report
         )
 

@@ -125,9 +125,8 @@ def serving(
     with tempfile.TemporaryDirectory() as kept, Children(logs or Path(kept)) as children:
         child = children.start("vllm", command, env=environment(installation))
         children.wait(
-            child,
-            lambda: answers(url, "/health"),
+            [(child, lambda: answers(url, "/health"))],
             seconds=start_seconds,
-            progress=lambda seconds, _: progress(f"starting vLLM, {seconds:.0f} s", 0.0),
+            progress=lambda _child, seconds, _line: progress(f"starting vLLM, {seconds:.0f} s", 0.0),
         )
         yield url
