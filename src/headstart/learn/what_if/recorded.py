@@ -19,8 +19,7 @@ from typing import Literal
 from headstart.base.options import check_number
 from headstart.engine.trace.reader import Trace, TracedRequest
 from headstart.engine.trace.summary import depth_of, summarise
-from headstart.theory.recut import Stretch, recut
-from headstart.theory.rounds import expected_tokens_by_position
+from headstart.theory.rounds import Stretch, expected_tokens_by_position, recut
 from headstart.types import Sampling
 
 BY_TEXT_ALONE = frozenset({"draft", "early-exit"})

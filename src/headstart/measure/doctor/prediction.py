@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from headstart import theory
 from headstart.engine.in_turn import Round, Text
 from headstart.measure.doctor.costs import Timing
-from headstart.theory.recut import Stretch
-from headstart.theory.recut import recut as theory_recut
-from headstart.theory.rounds import PositionCounts
+from headstart.theory.rounds import PositionCounts, Stretch
+from headstart.theory.rounds import recut as theory_recut
 from headstart.theory.statistics import Interval, bisect, bootstrap
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
