@@ -12,7 +12,6 @@ framework's function. NumPy is all this needs. Everything is seeded: the same ar
 
 from __future__ import annotations
 
-from headstart.learn.simulate.benchmark import Speed, measure_speed
 from headstart.learn.simulate.costs import Estimate, Run
 from headstart.learn.simulate.decoding import plain, speculate
 from headstart.learn.simulate.distributions import InvalidDistribution
@@ -46,7 +45,6 @@ __all__ = [
     "Scenario",
     "ScenarioResult",
     "SimpleK",
-    "Speed",
     "SsdPlan",
     "SsdRun",
     "TableModel",
@@ -57,7 +55,6 @@ __all__ = [
     "dial_pair",
     "from_logits",
     "greedy",
-    "measure_speed",
     "placements",
     "plain",
     "planted_pair",

@@ -8,10 +8,9 @@ from typing import Any
 
 from headstart.base.as_json import as_json
 from headstart.base.errors import InvalidOption
-from headstart.learn.what_if.answers import Answer, Maps, answer, maps
+from headstart.learn.what_if.answers import Answer, Maps, Temperatures, answer, maps, temperatures
 from headstart.learn.what_if.machines import Batches, Deployment, batches
 from headstart.learn.what_if.options import DEFAULT_ALPHA, DEFAULT_C, MOST, Question, flag
-from headstart.learn.what_if.temperature import Temperatures, temperatures
 from headstart.theory import Machine, Model, StepCosts
 
 _MACHINE = ("bandwidth", "flops", "parameters")
