@@ -13,7 +13,6 @@ Patterson, "Roofline: an insightful visual performance model for multicore archi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +66,6 @@ def forward_seconds(
     """Seconds of one forward of `rows` rows for each of `batch` requests with `context` cached tokens each."""
     n, b = whole("rows", rows, low=1), whole("batch", batch, low=1)
     return plain(_seconds(machine, model, n, b, numbers("context", context, low=0)))
-
-
-def verify_cost_of(machine: Machine, model: Model, batch: int = 1, context: float = 0) -> Callable[[Any], Any]:
-    """v(n) on this machine, in seconds: what `speedup(..., v=...)` takes."""
-    return lambda rows: forward_seconds(machine, model, rows, batch, context)
 
 
 def batch_speedup(

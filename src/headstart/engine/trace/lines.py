@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from headstart.base.machine import versions_of
 from headstart.drafters import Drafter, Observation, capabilities, kinds
 from headstart.engine.trace import numbers
 from headstart.engine.trace.format import VERSION
@@ -47,22 +46,11 @@ def header(engine: Described, *, command: str, note: str) -> Json:
         "headstart_trace": VERSION,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
-        "versions": dict(_versions()),
+        "versions": dict(versions_of(*PACKAGES)),
         "engine": dict(engine.describe()),
         "drafters": [{"name": each.name, "kind": _kind(each)} for each in capabilities.parts(engine.drafter)],
         **({"note": note} if note else {}),
     }
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _kind(drafter: Drafter) -> str:

@@ -13,8 +13,7 @@ from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page, VerdictKind
 from headstart.learn.simulate import ScenarioResult
 from headstart.learn.what_if.answers import Temperatures
-from headstart.learn.what_if.machines import Batches
-from headstart.learn.what_if.question import WhatIf
+from headstart.learn.what_if.question import Batches, WhatIf
 
 _TWO = ".2f"
 

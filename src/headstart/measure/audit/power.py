@@ -49,16 +49,6 @@ def _tilted(p: Floats, by: NDArray[Any]) -> Floats:
     return found
 
 
-def sharper(block: Block, strength: float) -> Floats:
-    """p to the power 1 + strength, as of a lower temperature."""
-    return _tilted(block.p, strength * each_log(block.p))
-
-
-def flatter(block: Block, strength: float) -> Floats:
-    """p to the power 1 / (1 + strength), as of a higher temperature."""
-    return _tilted(block.p, (1 / (1 + strength) - 1) * each_log(block.p))
-
-
 def to_runner_up(block: Block, strength: float) -> Floats:
     """The likeliest token gives some of its mass to the second."""
     p: Floats = block.p.copy()
@@ -66,16 +56,6 @@ def to_runner_up(block: Block, strength: float) -> Floats:
     p[:, 0] -= given
     p[:, 1] += given
     return p
-
-
-def reweighted(block: Block, strength: float) -> Floats:
-    """Each token has a weight of its own, the same everywhere."""
-    return _tilted(block.p, strength * _weights()[block.buckets])
-
-
-def repeating(block: Block, strength: float) -> Floats:
-    """Tokens of the output come again more often."""
-    return _tilted(block.p, strength * block.scores[:, OUTPUT_SCORE])
 
 
 def to_guesses(block: Block, strength: float) -> Floats:
@@ -90,11 +70,22 @@ def to_guesses(block: Block, strength: float) -> Floats:
 
 
 BIASES = (
-    Bias("sharper", "likely tokens are too likely", sharper),
-    Bias("flatter", "likely tokens are not likely enough", flatter),
+    # p to the power 1 + strength, as of a lower temperature, and to 1 / (1 + strength), as of a higher one
+    Bias("sharper", "likely tokens are too likely", lambda block, s: _tilted(block.p, s * each_log(block.p))),
+    Bias(
+        "flatter",
+        "likely tokens are not likely enough",
+        lambda block, s: _tilted(block.p, (1 / (1 + s) - 1) * each_log(block.p)),
+    ),
     Bias("runner-up", "the second likeliest token takes from the likeliest", to_runner_up),
-    Bias("reweighted", "each token has a weight of its own, the same everywhere", reweighted),
-    Bias("repeats", "tokens come again too often", repeating),
+    Bias(
+        "reweighted",
+        "each token has a weight of its own, the same everywhere",
+        lambda block, s: _tilted(block.p, s * _weights()[block.buckets]),
+    ),
+    Bias(
+        "repeats", "tokens come again too often", lambda block, s: _tilted(block.p, s * block.scores[:, OUTPUT_SCORE])
+    ),
 )
 TO_GUESSES = Bias("guesses", "some tokens come from the draft's distribution", to_guesses)
 

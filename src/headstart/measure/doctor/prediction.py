@@ -84,8 +84,8 @@ def predict(
         cuts = [(1.0, rounds)]
     else:
         joined = whole_goes_on(flat)
-        cuts = [(1 - joined, [_cut(prompt, k) for prompt in rounds])]
-        cuts += [(joined, [_cut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
+        cuts = [(1 - joined, [recut(prompt, k, joined=False) for prompt in rounds])]
+        cuts += [(joined, [recut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
     totals = np.zeros((len(texts), 4))
     both = [(plain[place].reading, texts[place].reading) for place in plain if place in texts]
     faster = sum(alone for alone, _ in both) / (sum(beside for _, beside in both) or 1.0)
@@ -112,10 +112,6 @@ def over_prompts(units: Sequence[Any] | NDArray[Any], statistic: Callable[[Any],
     if len(units) < ENOUGH:
         return Interval(statistic(units)) if len(units) else Interval(math.nan)
     return bootstrap(units, statistic, resamples=_RESAMPLES, scale="log")
-
-
-def _cut(rounds: Sequence[Round], k: int, *, joined: bool = False) -> tuple[Round, ...]:
-    return tuple(recut(rounds, k, joined=joined))
 
 
 def _prompt_totals(
