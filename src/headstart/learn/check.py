@@ -69,13 +69,8 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
     """The report of a process of its own; one is made for it where it wrote none."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headstart.learn.examine",
-            *map(str, (answers, exercise.number, file, seconds)),
-        ]
+        arguments = map(str, (answers, exercise.number, file, seconds))
+        command = [sys.executable, "-P", "-m", "headstart.learn.examine", *arguments]
         # one thread: the sums are small, and each thread of a numeric library takes memory that is limited
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
@@ -128,9 +123,8 @@ class _Attempts:
             read = json.loads(self._file.read_text(encoding="utf-8"))
             self._all = read if isinstance(read, dict) else {}
         mine = self._all.get(self._key)
-        self._mine = (
-            {key: each for key, each in mine.items() if isinstance(each, int)} if isinstance(mine, dict) else {}
-        )
+        counts = mine.items() if isinstance(mine, dict) else ()
+        self._mine = {key: each for key, each in counts if isinstance(each, int)}
 
     def note(self, number: int, state: str) -> int:
         """Count a run; returns the number of failures in a row."""

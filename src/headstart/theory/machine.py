@@ -121,15 +121,8 @@ def paying_batch(
     It is `most` where all batches up to that size gain.
     """
     sizes = np.arange(1, int(whole("most", most, low=1)) + 1)
-    gains = batch_speedup(
-        machine,
-        target,
-        scalar("alpha", alpha),
-        int(whole("k", k)),
-        sizes,
-        draft=draft,
-        context=scalar("context", context),
-    )
+    a, n, cached = scalar("alpha", alpha), int(whole("k", k)), scalar("context", context)
+    gains = batch_speedup(machine, target, a, n, sizes, draft=draft, context=cached)
     losing = np.flatnonzero(gains <= 1)
     return int(losing[0]) if losing.size else int(sizes[-1])
 

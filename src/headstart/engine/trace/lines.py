@@ -174,11 +174,7 @@ def _nodes(
     step: Step, row: Row, dense: NDArray[Any], model: NDArray[Any] | None, again: Replay, top: int
 ) -> list[Json]:
     draft = step.draft
-    q = (
-        None
-        if draft.q is None
-        else [whole(distribution, dense.shape[1]) for distribution in drafted_distributions(draft)]
-    )
+    q = None if draft.q is None else [whole(each, dense.shape[1]) for each in drafted_distributions(draft)]
     drawn = dict(again.drawn)
     found: list[Json] = []
     for node, (token, parent, state) in enumerate(zip(draft.tokens, draft.parents, states(draft, again), strict=True)):

@@ -263,9 +263,7 @@ class _Promises:
         assert self.reference is not None, "ends are known from the reference"
         of_texts = zip(self.asks, self.texts, strict=True)
         distributions = [self.reference.distributions(ask.prompt, text.tokens, _WARM) for ask, text in of_texts]
-        ends = np.concatenate([distribution[:, self.ids].sum(-1) for distribution in distributions]).clip(
-            1e-12, 1 - 1e-12
-        )
+        ends = np.concatenate([each[:, self.ids].sum(-1) for each in distributions]).clip(1e-12, 1 - 1e-12)
         odds = np.log(ends) - np.log1p(-ends)
         biases = np.linspace(-5, 40, 181)
         means = (1 / (1 + np.exp(-(odds + biases[:, None])))).mean(1)

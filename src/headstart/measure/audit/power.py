@@ -58,6 +58,15 @@ def to_runner_up(block: Block, strength: float) -> Floats:
     return p
 
 
+@cache
+def _weights() -> Floats:
+    """A fixed normal weight for each bucket of token ids."""
+    noise = Noise(0)
+    pairs = np.array([[noise.uniform(i, Purpose.TOKEN, 0, k) for k in (0, 1)] for i in range(BUCKETS + 1)])
+    normal: Floats = np.sqrt(-2 * np.log(pairs[:, 0])) * np.cos(2 * np.pi * pairs[:, 1])
+    return normal
+
+
 def to_guesses(block: Block, strength: float) -> Floats:
     """Some draws come from the draft's distribution q."""
     share = np.minimum(block.scores[:, DRAFT_SCORE].astype(np.float64), 1 - 1e-6)
@@ -112,24 +121,13 @@ def redraw(distributions: Floats, audits: int, generator: np.random.Generator) -
     sums = distributions.cumsum(1)
     sums /= sums[:, -1:]
     begins = np.arange(len(distributions))
-    uniforms = (
-        generator.random((audits, len(distributions))) + begins
-    )  # one search for all rows: row i lies in [i, i + 1]
-    classes = (
-        np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right") - begins * distributions.shape[1]
-    )
+    # One search for all rows: row i lies in [i, i + 1]
+    uniforms = generator.random((audits, len(distributions))) + begins
+    found_at = np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right")
+    classes = found_at - begins * distributions.shape[1]
     last = distributions.shape[1] - 1 - (distributions[:, ::-1] > 0).argmax(1)
     found: Ints = np.minimum(classes, last)
     return found
-
-
-@cache
-def _weights() -> Floats:
-    """A fixed normal weight for each bucket of token ids."""
-    noise = Noise(0)
-    pairs = np.array([[noise.uniform(i, Purpose.TOKEN, 0, k) for k in (0, 1)] for i in range(BUCKETS + 1)])
-    normal: Floats = np.sqrt(-2 * np.log(pairs[:, 0])) * np.cos(2 * np.pi * pairs[:, 1])
-    return normal
 
 
 _FURTHER = 40

@@ -80,9 +80,8 @@ def predict(
     reading counts; where it has a prompt not, the target reads that as much faster as the others."""
     rounds = [text.rounds for text in texts.values()]
     flat = [one for prompt in rounds for one in prompt]
-    if tree or k is None:
-        cuts = [(1.0, rounds)]
-    else:
+    cuts: list[tuple[float, Sequence[Sequence[Round]]]] = [(1.0, rounds)]
+    if k is not None and not tree:
         joined = whole_goes_on(flat)
         cuts = [(1 - joined, [recut(prompt, k, joined=False) for prompt in rounds])]
         cuts += [(joined, [recut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
