@@ -209,10 +209,8 @@ def _rows(agreement: float, values: Any, costs: StepCosts, most: int) -> tuple[T
     c, v = costs.c(), costs.v
     point = theory.point_acceptance_at(target, draft, values).mean(0)
     return tuple(
-        TemperatureRow(
-            float(t), float(a), theory.best_k(a, c, v, most=most), float(b), theory.best_k(b, c, v, most=most)
-        )
-        for t, a, b in zip(values, drawn, point, strict=True)
+        TemperatureRow(float(t), a, theory.best_k(a, c, v, most=most), b, theory.best_k(b, c, v, most=most))
+        for t, a, b in zip(values, drawn.tolist(), point.tolist(), strict=True)
     )
 
 

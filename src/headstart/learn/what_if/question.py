@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,8 @@ def batches(deployment: Deployment, alpha: float, k: int, sizes: Sequence[int], 
     pays = theory.paying_batch(machine, target, alpha, k, draft=deployment.draft, context=context)
     far = max(*sizes, min(2 * pays, _FAR), 2)
     steps = sorted({round(size) for size in far ** (np.arange(_CURVE) / (_CURVE - 1))})
-    return Batches(
-        alpha,
-        k,
-        tuple(_row(deployment, alpha, k, size, most) for size in sizes),
-        tuple(_row(deployment, alpha, k, size, most) for size in steps),
-        theory.crossover_batch(machine, target, k, context),
-        pays,
-    )
+    rows, curve = (tuple(_row(deployment, alpha, k, size, most) for size in each) for each in (sizes, steps))
+    return Batches(alpha, k, rows, curve, theory.crossover_batch(machine, target, k, context), pays)
 
 
 def _row(deployment: Deployment, alpha: float, k: int, size: int, most: int) -> BatchRow:
@@ -156,20 +150,13 @@ def what_if(
     here = costs if isinstance(costs, StepCosts) else costs.costs(first)
     answers = tuple(answer(acceptance, k, here, most) for acceptance in acceptances)
     alphas = [(a.alpha, a.k) for a in answers if a.alpha is not None]
-    compared = (
-        tuple(batches(costs, alpha, length, sizes or (1,), most) for alpha, length in alphas)
-        if isinstance(costs, Deployment)
-        else ()
-    )
-    return WhatIf(
-        here,
-        most,
-        answers,
-        maps(answers[0], [alpha for alpha, _ in alphas], here),
-        None if isinstance(costs, StepCosts) else first,
-        compared,
-        tuple(temperatures(alpha, heat, here, most) for alpha, _ in alphas) if heat else (),
-    )
+    found = WhatIf(here, most, answers, maps(answers[0], [alpha for alpha, _ in alphas], here))
+    if isinstance(costs, Deployment):
+        compared = tuple(batches(costs, alpha, length, sizes or (1,), most) for alpha, length in alphas)
+        found = replace(found, batch=first, batches=compared)
+    if heat:
+        found = replace(found, temperatures=tuple(temperatures(alpha, heat, here, most) for alpha, _ in alphas))
+    return found
 
 
 def ask(question: Question) -> WhatIf:

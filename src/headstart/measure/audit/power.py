@@ -190,18 +190,12 @@ class SimulatedAudits:
 
     def powers(self) -> list[Power]:
         """By bias."""
-        shares = self._caught.reshape(len(self._biases), -1).mean(1)
-        effects = self._distance / max(self._positions, 1)
+        shares: list[float] = self._caught.reshape(len(self._biases), -1).mean(1).tolist()
+        effects: list[float] = (self._distance / max(self._positions, 1)).tolist()
+        enough = REACHED * self._plan.effect
         return [
-            Power(
-                bias.name,
-                bias.what,
-                float(shares[i]),
-                float(effects[i]),
-                bool(effects[i] >= REACHED * self._plan.effect),
-                self._needed(i, float(shares[i])),
-            )
-            for i, bias in enumerate(self._biases)
+            Power(bias.name, bias.what, share, effect, effect >= enough, self._needed(i, share))
+            for i, (bias, share, effect) in enumerate(zip(self._biases, shares, effects, strict=True))
         ]
 
     def project(self, blocks: Sequence[Block], completions: int) -> int | None:
