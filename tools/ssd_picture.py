@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headstart.learn.simulate import LaneCosts, SsdPlan, SsdRun, simulate_ssd
-from headstart.learn.simulate.two_lanes import Span
+from headstart.learn.simulate.ssd import Span
 
 PLAN = SsdPlan((0.8,), k=4, fan_out=(3,), hits=(0.5, 0.7, 0.8))
 COSTS = LaneCosts({1: 10.0}, {1: 1.5, 15: 1.8}, hand_over=0.3)

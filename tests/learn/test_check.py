@@ -15,7 +15,7 @@ import pytest
 from headstart.base.errors import InvalidOption
 from headstart.learn.check import Checked, check
 from headstart.learn.exercises import EXERCISES, Exercise, exercise, solutions, starter
-from headstart.learn.exercises.changing import compare
+from headstart.learn.exercises.adaptive_k import compare
 from headstart.learn.exercises.enumeration import Oracle, distance, joint, outcomes
 from headstart.learn.exercises.findings import Findings, WrongAnswer
 from headstart.learn.exercises.verifier import _cases, _mean, _round

@@ -11,10 +11,8 @@ import pytest
 
 from headstart import theory
 from headstart.base.errors import InvalidOption
-from headstart.learn.what_if.answers import answer, maps
-from headstart.learn.what_if.machines import Deployment, batches
-from headstart.learn.what_if.question import record, what_if
-from headstart.learn.what_if.temperature import temperatures
+from headstart.learn.what_if.answers import answer, maps, temperatures
+from headstart.learn.what_if.question import Deployment, batches, record, what_if
 from headstart.theory import Machine, Model, StepCosts
 
 in_plain_steps = StepCosts.in_plain_steps

@@ -94,7 +94,7 @@ def test_plain_steps_are_what_the_formulas_take(v: dict[int, float] | None) -> N
 
 
 def test_costs_of_a_roofline_are_its_own() -> None:
-    from headstart.learn.what_if.machines import Deployment
+    from headstart.learn.what_if.question import Deployment
 
     machine, target = Machine(1e11, 1e13, 1e-4), Model(1e9, kv_bytes_per_token=1e5)
     for batch in (1, 3, 60, 1000):

@@ -350,14 +350,10 @@ def test_the_value_of_a_tree_against_walks_down_it() -> None:
     assert tree.expected > theory.expected_tokens(0.55, 4), "breadth brings something"
 
 
-def test_the_chosen_tree_is_a_chain_where_rows_are_dear_and_nothing_where_nothing_pays() -> None:
-    wide = theory.choose_tree((0.6, 0.2), lambda n: 1.0, 0.2)
-    dear = theory.choose_tree((0.6, 0.2), lambda n: 1 + 0.15 * (n - 1), 0.05)
-    assert max(wide.ranks) == 2
-    assert set(dear.ranks) == {1}
-    assert len(theory.choose_tree((0.2,), lambda n: float(n), 0.5)) == 0
-    gained = theory.tree_speedup(dear.expected, len(dear), dear.depth, 0.05, lambda n: 1 + 0.15 * (n - 1))
-    assert gained > 1
+def test_a_tree_pays_where_it_gains_more_than_its_rows_and_levels_cost() -> None:
+    tree = theory.best_tree((0.6, 0.2), 3, 3)
+    assert theory.tree_speedup(tree.expected, len(tree), tree.depth, 0.05, lambda n: 1 + 0.15 * (n - 1)) > 1
+    assert theory.tree_speedup(tree.expected, len(tree), tree.depth, 0.05, lambda n: float(n)) < 1
 
 
 def test_ssd_hit_every_time_is_a_free_draft() -> None:
@@ -421,7 +417,9 @@ def test_the_crossover_is_where_rows_begin_to_cost(context: int) -> None:
 
 
 def test_batch_speedup_is_speedup_with_this_v() -> None:
-    v = theory.verify_cost_of(MACHINE, TARGET, batch=30, context=100)
+    def v(rows: int) -> float:
+        return float(theory.forward_seconds(MACHINE, TARGET, rows, 30, 100))
+
     c = theory.forward_seconds(MACHINE, DRAFT, 1, 30, 100) / theory.forward_seconds(MACHINE, TARGET, 1, 30, 100)
     ours = theory.batch_speedup(MACHINE, TARGET, 0.8, [1, 4], 30, draft=DRAFT, context=100)
     np.testing.assert_allclose(ours, theory.speedup(0.8, [1, 4], c, v))

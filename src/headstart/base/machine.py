@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -12,6 +16,16 @@ _CPUINFO = Path("/proc/cpuinfo")
 def cpu_name() -> str:
     """The processor's model name, or its architecture where the system does not say more."""
     return next(iter(_lines("model name")), "") or platform.processor() or platform.machine()
+
+
+@cache
+def versions_of(*packages: str) -> Mapping[str, str]:
+    """The versions of these packages; one that is not installed is left out."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return MappingProxyType(found)
 
 
 def cpu_features() -> str:

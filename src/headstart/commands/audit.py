@@ -149,7 +149,7 @@ def _server(
 ) -> Certificate:
     from headstart.fleet.audit.endpoint import EndpointSubject
     from headstart.fleet.audit.run import audit_endpoint
-    from headstart.measure.audit.rounding import transformers_logits
+    from headstart.measure.audit.engines import transformers_logits
 
     if engine.tokenizer is None:
         raise InvalidOption(f"{target} has no tokenizer", hint="put the tokenizer's files beside the reference weights")

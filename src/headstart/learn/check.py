@@ -11,7 +11,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from headstart.base.errors import InvalidOption
 from headstart.base.files import cache_directory, replacing
@@ -69,13 +70,8 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
     """The report of a process of its own; one is made for it where it wrote none."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headstart.learn.examine",
-            *map(str, (answers, exercise.number, file, seconds)),
-        ]
+        arguments = map(str, (answers, exercise.number, file, seconds))
+        command = [sys.executable, "-P", "-m", "headstart.learn.examine", *arguments]
         # one thread: the sums are small, and each thread of a numeric library takes memory that is limited
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(
@@ -91,7 +87,7 @@ def _examined(answers: Path, exercise: Exercise, seconds: float) -> Report:
         finally:
             _end(process)
         if file.is_file():
-            report = Report(**_tuples(json.loads(file.read_text(encoding="utf-8"))))
+            report = TypeAdapter(Report).validate_json(file.read_bytes())
             if report.state == "broken":
                 raise RuntimeError(f"the check itself failed, which no answer should bring about:\n{report.say[0]}")
             return report
@@ -113,10 +109,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.stderr.close()
 
 
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-
-
 class _Attempts:
     """How often in a row each exercise of a file failed, kept between runs if anything can be kept."""
 
@@ -125,12 +117,8 @@ class _Attempts:
         self._key = str(answers)
         self._all: dict[str, dict[str, int]] = {}
         with contextlib.suppress(OSError, ValueError):
-            read = json.loads(self._file.read_text(encoding="utf-8"))
-            self._all = read if isinstance(read, dict) else {}
-        mine = self._all.get(self._key)
-        self._mine = (
-            {key: each for key, each in mine.items() if isinstance(each, int)} if isinstance(mine, dict) else {}
-        )
+            self._all = TypeAdapter(dict[str, dict[str, int]]).validate_json(self._file.read_bytes())
+        self._mine = self._all.get(self._key, {})
 
     def note(self, number: int, state: str) -> int:
         """Count a run; returns the number of failures in a row."""

@@ -8,14 +8,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from headstart.base.machine import cpu_name
+from headstart.base.machine import cpu_name, versions_of
 
 PACKAGES = ("headstart", "torch", "transformers", "numpy")
 
@@ -42,7 +40,7 @@ class Provenance:
             command=shlex.join(["headstart", *sys.argv[1:]]),
             commit=_commit(Path(__file__).parent),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions={"python": platform.python_version(), **_versions((*PACKAGES, *packages))},
+            versions={"python": platform.python_version(), **versions_of(*PACKAGES, *packages)},
             cpu=cpu_name(),
             cores=os.cpu_count() or 1,
             threads=threads,
@@ -71,14 +69,6 @@ def _torch_facts() -> tuple[int | None, str | None]:
     if torch is None:
         return None, None
     return torch.get_num_threads(), torch.cuda.get_device_name() if torch.cuda.is_available() else None
-
-
-def _versions(packages: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for name in packages:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _commit(directory: Path) -> str:

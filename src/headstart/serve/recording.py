@@ -13,7 +13,7 @@ from typing import Any
 from headstart.engine.engine import Engine
 from headstart.engine.request import Request
 from headstart.engine.trace.lines import header
-from headstart.engine.trace.recorder import Recorder
+from headstart.engine.trace.recording import Recorder
 from headstart.serve.bridge import TracedChunk
 from headstart.types import Chunk
 

@@ -23,7 +23,6 @@ from headstart.theory.machine import (
     crossover_batch,
     forward_seconds,
     paying_batch,
-    verify_cost_of,
 )
 from headstart.theory.rounds import ceiling, expected_tokens, expected_tokens_by_position
 from headstart.theory.speed import (
@@ -51,51 +50,14 @@ from headstart.theory.ssd import (
     ssd_bound,
     ssd_speedup,
 )
-from headstart.theory.trees import Shape, best_tree, choose_tree
+from headstart.theory.trees import Shape, best_tree
 from headstart.theory.trees import expected_tokens as tree_tokens
 
 __all__ = [
-    "BestK",
-    "DraftCost",
-    "Machine",
-    "Model",
-    "Shape",
-    "SsdAccount",
-    "StepCosts",
-    "VerifyCost",
-    "acceptance",
-    "acceptance_at",
-    "alpha_c_table",
-    "alpha_k_table",
-    "batch_hit_rate",
-    "batch_speedup",
-    "best_k",
-    "best_tree",
-    "block_tokens",
-    "break_even_alpha",
-    "break_even_hit",
-    "ceiling",
-    "choose_tree",
-    "coupled_acceptance",
-    "coupled_floor",
-    "crossover_batch",
-    "expected_tokens",
-    "expected_tokens_by_position",
-    "fan_outs",
-    "forward_seconds",
-    "hit_rate",
-    "paying_batch",
-    "point_acceptance_at",
-    "round_cost",
-    "round_hit_rate",
-    "speedup",
-    "speedup_by_position",
-    "ssd_account",
-    "ssd_batch",
-    "ssd_bound",
-    "ssd_speedup",
-    "tree_speedup",
-    "tree_tokens",
-    "verify_cost",
-    "verify_cost_of",
-]
+    "BestK", "DraftCost", "Machine", "Model", "Shape", "SsdAccount", "StepCosts", "VerifyCost", "acceptance",
+    "acceptance_at", "alpha_c_table", "alpha_k_table", "batch_hit_rate", "batch_speedup", "best_k", "best_tree",
+    "block_tokens", "break_even_alpha", "break_even_hit", "ceiling", "coupled_acceptance", "coupled_floor",
+    "crossover_batch", "expected_tokens", "expected_tokens_by_position", "fan_outs", "forward_seconds", "hit_rate",
+    "paying_batch", "point_acceptance_at", "round_cost", "round_hit_rate", "speedup", "speedup_by_position",
+    "ssd_account", "ssd_batch", "ssd_bound", "ssd_speedup", "tree_speedup", "tree_tokens", "verify_cost",
+]  # fmt: skip

@@ -8,6 +8,8 @@ arXiv:2403.10444.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -67,10 +69,7 @@ def acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayL
     """
     target, draft = _logits("p_logits", p_logits), _logits("q_logits", q_logits)
     _same_vocabulary(target, draft)
-    heat = numbers("temperatures", temperatures, low=0)
-    alphas = [np.minimum(softmax(target, t), softmax(draft, t)).sum(-1) for t in heat.reshape(-1)]
-    stacked = np.minimum(np.stack(alphas, axis=-1), 1.0)
-    return plain(stacked.reshape((*stacked.shape[:-1], *heat.shape)))
+    return _at_each(temperatures, lambda t: np.minimum(softmax(target, t), softmax(draft, t)).sum(-1))
 
 
 def point_acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: ArrayLike) -> Real:
@@ -83,10 +82,14 @@ def point_acceptance_at(p_logits: ArrayLike, q_logits: ArrayLike, temperatures: 
     _same_vocabulary(target, draft)
     target, draft = np.broadcast_arrays(target, draft)
     guess = draft.argmax(-1)[..., None]
+    return _at_each(temperatures, lambda t: np.take_along_axis(softmax(target, t), guess, axis=-1)[..., 0])
+
+
+def _at_each(temperatures: ArrayLike, alpha: Callable[[float], Array]) -> Real:
+    """[..., *shape of temperatures]: alpha [...] at each of them."""
     heat = numbers("temperatures", temperatures, low=0)
-    alphas = [np.take_along_axis(softmax(target, t), guess, axis=-1)[..., 0] for t in heat.reshape(-1)]
-    stacked = np.stack(alphas, axis=-1)
-    return plain(stacked.reshape((*stacked.shape[:-1], *heat.shape)))
+    alphas = np.minimum(np.stack([alpha(t) for t in heat.reshape(-1)], axis=-1), 1.0)
+    return plain(alphas.reshape((*alphas.shape[:-1], *heat.shape)))
 
 
 def block_tokens(p: ArrayLike, q: ArrayLike, k: int) -> float:

@@ -13,7 +13,6 @@ Patterson, "Roofline: an insightful visual performance model for multicore archi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +68,6 @@ def forward_seconds(
     return plain(_seconds(machine, model, n, b, numbers("context", context, low=0)))
 
 
-def verify_cost_of(machine: Machine, model: Model, batch: int = 1, context: float = 0) -> Callable[[Any], Any]:
-    """v(n) on this machine, in seconds: what `speedup(..., v=...)` takes."""
-    return lambda rows: forward_seconds(machine, model, rows, batch, context)
-
-
 def batch_speedup(
     machine: Machine,
     target: Model,
@@ -127,15 +121,8 @@ def paying_batch(
     It is `most` where all batches up to that size gain.
     """
     sizes = np.arange(1, int(whole("most", most, low=1)) + 1)
-    gains = batch_speedup(
-        machine,
-        target,
-        scalar("alpha", alpha),
-        int(whole("k", k)),
-        sizes,
-        draft=draft,
-        context=scalar("context", context),
-    )
+    a, n, cached = scalar("alpha", alpha), int(whole("k", k)), scalar("context", context)
+    gains = batch_speedup(machine, target, a, n, sizes, draft=draft, context=cached)
     losing = np.flatnonzero(gains <= 1)
     return int(losing[0]) if losing.size else int(sizes[-1])
 

@@ -13,7 +13,7 @@ tree of n nodes below is one of n + 1 there, and d levels are d + 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -126,24 +126,6 @@ class Table:
 def best_tree(acceptance: Sequence[float], nodes: int, depth: int) -> Shape:
     """The static tree of at most `nodes` nodes and `depth` levels that emits most tokens."""
     return Table(acceptance, nodes, depth).shape(nodes, depth)
-
-
-def choose_tree(
-    acceptance: Sequence[float], forward: Callable[[int], float], level: float, *, nodes: int = 64, depth: int = 12
-) -> Shape:
-    """The tree whose step emits most tokens per second; an empty one where plain decoding does.
-
-    forward: v(n), the time of a target forward of n rows. level: the time of drafting one level, in the same unit.
-    """
-    table = Table(acceptance, nodes, depth)
-    best, most = (0, 0), 1.0 / forward(1)
-    for n in range(1, nodes + 1):
-        verify = forward(n + 1)
-        for levels in range(1, min(depth, n) + 1):
-            rate = table.expected(n, levels) / (levels * level + verify)
-            if rate > most:
-                best, most = (n, levels), rate
-    return table.shape(*best)
 
 
 def expected_tokens(acceptance: Sequence[float], shape: Shape) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from headstart.drafters.growing.policy import MOST, TreePolicy
 from headstart.drafters.growing.ranks import PRIOR, Ranks, outcomes
-from headstart.theory.trees import Shape, Table, best_tree, choose_tree, expected_tokens, likeliest_gains
+from headstart.theory.trees import Shape, Table, best_tree, expected_tokens, likeliest_gains
 from headstart.types import Draft
 
 ACCEPTANCE = {
@@ -79,29 +79,6 @@ def test_a_shape_is_in_drafting_order(acceptance: tuple[float, ...]) -> None:
     assert shape.depths == draft.depths == tuple(sorted(draft.depths))
     for family in shape.children:
         assert [shape.ranks[node] for node in family] == list(range(1, len(family) + 1))
-
-
-@pytest.mark.parametrize("level", [0.0, 0.05, 0.3, 5.0])
-@pytest.mark.parametrize("acceptance", ACCEPTANCE.values(), ids=ACCEPTANCE)
-def test_costs_choose_nodes_and_depth(acceptance: tuple[float, ...], level: float) -> None:
-    def forward(rows: int) -> float:
-        return 1 + 0.04 * (rows - 1)
-
-    def rate(forest: Forest) -> float:
-        return (1 + expected(forest, acceptance)) / (forward(1 + size(forest)) + level * height(forest))
-
-    def size(forest: Forest) -> int:
-        return sum(1 + size(below) for below in forest)
-
-    def height(forest: Forest) -> int:
-        return max((1 + height(below) for below in forest), default=0)
-
-    shape = choose_tree(acceptance, forward, level, nodes=5, depth=4)
-    best = max(trees(5, 4), key=rate)
-    mine = expected_tokens(acceptance, shape) / (forward(1 + len(shape)) + level * shape.depth)
-    assert mine == pytest.approx(rate(best))
-    if level == 5.0 and acceptance != (1.0,):
-        assert len(shape) == 0
 
 
 def test_where_ranks_fall_the_likeliest_nodes_are_the_best_tree() -> None:

@@ -18,9 +18,8 @@ from headstart.fleet.audit.endpoint import EndpointSubject
 from headstart.fleet.audit.run import audit_against, audit_endpoint
 from headstart.loading.assembly import assemble
 from headstart.measure.audit.certificate import Certificate
-from headstart.measure.audit.engines import EngineReference
+from headstart.measure.audit.engines import EngineReference, Logits, transformers_logits
 from headstart.measure.audit.plan import AuditPlan
-from headstart.measure.audit.rounding import Logits, transformers_logits
 from headstart.model import loading
 from headstart.model.runner import ModelRunner
 

@@ -19,8 +19,7 @@ from support.rotation import rotated
 
 from headstart.learn import simulate as sim
 from headstart.learn.simulate.contexts import shared
-from headstart.learn.simulate.distributions import Floats, Ints
-from headstart.learn.simulate.draws import Draws
+from headstart.learn.simulate.distributions import Draws, Floats, Ints
 from headstart.rule.verify import traverse, walk
 from headstart.types import Draft
 

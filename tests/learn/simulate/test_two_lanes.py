@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.learn.simulate.two_lanes import LANES, TwoLanes
+from headstart.learn.simulate.ssd import LANES, TwoLanes
 
 WORK = st.floats(0.01, 10)
 

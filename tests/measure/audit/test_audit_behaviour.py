@@ -12,9 +12,8 @@ from support.byte_models import save_model
 
 import headstart as hs
 from headstart.measure.audit.behaviour import audit_behaviour
-from headstart.measure.audit.engines import EngineReference, EngineSubject
+from headstart.measure.audit.engines import EngineReference, EngineSubject, Rounding
 from headstart.measure.audit.findings import BehaviourResult
-from headstart.measure.audit.rounding import Rounding
 from headstart.measure.audit.subject import Ask, Completion
 
 EXACT = Rounding(0.0, 0.0, 0.0, 0.0, 10, "exact")

@@ -12,9 +12,14 @@ import torch
 
 import headstart as hs
 from headstart.loading.assembly import assemble
-from headstart.measure.audit.engines import EngineReference, EngineSubject
+from headstart.measure.audit.engines import (
+    EngineReference,
+    EngineSubject,
+    Rounding,
+    measure_rounding,
+    transformers_logits,
+)
 from headstart.measure.audit.greedy import GreedyResult, audit_greedy
-from headstart.measure.audit.rounding import Rounding, measure_rounding, transformers_logits
 from headstart.measure.audit.subject import Ask, Completion
 from headstart.model import loading
 from headstart.model.runner import ModelRunner

@@ -12,10 +12,9 @@ from support.byte_models import save_model
 import headstart as hs
 from headstart.base.errors import ContextExceeded, InvalidOption, InvalidPrompt
 from headstart.base.prompt_sets import Chat, PromptItem
-from headstart.measure.bench.arms import first_difference
 from headstart.measure.bench.machine import measure_costs, memory_of
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult
-from headstart.measure.bench.session import BenchSettings, Session
+from headstart.measure.bench.session import BenchSettings, Session, first_difference
 from headstart.measure.bench.summary import summarise
 from headstart.measure.bench.sweep import sweep_points
 from headstart.measure.bench.verdict import conclude

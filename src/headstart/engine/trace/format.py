@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from headstart.types import Preparation
 
@@ -26,13 +26,6 @@ TOP = 8
 
 Entry = tuple[int, float]
 """A token and its probability."""
-
-
-def _renamed(found: Any, old: str, new: str) -> Any:
-    """A part of a line of an older version, with the member's name of today."""
-    if isinstance(found, dict) and old in found and new not in found:
-        return {new if name == old else name: value for name, value in found.items()}
-    return found
 
 
 class _Part(BaseModel):
@@ -120,7 +113,7 @@ class NodeLine(_Part):
     residual: list[Entry] | None = None
     """The likeliest tokens of norm(max(p - q, 0)), from which the classic rule draws after a refusal; empty where p
     does not exceed q anywhere."""
-    uniform: float | None = None
+    uniform: float | None = Field(None, validation_alias=AliasChoices("uniform", "coin"))
     """The uniform number of this node, from the request's seed, whether or not the rule looked at it."""
     weight: float | None = None
     """What the rule compared the uniform draw with: the node is accepted if the uniform draw lies below. 0 where
@@ -129,11 +122,6 @@ class NodeLine(_Part):
     """Where the rule is "walk" and stood before this node: the token that the target drew there."""
     state: Literal["accepted", "refused", "beyond"]
     """refused: judged and not accepted. beyond: below a refused node, or behind an elder sibling that was accepted."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_2(cls, found: Any) -> Any:
-        return _renamed(found, "coin", "uniform")
 
 
 class BudgetLine(_Part):
@@ -215,13 +203,8 @@ class EndToken(_Part):
     kind: Literal["correction", "bonus", "plain"]
     """correction: after a refusal. bonus: after a draft that was accepted as far as it went. plain: nothing was
     drafted."""
-    distribution: list[Entry]
+    distribution: list[Entry] = Field(validation_alias=AliasChoices("distribution", "law"))
     """The likeliest tokens of the distribution that it was drawn from: p, or what the rule has left of it."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_2(cls, found: Any) -> Any:
-        return _renamed(found, "law", "distribution")
 
 
 class StepLine(_Part):
@@ -261,7 +244,7 @@ class StepLine(_Part):
     recorded."""
     ahead: AheadLine | None = None
     """How the draft came about, where drafts are made ahead; absent elsewhere."""
-    distributions: list[DistributionLine]
+    distributions: list[DistributionLine] = Field(validation_alias=AliasChoices("distributions", "laws"))
     """The target's distributions: N + 1, after x0 and after each node; none where nothing was judged."""
     nodes: list[NodeLine]
     """The N drafted tokens, and what became of each."""
@@ -276,11 +259,6 @@ class StepLine(_Part):
     mismatch: str | None = None
     """Only where the recorder could not repeat the engine's verdict; weights and distributions of the step are then not
     to be trusted."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_2(cls, found: Any) -> Any:
-        return _renamed(found, "laws", "distributions")
 
     @property
     def accepted(self) -> int:

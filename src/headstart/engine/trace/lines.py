@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from headstart.base.machine import versions_of
 from headstart.drafters import Drafter, Observation, capabilities, kinds
 from headstart.engine.trace import numbers
 from headstart.engine.trace.format import VERSION
@@ -19,6 +19,9 @@ from headstart.rule.distributions import Distributions
 from headstart.rule.drafted import drafted_distributions, whole
 from headstart.rule.row import Row
 from headstart.types import Draft, Output, Rule, Sampling, Stats, Step
+
+if TYPE_CHECKING:
+    from headstart.engine.request import Request
 
 Json = dict[str, Any]
 PACKAGES = ("headstart", "torch", "transformers", "numpy")
@@ -43,22 +46,11 @@ def header(engine: Described, *, command: str, note: str) -> Json:
         "headstart_trace": VERSION,
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
-        "versions": dict(_versions()),
+        "versions": dict(versions_of(*PACKAGES)),
         "engine": dict(engine.describe()),
         "drafters": [{"name": each.name, "kind": _kind(each)} for each in capabilities.parts(engine.drafter)],
         **({"note": note} if note else {}),
     }
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _kind(drafter: Drafter) -> str:
@@ -66,24 +58,17 @@ def _kind(drafter: Drafter) -> str:
     return next((name for name, kind in kinds().items() if kind.defined_in(module)), "other")
 
 
-def request_line(
-    number: int,
-    prompt: Sequence[int],
-    text: str | None,
-    before: Sequence[int],
-    sampling: Sampling,
-    seed: int,
-    rule: Rule,
-) -> Json:
-    """The line with which the recording of a request begins."""
+def request_line(request: Request, before: Sequence[int], rule: Rule, tokenizer: Any) -> Json:
+    """The line with which the recording of a request begins. before: what it had emitted until then."""
+    prompt = None if tokenizer is None else str(tokenizer.decode(list(request.prompt), skip_special_tokens=False))
     return {
         "type": "request",
-        "request": number,
-        "prompt": text,
-        "prompt_tokens": list(prompt),
+        "request": request.number,
+        "prompt": prompt,
+        "prompt_tokens": list(request.prompt),
         **({"before": list(before)} if before else {}),
-        "sampling": _sampling(sampling),
-        "seed": str(seed),
+        "sampling": _sampling(request.sampling),
+        "seed": str(request.noise.seed),
         "rule": rule,
     }
 
@@ -189,11 +174,7 @@ def _nodes(
     step: Step, row: Row, dense: NDArray[Any], model: NDArray[Any] | None, again: Replay, top: int
 ) -> list[Json]:
     draft = step.draft
-    q = (
-        None
-        if draft.q is None
-        else [whole(distribution, dense.shape[1]) for distribution in drafted_distributions(draft)]
-    )
+    q = None if draft.q is None else [whole(each, dense.shape[1]) for each in drafted_distributions(draft)]
     drawn = dict(again.drawn)
     found: list[Json] = []
     for node, (token, parent, state) in enumerate(zip(draft.tokens, draft.parents, states(draft, again), strict=True)):
@@ -274,3 +255,25 @@ def ids_of(line: Mapping[str, Any]) -> Iterator[int]:
     if line.get("end") is not None and line["type"] == "step":
         yield line["end"]["token"]
         yield from (token for token, _ in line["end"]["distribution"])
+
+
+_RAW = re.compile("[\udc80-\udcff]")
+
+
+def as_text(raw: bytes) -> str:
+    """Bytes as text; one that belongs to no whole character stands as <0xE2>."""
+    return _RAW.sub(lambda found: f"<0x{ord(found[0]) - 0xDC00:02X}>", raw.decode("utf-8", "surrogateescape"))
+
+
+class Texts:
+    """Adds the text of each token of a request to the first line that names it. raw: what a token writes, in bytes."""
+
+    def __init__(self, raw: Callable[[int], bytes]) -> None:
+        self._raw = raw
+        self._named: set[int] = set()
+
+    def add_to(self, line: Mapping[str, Any]) -> dict[str, Any]:
+        """The line with the texts of the tokens that no line before it named."""
+        new = dict.fromkeys(token for token in ids_of(line) if token not in self._named)
+        self._named.update(new)
+        return {**line, "texts": {str(token): as_text(self._raw(token)) for token in new}} if new else dict(line)

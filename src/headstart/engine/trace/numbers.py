@@ -19,15 +19,10 @@ def rounded(value: float) -> float:
 def top(distribution: NDArray[Any], count: int) -> list[Entry]:
     """The `count` likeliest tokens of a distribution [V], likeliest first; those of probability 0 are left out."""
     count = min(count, distribution.size)
-    ids = (
-        np.argpartition(distribution, distribution.size - count)[distribution.size - count :]
-        if count < distribution.size
-        else np.arange(distribution.size)
-    )
-    best = sorted(
-        ((int(i), float(distribution[i])) for i in ids if distribution[i] > 0), key=lambda entry: (-entry[1], entry[0])
-    )
-    return [(i, rounded(p)) for i, p in best]
+    others = distribution.size - count
+    ids = np.argpartition(distribution, others)[others:] if others else np.arange(count)
+    found = [(int(i), float(distribution[i])) for i in ids if distribution[i] > 0]
+    return [(i, rounded(p)) for i, p in sorted(found, key=lambda entry: (-entry[1], entry[0]))]
 
 
 def rest(distribution: NDArray[Any], entries: list[Entry]) -> float:

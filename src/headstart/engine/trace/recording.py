@@ -1,9 +1,14 @@
-"""`Recording`: a trace while it is made, in a file or in memory. `Engine.trace` gives one, made by `recorded`."""
+"""`Recording`: a trace while it is made, in a file or in memory. `Engine.trace` gives one, made by `recorded`.
+
+Its `Recorder` looks at distributions and noise and touches neither: what is recorded is what would have happened
+without it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -11,14 +16,67 @@ from typing import IO, TYPE_CHECKING, Any
 from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 from headstart.engine.trace.format import TOP
-from headstart.engine.trace.lines import Json, header
+from headstart.engine.trace.lines import Json, Texts, end_line, header, request_line, step_line
 from headstart.engine.trace.reader import Trace, TracedRequest, lines_of, parse_trace, read_trace
-from headstart.engine.trace.recorder import Recorder
+from headstart.model.tokens.spelling import Spelling
 
 if TYPE_CHECKING:
     from headstart.drafters import Observation
     from headstart.engine.engine import Engine
     from headstart.engine.request import Request
+    from headstart.types import Rule
+
+
+class Recorder:
+    """Makes the lines of all requests it is shown, from the first step on in which it sees them to their end.
+
+    Args:
+        write: is given each line, an object of JSON.
+        rule: the engine's.
+        tokenizer: of transformers, to tell what tokens write; None leaves texts out.
+        top: how many of the likeliest tokens of each distribution are recorded.
+        request: the number of the only request that is recorded; None is all.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Json], None],
+        *,
+        rule: Rule,
+        tokenizer: Any = None,
+        top: int = TOP,
+        request: int | None = None,
+    ) -> None:
+        self._write = write
+        self._rule = rule
+        self._tokenizer = tokenizer
+        self._spelling = None if tokenizer is None else Spelling(tokenizer)
+        self._top = top
+        self._only = request
+        self._zero = time.perf_counter()
+        self._open: dict[int, Texts | None] = {}
+
+    def observe(self, observation: Observation, request: Request) -> None:
+        """Write what a step made of a request, and that it has ended if it has. A request that ends between steps has
+        no row then."""
+        if self._only not in (None, request.number):
+            return
+        row = observation.row
+        if request.number not in self._open:
+            self._begin(request, () if row is None else row.tokens[len(request.prompt) :])
+        if row is not None:
+            self._tell(request, step_line(observation, self._rule, self._top, self._zero))
+        if observation.step.finish_reason is not None:
+            self._tell(request, end_line(request.number, request.finish()))
+            del self._open[request.number]
+
+    def _begin(self, request: Request, before: tuple[int, ...]) -> None:
+        self._open[request.number] = None if self._spelling is None else Texts(self._spelling.raw)
+        self._tell(request, request_line(request, before, self._rule, self._tokenizer))
+
+    def _tell(self, request: Request, line: Json) -> None:
+        texts = self._open[request.number]
+        self._write(line if texts is None else texts.add_to(line))
 
 
 def as_line(line: Mapping[str, Any]) -> str:

@@ -57,14 +57,11 @@ def replay(
 
 
 def _walked(draft: Draft, distributions: Distributions, dense: NDArray[Any], noise: Noise, position: int) -> Replay:
-    if (
-        distributions.tokens is not None and draft.q is None
-    ):  # greedy: to draw from a one-hot distribution is to read its token
+    if distributions.tokens is not None and draft.q is None:
+        # Greedy: to draw from a one-hot distribution is to read its token
         verdict = walk(draft, distributions.tokens, lambda token, _: token)
     else:
-        verdict = walk(
-            draft, dense, lambda distribution, depth: noise.draw(distribution, position + depth, Purpose.TOKEN)
-        )
+        verdict = walk(draft, dense, lambda row, depth: noise.draw(row, position + depth, Purpose.TOKEN))
     stood = (-1, *verdict.path)
     tokens = (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
     drawn = tuple(zip(stood, tokens, strict=True)) if len(draft) else ()

@@ -13,9 +13,9 @@ from headstart.fleet.audit.endpoint import EndpointSubject
 from headstart.fleet.audit.tokens import ServerTokens
 from headstart.measure.audit.behaviour import audit_behaviour
 from headstart.measure.audit.certificate import Certificate, Part
+from headstart.measure.audit.engines import Logits
 from headstart.measure.audit.greedy import Divergence, GreedyResult, audit_greedy, divergence, processed_logits
 from headstart.measure.audit.plan import AuditPlan
-from headstart.measure.audit.rounding import Logits
 from headstart.measure.audit.run import GroundTruth
 from headstart.measure.audit.sampled import audit_sampling
 from headstart.measure.audit.subject import Ask, Completion, Progress, Subject, no_progress

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
+from types import ModuleType
 from typing import Any
 
 from headstart.base.errors import InvalidOption
@@ -18,67 +19,44 @@ class Exercise:
     """One of them."""
 
     number: int
-    name: str
-    """The function that the reader writes."""
     title: str
     chapter: str
     """The chapter of the lessons that it belongs to."""
-    check: Callable[[Any], Findings]
-    """Judges such a function; what the function itself raises passes through."""
-    hints: tuple[str, ...]
-    """One more is shown after each run that fails."""
+    module: ModuleType
+    """How an answer is checked, `HINTS`, of which one more is shown after each run that fails, and `WHY` the solution
+    is right."""
     solution: tuple[Callable[..., Any], ...]
     """Functions whose source solves it; the first one bears the name."""
-    why: str
-    """Why the solution is right."""
+
+    @property
+    def name(self) -> str:
+        """The function that the reader writes."""
+        return self.solution[0].__name__
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        return tuple(self.module.HINTS)
+
+    @property
+    def why(self) -> str:
+        return str(self.module.WHY)
 
     @property
     def source(self) -> str:
         """The solution as text."""
         return "\n\n".join(inspect.getsource(each).rstrip() for each in self.solution) + "\n"
 
+    def check(self, answer: Any) -> Findings:
+        """Judge such a function; what the function itself raises passes through."""
+        found: Findings = self.module.check(answer)
+        return found
+
 
 EXERCISES = (
-    Exercise(
-        1,
-        "expected_tokens",
-        "Expected tokens a round",
-        "06",
-        expected_tokens.check,
-        expected_tokens.HINTS,
-        (solutions.expected_tokens,),
-        expected_tokens.WHY,
-    ),
-    Exercise(
-        2,
-        "corrected_distribution",
-        "The corrected distribution",
-        "04",
-        corrected_distribution.check,
-        corrected_distribution.HINTS,
-        (solutions.corrected_distribution,),
-        corrected_distribution.WHY,
-    ),
-    Exercise(
-        3,
-        "adaptive_k",
-        "A draft length that adapts",
-        "11",
-        adaptive_k.check,
-        adaptive_k.HINTS,
-        (solutions.adaptive_k,),
-        adaptive_k.WHY,
-    ),
-    Exercise(
-        4,
-        "verify",
-        "A verifier, proved or refuted",
-        "04b",
-        verifier.check,
-        verifier.HINTS,
-        (solutions.verify, solutions.verify_block),
-        verifier.WHY,
-    ),
+    Exercise(1, "Expected tokens a round", "06", expected_tokens, (solutions.expected_tokens,)),
+    Exercise(2, "The corrected distribution", "04", corrected_distribution, (solutions.corrected_distribution,)),
+    Exercise(3, "A draft length that adapts", "11", adaptive_k, (solutions.adaptive_k,)),
+    Exercise(4, "A verifier, proved or refuted", "04b", verifier, (solutions.verify, solutions.verify_block)),
 )
 
 

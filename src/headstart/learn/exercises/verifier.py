@@ -94,16 +94,10 @@ def check(answer: Any) -> Findings:
     )
     if means[0] < means[1] - _ROUNDING:
         return Findings.wrong(*say, f"{_wasted(answer)} So the text is right, but it comes more slowly than it could.")
+    like = "block verification, which is what headstart runs."
     if means[0] < means[2] - _ROUNDING:
-        return Findings(
-            True,
-            (
-                *say,
-                "It accepts as much as the classic rule of 2023, and less than block verification, which headstart "
-                "runs.",
-            ),
-        )
-    return Findings(True, (*say, "It accepts as much as block verification, which is what headstart runs."))
+        like = "the classic rule of 2023, and less than block verification, which headstart runs."
+    return Findings(True, (*say, f"It accepts as much as {like}"))
 
 
 def _round(answer: Any, case: Case) -> Outcomes:
@@ -111,15 +105,8 @@ def _round(answer: Any, case: Case) -> Outcomes:
 
     def play(oracle: Oracle) -> tuple[int, ...]:
         draft, p, q = chain_distributions(case.p, case.q, case.k, oracle.draw)
-        given = list(draft)
-        value = answer(
-            given,
-            [distribution.copy() for distribution in p],
-            [distribution.copy() for distribution in q],
-            oracle.accept,
-            oracle.draw,
-        )
-        return _emitted(value, draft, case.size)
+        given_p, given_q = ([distribution.copy() for distribution in each] for each in (p, q))
+        return _emitted(answer(list(draft), given_p, given_q, oracle.accept, oracle.draw), draft, case.size)
 
     return outcomes(play)
 

@@ -12,9 +12,8 @@ from headstart.base.as_json import as_json
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page, VerdictKind
 from headstart.learn.simulate import ScenarioResult
-from headstart.learn.what_if.machines import Batches
-from headstart.learn.what_if.question import WhatIf
-from headstart.learn.what_if.temperature import Temperatures
+from headstart.learn.what_if.answers import Temperatures
+from headstart.learn.what_if.question import Batches, WhatIf
 
 _TWO = ".2f"
 
@@ -50,17 +49,10 @@ def _assumptions(page: Page, found: WhatIf) -> None:
         facts["batch"] = str(found.batch)
     page.facts(facts)
     columns = ["acceptance", "K", "tokens per forward", "speedup", "best K", "at best K", "break-even alpha", "ceiling"]
-    rows = [
-        as_json([a.name, a.k, a.tokens, a.speedup, a.best.k, a.best.speedup, a.break_even, a.ceiling])
-        for a in found.answers
-    ]
+    rows = [[a.name, a.k, a.tokens, a.speedup, *a.best, a.break_even, a.ceiling] for a in found.answers]
     decimals = ("tokens per forward", "speedup", "at best K", "break-even alpha", "ceiling")
-    page.table(
-        columns,
-        rows,
-        caption="Break-even: the alpha above which this K pays, if any. Ceiling: what no K and no c exceed.",
-        formats=dict.fromkeys(decimals, _TWO),
-    )
+    caption = "Break-even: the alpha above which this K pays, if any. Ceiling: what no K and no c exceed."
+    page.table(columns, as_json(rows), caption=caption, formats=dict.fromkeys(decimals, _TWO))
 
 
 def _by_length(page: Page, found: WhatIf) -> None:
@@ -82,9 +74,7 @@ def _batches(page: Page, compared: Batches) -> None:
         "every rejected token is work that another request could have had."
     )
     columns = ["batch", "plain tokens/s", f"v({compared.k + 1})", "c", "speedup", "tokens/s", "best K", "at best K"]
-    rows = [
-        [r.batch, r.plain, r.verify, r.c, r.speedup, r.speculative, r.best.k, r.best.speedup] for r in compared.rows
-    ]
+    rows = [[r.batch, r.plain, r.verify, r.c, r.speedup, r.speculative, *r.best] for r in compared.rows]
     formats = dict.fromkeys(["speedup", "at best K", f"v({compared.k + 1})"], _TWO)
     page.table(
         columns, rows, formats=formats | {"c": ".3f", "plain tokens/s": ",.0f", "tokens/s": ",.0f"},
@@ -108,10 +98,7 @@ def _temperatures(page: Page, heat: Temperatures) -> None:
         "Drawn: the draft is sampled at the same temperature. Likeliest: it always proposes its likeliest token, as "
         "greedy drafts and n-gram matches do. A toy shows the direction of the effect, not its size for your pair."
     )
-    rows = [
-        [r.temperature, r.alpha, r.best.k, r.best.speedup, r.point, r.point_best.k, r.point_best.speedup]
-        for r in heat.rows
-    ]
+    rows = [[r.temperature, r.alpha, *r.best, r.point, *r.point_best] for r in heat.rows]
     of_each = ("alpha, drawn", "best K", "speedup", "alpha, likeliest", "best K, likeliest", "speedup, likeliest")
     names = ["temperature", *of_each]
     page.table(names, rows, formats=dict.fromkeys([names[1], names[3], names[4], names[6]], _TWO))
@@ -173,20 +160,10 @@ def scenarios_page(results: Sequence[ScenarioResult]) -> Page:
         alt="; ".join(f"{name}: {gain.value:.2f}" for name, gain in zip(names, gains, strict=True)),
     )
     columns = ["scenario", "acceptance", "K", "c", "simulated", "standard error", "by formula", "best K", "at best K"]
-    rows = [
-        [
-            result.scenario.name,
-            str(result.scenario.alpha),
-            str(result.scenario.parameters()["k"]),
-            result.scenario.c,
-            result.speedup.value,
-            result.speedup.standard_error,
-            result.predicted,
-            result.best_k,
-            result.best_speedup,
-        ]
-        for result in results
-    ]
+    rows = []
+    for one in results:
+        asked = (one.scenario.name, str(one.scenario.alpha), str(one.scenario.parameters()["k"]), one.scenario.c)
+        rows.append((*asked, *one.speedup, one.predicted, one.best_k, one.best_speedup))
     decimals = dict.fromkeys(["simulated", "by formula", "at best K"], ".2f")
     page.table(columns, rows, formats=decimals | {"standard error": ".3f"})
     kinds: dict[bool | None, VerdictKind] = {True: "good", False: "bad", None: "unsure"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
 from headstart.base.web.report.style import blank, colour, plain
-from headstart.learn.simulate.two_lanes import LANES, Span
+from headstart.learn.simulate.ssd import LANES, Span
 from headstart.learn.what_if.ssd import Prospect, SsdAnswer
 
 if TYPE_CHECKING:

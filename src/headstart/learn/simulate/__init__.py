@@ -12,58 +12,33 @@ framework's function. NumPy is all this needs. Everything is seeded: the same ar
 
 from __future__ import annotations
 
-from headstart.learn.simulate.benchmark import Speed, measure_speed
 from headstart.learn.simulate.costs import Estimate, Run
 from headstart.learn.simulate.decoding import plain, speculate
 from headstart.learn.simulate.distributions import InvalidDistribution
 from headstart.learn.simulate.lengths import ConfidentK, FixedK, History, OracleK, SimpleK
-from headstart.learn.simulate.models import Model, TableModel, at_temperature, from_logits, greedy, random_table
+from headstart.learn.simulate.models import (
+    Model,
+    TableModel,
+    at_temperature,
+    changing_pair,
+    dial_acceptance,
+    dial_logits,
+    dial_pair,
+    from_logits,
+    greedy,
+    planted_pair,
+    random_table,
+)
 from headstart.learn.simulate.placements import Placement, placements
 from headstart.learn.simulate.rules import RULES, BlockRule, ChainRule, CoupledRule, PointMassRule, Round, Rule
 from headstart.learn.simulate.scenarios import Scenario, ScenarioResult, run_scenario, scenarios
 from headstart.learn.simulate.ssd import SsdRun, simulate_ssd
 from headstart.learn.simulate.ssd_inputs import LaneCosts, SsdPlan
-from headstart.learn.simulate.toys import changing_pair, dial_acceptance, dial_logits, dial_pair, planted_pair
 
 __all__ = [
-    "RULES",
-    "BlockRule",
-    "ChainRule",
-    "ConfidentK",
-    "CoupledRule",
-    "Estimate",
-    "FixedK",
-    "History",
-    "InvalidDistribution",
-    "LaneCosts",
-    "Model",
-    "OracleK",
-    "Placement",
-    "PointMassRule",
-    "Round",
-    "Rule",
-    "Run",
-    "Scenario",
-    "ScenarioResult",
-    "SimpleK",
-    "Speed",
-    "SsdPlan",
-    "SsdRun",
-    "TableModel",
-    "at_temperature",
-    "changing_pair",
-    "dial_acceptance",
-    "dial_logits",
-    "dial_pair",
-    "from_logits",
-    "greedy",
-    "measure_speed",
-    "placements",
-    "plain",
-    "planted_pair",
-    "random_table",
-    "run_scenario",
-    "scenarios",
-    "simulate_ssd",
-    "speculate",
-]
+    "RULES", "BlockRule", "ChainRule", "ConfidentK", "CoupledRule", "Estimate", "FixedK", "History",
+    "InvalidDistribution", "LaneCosts", "Model", "OracleK", "Placement", "PointMassRule", "Round", "Rule", "Run",
+    "Scenario", "ScenarioResult", "SimpleK", "SsdPlan", "SsdRun", "TableModel", "at_temperature", "changing_pair",
+    "dial_acceptance", "dial_logits", "dial_pair", "from_logits", "greedy", "placements", "plain", "planted_pair",
+    "random_table", "run_scenario", "scenarios", "simulate_ssd", "speculate",
+]  # fmt: skip

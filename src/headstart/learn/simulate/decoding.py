@@ -14,8 +14,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_number
 from headstart.learn.simulate.contexts import forget, shared
 from headstart.learn.simulate.costs import Run
-from headstart.learn.simulate.distributions import Floats, Ints
-from headstart.learn.simulate.draws import Draws
+from headstart.learn.simulate.distributions import Draws, Floats, Ints
 from headstart.learn.simulate.lengths import MOST, FixedK, History, Lengths, Stopping, chosen
 from headstart.learn.simulate.models import Model
 from headstart.learn.simulate.rules import Round, Rule, named_rule, race

@@ -23,8 +23,7 @@ import numpy as np
 
 from headstart.base.errors import InvalidOption
 from headstart.learn.simulate.contexts import Distributions
-from headstart.learn.simulate.distributions import Floats, Ints, draw
-from headstart.learn.simulate.draws import Draws
+from headstart.learn.simulate.distributions import Draws, Floats, Ints, draw
 
 
 @dataclass(frozen=True, eq=False)

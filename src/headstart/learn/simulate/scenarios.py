@@ -15,8 +15,7 @@ from headstart.base.errors import InvalidOption
 from headstart.learn.simulate.costs import Estimate, Run
 from headstart.learn.simulate.decoding import speculate
 from headstart.learn.simulate.lengths import FixedK, Lengths, OracleK, SimpleK
-from headstart.learn.simulate.models import TableModel
-from headstart.learn.simulate.toys import changing_pair, planted_pair
+from headstart.learn.simulate.models import TableModel, changing_pair, planted_pair
 from headstart.theory import best_k, break_even_alpha, speedup
 
 

@@ -16,10 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.learn.simulate import ScenarioResult
-from headstart.learn.what_if.answers import Answer
-from headstart.learn.what_if.machines import Batches
-from headstart.learn.what_if.question import WhatIf
-from headstart.learn.what_if.temperature import Temperatures
+from headstart.learn.what_if.answers import Answer, Temperatures
+from headstart.learn.what_if.question import Batches, WhatIf
 from headstart.theory.machine import MOST_BATCH
 
 KINDS = {"good": "bold green", "bad": "bold red", "unsure": "bold yellow"}

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headstart.learn.simulate.two_lanes import LANES, Span
+from headstart.learn.simulate.ssd import LANES, Span
 from headstart.learn.views.answers import KINDS, cell, section, tight_table
 from headstart.learn.what_if.ssd import FanOut, Prospect, SsdAnswer
 

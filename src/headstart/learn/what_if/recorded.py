@@ -19,8 +19,7 @@ from typing import Literal
 from headstart.base.options import check_number
 from headstart.engine.trace.reader import Trace, TracedRequest
 from headstart.engine.trace.summary import depth_of, summarise
-from headstart.theory.recut import Stretch, recut
-from headstart.theory.rounds import expected_tokens_by_position
+from headstart.theory.rounds import Stretch, expected_tokens_by_position, recut
 from headstart.types import Sampling
 
 BY_TEXT_ALONE = frozenset({"draft", "early-exit"})
@@ -72,27 +71,27 @@ def what_if(trace: Trace, request: TracedRequest, k: int) -> WhatIf:
     check_number("k", k, low=0, integer=True)
     judged = [step for step in request.steps if step.judged and step.emitted]
     tokens = sum(len(step.emitted) for step in judged)
+
+    def found(label: Label, why: str, fewest: Counts, most: Counts) -> WhatIf:
+        seconds = _seconds(request, _between(fewest, most))
+        return WhatIf(request.number, k, label, why, tokens, fewest, most, seconds)
+
     if not judged:
-        nothing = Counts(0, 0, 0)
-        return WhatIf(request.number, k, "exact", "no token was emitted", 0, nothing, nothing, None)
+        return found("exact", "no token was emitted", Counts(0, 0, 0), Counts(0, 0, 0))
     why = _only_an_estimate(trace, request, k)
-    if why and not _chains(request):
+    if k > _longest(request) or (why and not _chains(request)):
         about = _by_acceptance(request, k)
-        return WhatIf(request.number, k, "estimate", why, tokens, about, about, _seconds(request, about))
+        return found("estimate", why, about, about)
     rounds = [Stretch(step.source, len(step.tokens), len(step.path), len(step.emitted)) for step in judged]
-    if k > _longest(request):
-        about = _by_acceptance(request, k)
-        return WhatIf(request.number, k, "estimate", why, tokens, about, about, _seconds(request, about))
     most, fewest = (_counts(recut(rounds, k, joined=joined), _room(trace, request)) for joined in (False, True))
-    middle = _between(fewest, most)
-    seconds = _seconds(request, middle)
     if why:
-        return WhatIf(request.number, k, "estimate", why, tokens, middle, middle, seconds)
+        return found("estimate", why, _between(fewest, most), _between(fewest, most))
     if fewest == most:
-        why = "at temperature 0 the text and the guesses are the same; only their cut differs"
-        return WhatIf(request.number, k, "exact", why, tokens, most, most, seconds)
+        return found(
+            "exact", "at temperature 0 the text and the guesses are the same; only their cut differs", most, most
+        )
     why = "no trace knows whether a draft that was accepted whole would have been right about one token more"
-    return WhatIf(request.number, k, "between", why, tokens, fewest, most, seconds)
+    return found("between", why, fewest, most)
 
 
 def _only_an_estimate(trace: Trace, request: TracedRequest, k: int) -> str:

@@ -12,18 +12,8 @@ from headstart.base.errors import InvalidOption
 from headstart.learn.simulate.placements import FORESEEN, Placement, placements
 from headstart.learn.simulate.ssd import SsdRun
 from headstart.learn.simulate.ssd_inputs import LaneCosts, SsdPlan, account
-from headstart.learn.what_if.options import (
-    DEFAULT_ALPHA,
-    DEFAULT_C,
-    DEFAULT_FAN_OUT,
-    DEFAULT_HITS,
-    DEFAULT_HITS_FULL,
-    DEFAULT_K,
-    Question,
-    SsdQuestion,
-    flag,
-    one_named,
-)
+from headstart.learn.what_if import options
+from headstart.learn.what_if.options import Question, SsdQuestion, flag, one_named
 
 _WORTH_IT = 1.03
 FAN_OUTS = (1, 2, 3, 4, 6, 8)
@@ -183,16 +173,16 @@ def _own(question: Question, ahead: SsdQuestion, scale: float) -> Placement:
     if question.c is not None and ahead.draft_costs is not None:
         raise InvalidOption("--c and --draft-costs exclude each other", hint="--draft-costs gives the cost by rows")
     plan = SsdPlan(
-        acceptance=tuple(question.by_position or question.alpha or (DEFAULT_ALPHA,)),
-        k=DEFAULT_K if question.k is None else question.k,
-        fan_out=tuple(ahead.fan_out) or (DEFAULT_FAN_OUT,),
-        hits=tuple(ahead.hits) or DEFAULT_HITS,
-        hits_full=tuple(ahead.hits_full) or (None if ahead.hits else DEFAULT_HITS_FULL),
+        acceptance=tuple(question.by_position or question.alpha or (options.DEFAULT_ALPHA,)),
+        k=options.DEFAULT_K if question.k is None else question.k,
+        fan_out=tuple(ahead.fan_out) or (options.DEFAULT_FAN_OUT,),
+        hits=tuple(ahead.hits) or options.DEFAULT_HITS,
+        hits_full=tuple(ahead.hits_full) or (None if ahead.hits else options.DEFAULT_HITS_FULL),
         batch=question.batch[0] if question.batch else 1,
         late=ahead.late,
         drafted=ahead.drafted,
     )
-    c = DEFAULT_C if question.c is None else question.c
+    c = options.DEFAULT_C if question.c is None else question.c
     slow = ahead.slow or 0.0
     costs = LaneCosts(
         verify=_scaled(question.verify_cost or {1: 1.0}, scale / (question.verify_cost or {1: 1.0}).get(1, 1.0)),

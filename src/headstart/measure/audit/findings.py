@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from headstart.base.as_json import picked
+from headstart.base.as_json import as_json, picked
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.audit.power import Power, least
 from headstart.measure.audit.subject import Ask, Refused, Verdict
@@ -102,15 +102,11 @@ class SampledResult:
             found.append(f"{self.past_end} of {self.completions} texts went on after a token that ends them")
         if self.most_evidence >= 1 / level:
             best = max(self.strategies, key=lambda name: self.strategies[name])
+            near = f", its distributions within {self.tolerance:.2g} of these at every token," if self.tolerance else ""
             found.append(
                 f"bets against the reference's distribution won {self.most_evidence:.3g} times their stake after "
-                f"{self.completions} completions; a lossless engine"
-                + (
-                    f", its distributions within {self.tolerance:.2g} of these at every token,"
-                    if self.tolerance
-                    else ""
-                )
-                + f" reaches {1 / level:g} with probability {level:g} at most. The winning bet: {STRATEGIES[best]}"
+                f"{self.completions} completions; a lossless engine{near} reaches {1 / level:g} with probability "
+                f"{level:g} at most. The winning bet: {STRATEGIES[best]}"
             )
             if self.bound > 0:
                 found.append(
@@ -194,11 +190,7 @@ class BehaviourResult:
         return [f"{words}: {', '.join(by_status[status])}" for status, words in _REASONS.items() if by_status[status]]
 
     def record(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "reasons": self.reasons,
-            "checks": [{**asdict(check), "failures": list(check.failures)} for check in self.checks],
-        }
+        return as_json(picked(self, "verdict", "reasons", "checks"))  # type: ignore[no-any-return]
 
 
 class NotTested(Exception):

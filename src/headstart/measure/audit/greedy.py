@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headstart.base.as_json import picked
 from headstart.engine.in_turn import first_difference
-from headstart.measure.audit.rounding import Rounding
+from headstart.measure.audit.engines import Rounding
 from headstart.measure.audit.subject import (
     Ask,
     Completion,

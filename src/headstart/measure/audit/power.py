@@ -49,16 +49,6 @@ def _tilted(p: Floats, by: NDArray[Any]) -> Floats:
     return found
 
 
-def sharper(block: Block, strength: float) -> Floats:
-    """p to the power 1 + strength, as of a lower temperature."""
-    return _tilted(block.p, strength * each_log(block.p))
-
-
-def flatter(block: Block, strength: float) -> Floats:
-    """p to the power 1 / (1 + strength), as of a higher temperature."""
-    return _tilted(block.p, (1 / (1 + strength) - 1) * each_log(block.p))
-
-
 def to_runner_up(block: Block, strength: float) -> Floats:
     """The likeliest token gives some of its mass to the second."""
     p: Floats = block.p.copy()
@@ -68,14 +58,13 @@ def to_runner_up(block: Block, strength: float) -> Floats:
     return p
 
 
-def reweighted(block: Block, strength: float) -> Floats:
-    """Each token has a weight of its own, the same everywhere."""
-    return _tilted(block.p, strength * _weights()[block.buckets])
-
-
-def repeating(block: Block, strength: float) -> Floats:
-    """Tokens of the output come again more often."""
-    return _tilted(block.p, strength * block.scores[:, OUTPUT_SCORE])
+@cache
+def _weights() -> Floats:
+    """A fixed normal weight for each bucket of token ids."""
+    noise = Noise(0)
+    pairs = np.array([[noise.uniform(i, Purpose.TOKEN, 0, k) for k in (0, 1)] for i in range(BUCKETS + 1)])
+    normal: Floats = np.sqrt(-2 * np.log(pairs[:, 0])) * np.cos(2 * np.pi * pairs[:, 1])
+    return normal
 
 
 def to_guesses(block: Block, strength: float) -> Floats:
@@ -90,11 +79,22 @@ def to_guesses(block: Block, strength: float) -> Floats:
 
 
 BIASES = (
-    Bias("sharper", "likely tokens are too likely", sharper),
-    Bias("flatter", "likely tokens are not likely enough", flatter),
+    # p to the power 1 + strength, as of a lower temperature, and to 1 / (1 + strength), as of a higher one
+    Bias("sharper", "likely tokens are too likely", lambda block, s: _tilted(block.p, s * each_log(block.p))),
+    Bias(
+        "flatter",
+        "likely tokens are not likely enough",
+        lambda block, s: _tilted(block.p, (1 / (1 + s) - 1) * each_log(block.p)),
+    ),
     Bias("runner-up", "the second likeliest token takes from the likeliest", to_runner_up),
-    Bias("reweighted", "each token has a weight of its own, the same everywhere", reweighted),
-    Bias("repeats", "tokens come again too often", repeating),
+    Bias(
+        "reweighted",
+        "each token has a weight of its own, the same everywhere",
+        lambda block, s: _tilted(block.p, s * _weights()[block.buckets]),
+    ),
+    Bias(
+        "repeats", "tokens come again too often", lambda block, s: _tilted(block.p, s * block.scores[:, OUTPUT_SCORE])
+    ),
 )
 TO_GUESSES = Bias("guesses", "some tokens come from the draft's distribution", to_guesses)
 
@@ -121,24 +121,13 @@ def redraw(distributions: Floats, audits: int, generator: np.random.Generator) -
     sums = distributions.cumsum(1)
     sums /= sums[:, -1:]
     begins = np.arange(len(distributions))
-    uniforms = (
-        generator.random((audits, len(distributions))) + begins
-    )  # one search for all rows: row i lies in [i, i + 1]
-    classes = (
-        np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right") - begins * distributions.shape[1]
-    )
+    # One search for all rows: row i lies in [i, i + 1]
+    uniforms = generator.random((audits, len(distributions))) + begins
+    found_at = np.searchsorted((sums + begins[:, None]).ravel(), uniforms, side="right")
+    classes = found_at - begins * distributions.shape[1]
     last = distributions.shape[1] - 1 - (distributions[:, ::-1] > 0).argmax(1)
     found: Ints = np.minimum(classes, last)
     return found
-
-
-@cache
-def _weights() -> Floats:
-    """A fixed normal weight for each bucket of token ids."""
-    noise = Noise(0)
-    pairs = np.array([[noise.uniform(i, Purpose.TOKEN, 0, k) for k in (0, 1)] for i in range(BUCKETS + 1)])
-    normal: Floats = np.sqrt(-2 * np.log(pairs[:, 0])) * np.cos(2 * np.pi * pairs[:, 1])
-    return normal
 
 
 _FURTHER = 40
@@ -201,18 +190,12 @@ class SimulatedAudits:
 
     def powers(self) -> list[Power]:
         """By bias."""
-        shares = self._caught.reshape(len(self._biases), -1).mean(1)
-        effects = self._distance / max(self._positions, 1)
+        shares: list[float] = self._caught.reshape(len(self._biases), -1).mean(1).tolist()
+        effects: list[float] = (self._distance / max(self._positions, 1)).tolist()
+        enough = REACHED * self._plan.effect
         return [
-            Power(
-                bias.name,
-                bias.what,
-                float(shares[i]),
-                float(effects[i]),
-                bool(effects[i] >= REACHED * self._plan.effect),
-                self._needed(i, float(shares[i])),
-            )
-            for i, bias in enumerate(self._biases)
+            Power(bias.name, bias.what, share, effect, effect >= enough, self._needed(i, share))
+            for i, (bias, share, effect) in enumerate(zip(self._biases, shares, effects, strict=True))
         ]
 
     def project(self, blocks: Sequence[Block], completions: int) -> int | None:

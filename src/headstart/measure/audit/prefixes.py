@@ -41,9 +41,8 @@ SCORES = (
     ("lag", "likelier one row after"),
 )
 """(strategy, property) of each score."""
-LIKELIER_SCORE, LIKELIEST_SCORE, OUTPUT_SCORE, RECENT_SCORE, END_SCORE, DRAFT_SCORE, BEFORE_SCORE, AFTER_SCORE = range(
-    8
-)
+LIKELIER_SCORE, LIKELIEST_SCORE, OUTPUT_SCORE, RECENT_SCORE = range(4)
+END_SCORE, DRAFT_SCORE, BEFORE_SCORE, AFTER_SCORE = range(4, 8)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -189,9 +188,8 @@ class Prefixes:
 
     def _read(self, number: int, tokens: tuple[int, ...], begin: int) -> None:
         ask, known = self.asks[number], self._found[number]
-        distributions = np.asarray(
-            self.reference.distributions(ask.prompt, tokens[:-1], ask.sampling), dtype=np.float64
-        )
+        found = self.reference.distributions(ask.prompt, tokens[:-1], ask.sampling)
+        distributions = np.asarray(found, dtype=np.float64)
         drafted = self._draft_distributions(ask.prompt, tokens[:-1], ask)
         ends = np.array(sorted(self.reference.stop_ids(ask.sampling)), dtype=np.int64)
         for i in range(begin, len(tokens)):
@@ -263,11 +261,8 @@ def _kept(distribution: Floats, wanted: Ints) -> Ints:
 def _lumped(distribution: Distribution, ids: Ints) -> Floats:
     """A distribution [V] over the classes [C] of a prefix that keeps these tokens."""
     kept = np.asarray(distribution, dtype=np.float64)[ids]
-    rest = (
-        max(1.0 - float(kept.sum()), 0.0)
-        if len(ids) < len(distribution) and kept.sum() < float(distribution.sum())
-        else 0.0
-    )
+    lumped = len(ids) < len(distribution) and kept.sum() < float(distribution.sum())
+    rest = max(1.0 - float(kept.sum()), 0.0) if lumped else 0.0
     found: Floats = np.concatenate([kept, [rest, 0.0]])
     found /= found.sum()
     return found

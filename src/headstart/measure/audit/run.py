@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from headstart.engine.engine import Engine
 from headstart.measure.audit.behaviour import audit_behaviour
 from headstart.measure.audit.certificate import Certificate, Part
-from headstart.measure.audit.engines import EngineReference, EngineSubject
+from headstart.measure.audit.engines import EngineReference, EngineSubject, Logits, Rounding, measure_rounding
 from headstart.measure.audit.greedy import audit_greedy
 from headstart.measure.audit.plan import AuditPlan
-from headstart.measure.audit.rounding import Logits, Rounding, measure_rounding
 from headstart.measure.audit.sampled import audit_sampling
 from headstart.measure.audit.subject import Ask, Progress, Reference, Subject, no_progress
 from headstart.measure.provenance import Provenance

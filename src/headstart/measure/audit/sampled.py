@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import numpy as np
@@ -120,26 +121,24 @@ def audit_sampling(
     return audit.result()
 
 
+@dataclass(eq=False)
 class _Audit:
     """One audit while it runs."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        reference: Reference,
-        asks: Sequence[Ask],
-        plan: AuditPlan,
-        tolerance: float,
-        draft: Reference | None,
-    ) -> None:
-        self._subject, self._reference, self._plan, self._tolerance = subject, reference, plan, tolerance
-        self._asks = list(asks)
-        self._prefixes = Prefixes(reference, self._asks, draft)
-        expected = plan.max_samples / len(asks)
-        bettors: dict[str, Any] = {"tolerance": tolerance, "expected": expected, "knows_draft": draft is not None}
+    _subject: Subject
+    _reference: Reference
+    _asks: Sequence[Ask]
+    _plan: AuditPlan
+    _tolerance: float
+    draft: InitVar[Reference | None]
+
+    def __post_init__(self, draft: Reference | None) -> None:
+        self._prefixes = Prefixes(self._reference, self._asks, draft)
+        expected = self._plan.max_samples / len(self._asks)
+        bettors: dict[str, Any] = {"tolerance": self._tolerance, "expected": expected, "knows_draft": draft is not None}
         self._pool = Pool.of(1, **bettors)
-        self._simulated = SimulatedAudits(plan, **bettors)
-        self._bound = LowerBound(plan.level)
+        self._simulated = SimulatedAudits(self._plan, **bettors)
+        self._bound = LowerBound(self._plan.level)
         self._drawn = self._tokens = self._past_end = self._impossible = self._looks = 0
         self._most = 0.0
         self._blocks: list[Block] = []

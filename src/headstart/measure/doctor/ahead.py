@@ -157,11 +157,11 @@ def try_ahead(trials: Trials) -> Outlook | None:
     if found is not None:
         return found
     trials.clock.report(f"trying {candidate.name}")
-    budget = k if len(candidate.drafters) > 1 else None
+    budget, setup = k if len(candidate.drafters) > 1 else None, trials.question.setup
     try:
         engines = {
-            "turn": trials.engine(base.candidate, FixedPacing(k), budget=budget),
-            "ahead": trials.engine(candidate, FixedPacing(k), budget=budget, always_ahead=True),
+            "turn": setup.engine(trials.target, base.candidate, FixedPacing(k), budget=budget),
+            "ahead": setup.engine(trials.target, candidate, FixedPacing(k), budget=budget, always_ahead=True),
         }
         for engine in engines.values():
             warm_up(engine, trials.items[0], trials.sampling)

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from headstart import theory
 from headstart.engine.in_turn import Round, Text
 from headstart.measure.doctor.costs import Timing
-from headstart.theory.recut import Stretch
-from headstart.theory.recut import recut as theory_recut
-from headstart.theory.rounds import PositionCounts
+from headstart.theory.rounds import PositionCounts, Stretch
+from headstart.theory.rounds import recut as theory_recut
 from headstart.theory.statistics import Interval, bisect, bootstrap
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -81,12 +80,11 @@ def predict(
     reading counts; where it has a prompt not, the target reads that as much faster as the others."""
     rounds = [text.rounds for text in texts.values()]
     flat = [one for prompt in rounds for one in prompt]
-    if tree or k is None:
-        cuts = [(1.0, rounds)]
-    else:
+    cuts: list[tuple[float, Sequence[Sequence[Round]]]] = [(1.0, rounds)]
+    if k is not None and not tree:
         joined = whole_goes_on(flat)
-        cuts = [(1 - joined, [_cut(prompt, k) for prompt in rounds])]
-        cuts += [(joined, [_cut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
+        cuts = [(1 - joined, [recut(prompt, k, joined=False) for prompt in rounds])]
+        cuts += [(joined, [recut(prompt, k, joined=True) for prompt in rounds])] if joined > 0 else []
     totals = np.zeros((len(texts), 4))
     both = [(plain[place].reading, texts[place].reading) for place in plain if place in texts]
     faster = sum(alone for alone, _ in both) / (sum(beside for _, beside in both) or 1.0)
@@ -113,10 +111,6 @@ def over_prompts(units: Sequence[Any] | NDArray[Any], statistic: Callable[[Any],
     if len(units) < ENOUGH:
         return Interval(statistic(units)) if len(units) else Interval(math.nan)
     return bootstrap(units, statistic, resamples=_RESAMPLES, scale="log")
-
-
-def _cut(rounds: Sequence[Round], k: int, *, joined: bool = False) -> tuple[Round, ...]:
-    return tuple(recut(rounds, k, joined=joined))
 
 
 def _prompt_totals(

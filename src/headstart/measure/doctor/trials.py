@@ -22,7 +22,6 @@ from headstart.measure.doctor.memory import Memory, inspect
 from headstart.measure.doctor.prediction import predict, ratio
 from headstart.measure.doctor.question import Clock, Question
 from headstart.measure.doctor.verdict import FINALISTS, Measured, Ranked, promising
-from headstart.pacing import Pacing
 from headstart.types import Sampling
 
 LISTS = 2
@@ -53,17 +52,6 @@ class Trials:
     ranked: list[Ranked] = field(default_factory=list)
     timings: dict[Candidate, Timing] = field(default_factory=dict)
     models: dict[Candidate, tuple[int, str]] = field(default_factory=dict)
-
-    def engine(
-        self,
-        candidate: Candidate,
-        pacing: str | Pacing = "fixed",
-        *,
-        budget: int | None = None,
-        always_ahead: bool = False,
-    ) -> Engine:
-        """A fresh engine with these drafters; see `Setup.engine`."""
-        return self.question.setup.engine(self.target, candidate, pacing, budget=budget, always_ahead=always_ahead)
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -106,7 +94,7 @@ class Trials:
     def _sample(self, candidate: Candidate, share: float) -> Sample:
         """The measurement of a candidate in so many seconds; it is ranked."""
         begin = time.monotonic()
-        engine = self.engine(candidate)
+        engine = self.question.setup.engine(self.target, candidate)
         rest = max(LEAST, share - (time.monotonic() - begin))
         asked = self.question.sampling.max_tokens
         sample = measure_candidate(candidate, engine, self.plain, self.items, self.sampling, rest, asked=asked)
@@ -149,7 +137,7 @@ class Trials:
         engines, mine = {"": self.plain}, {}
         for place, one in enumerate(chosen, start=1):  # by place: two directories may end in the same name
             try:
-                engine = self.engine(one.candidate, "adaptive")
+                engine = self.question.setup.engine(self.target, one.candidate, "adaptive")
                 warm_up(engine, self.items[0], self.sampling)
             except (HeadstartError, torch.OutOfMemoryError):
                 continue

@@ -58,8 +58,7 @@ class Ranked:
     @property
     def best(self) -> Prediction:
         """With its best fixed length, which acceptance by position and break-even belong to."""
-        fixed = (one for one in self.predictions)
-        return max(fixed, key=lambda prediction: (prediction.speedup.value, -prediction.k), default=self.expected)
+        return max(self.predictions, key=lambda one: (one.speedup.value, -one.k), default=self.expected)
 
     @property
     def gain(self) -> float:

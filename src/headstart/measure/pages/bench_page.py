@@ -13,7 +13,7 @@ from headstart.base.web.report import charts
 from headstart.base.web.report.page import Page
 from headstart.engine.in_turn import PARTS_IN_WORDS
 from headstart.measure.bench.result import FAST, PLAIN, BenchResult
-from headstart.measure.bench.summary import ArmFigures, Figures, paired
+from headstart.measure.bench.summary import SHARES, ArmFigures, Figures, paired
 from headstart.measure.bench.sweep import Here, here, step_costs, sweep_points, why_not_predicted
 from headstart.measure.bench.verdict import conclude
 from headstart.measure.provenance import Provenance
@@ -157,16 +157,13 @@ def _add_map(page: Page, place: Here | None) -> None:
 def _add_latency(page: Page, result: BenchResult, overall: Figures) -> None:
     page.heading("Waiting")
     arms = {PLAIN: overall.plain, FAST: overall.fast}
-    rows: list[list[str | float | None]] = []
-    for what, name in (
-        ("first token", "first_token"),
-        ("per output token", "per_output_token"),
-        ("gap between chunks", "gap"),
-    ):
-        for arm, found in arms.items():
-            quantiles: Mapping[str, float] = getattr(found, name)
-            rows.append([f"{what}, {arm}", *as_json([1000 * value for value in quantiles.values()])])
-    columns = ["milliseconds", "P50", "P90", "P99"]
+    names = {"first_token": "first token", "per_output_token": "per output token", "gap": "gap between chunks"}
+    rows = [
+        as_json([f"{what}, {arm}", *(1000 * seconds for seconds in getattr(found, name).values())])
+        for name, what in names.items()
+        for arm, found in arms.items()
+    ]
+    columns = ["milliseconds", *SHARES]
     page.table(columns, rows, formats=dict.fromkeys(columns[1:], ".2f"))
     runs = {
         arm: [run for each in paired(result.trials) if each.arm == arm for run in each.runs] for arm in (PLAIN, FAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headstart.engine.trace.texts import Texts
+from headstart.engine.trace.lines import Texts
 from headstart.model.tokens.spelling import Spelling
 from headstart.serve.bridge import TracedChunk
 from headstart.serve.names import public_name, public_words
