@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CORE = PROJECT["dependencies"]
-WINGS = ("serve", "measure", "train", "learn", "fleet")
 COMMAND = re.compile(r"pip install\s([^\n`(#]*)")
 
 
@@ -132,11 +131,11 @@ def test_each_wing_is_an_extra_of_what_it_needs_beside_the_core() -> None:
     report = packages("headstart[report]")
     for room in rooms:
         needs = imported(room)
-        declared = core | packages(f"headstart[{room}]") if room in WINGS else core | report
+        declared = core | packages(f"headstart[{room}]") if room in EXTRAS else core | report
         if room == "commands":
             declared |= packages("headstart[serve]")  # the line that chat edits
         assert not {package: file for package, file in needs.items() if package not in declared}, room
-    unused = core - {package for room in rooms if room not in WINGS for package in imported(room)}
+    unused = core - {package for room in rooms if room not in EXTRAS for package in imported(room)}
     assert not unused, "only a wing needs these"
 
 
