@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
 from collections import Counter
@@ -92,6 +93,95 @@ def test_the_reference_has_the_whole_public_contract() -> None:
     shown = set(re.findall(r"^::: headstart\.(\w+)$", page, re.MULTILINE))
     beside = {"HeadstartError", "__version__"}  # with the errors; a string
     assert shown - {"loading"} == set(headstart.__all__) - beside
+
+
+LIVING = [each for each in NAMED if each not in ("CHANGELOG.md", "docs/log.md")]
+"""The documents that say how things are; the other two say how they were."""
+OF_OTHERS = ("vllm/", "srt/", "vendor/")
+"""Where files of vLLM, SGLang and llama.cpp are."""
+FIELDS = {"ahead", "finish_reason", "json", "sampling", "seeds", "steps"}
+"""What follows `headstart.` in the name of a file or of a field that the server answers."""
+
+
+@cache
+def files() -> frozenset[str]:
+    """All files and folders that can be named, from the root."""
+    roots = [ROOT / name for name in ("src", "tests", "docs", "tools", "benchmarks")]
+    return frozenset(str(path.relative_to(ROOT)) for root in roots for path in root.rglob("*"))
+
+
+def absent(text: str) -> list[str]:
+    """The files of programs that a text names with a folder, and that are in no folder of such a name."""
+    named = re.findall(r"(?<![\w/.:@-])((?:[\w.-]+/)+[\w.-]+\.(?:py|js|cpp|h))\b", text)
+    whole = {f"/{path}" for path in files()}
+    return [
+        name
+        for each in named
+        if not (name := re.sub(r"^(\.\./)+", "", each)).startswith(OF_OTHERS)
+        and "NAME" not in name
+        and not any(path.endswith(f"/{name}") for path in whole)
+    ]
+
+
+@pytest.mark.parametrize("name", LIVING)
+def test_the_files_that_documents_name_exist(name: str) -> None:
+    assert absent((ROOT / name).read_text(encoding="utf-8")) == []
+
+
+def test_the_order_of_reading_says_how_long_the_files_are() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    order = re.findall(r"^\| \d \| `([\w/.]+)` \| (\d+) \|", page, re.MULTILINE)
+    assert len(order) == 8
+    for name, lines in order:
+        text = (ROOT / "src" / "headstart" / name).read_text(encoding="utf-8")
+        assert len(text.splitlines()) == pytest.approx(int(lines), rel=0.15), name
+
+
+def test_a_file_that_does_not_exist_is_found() -> None:
+    assert absent("`insight/report.py`, [verify](../src/headstart/rule/verify.py), `rule/verify.py`") == [
+        "insight/report.py"
+    ]
+
+
+@pytest.mark.parametrize("name", LIVING)
+def test_the_modules_and_names_that_documents_name_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = [
+        token.content
+        for token in parsed(ROOT / name)
+        if token.type in ("fence", "code_block") and "headstart" in token.content
+    ]
+    imports = [
+        f"{module}.{name.split()[0]}"
+        for block in blocks
+        for module, names in re.findall(r"^ *from (headstart[\w.]*) import ([\w, ]+)$", block, re.MULTILINE)
+        for name in names.split(",")
+    ]
+    spans = [each for each in re.findall(r"`(headstart(?:\.\w+)+)`", text) if each.split(".")[1] not in FIELDS]
+    gone = [each for each in {*imports, *spans} if not resolves(each)]
+    assert not gone
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert resolves("headstart.learn.simulate.speculate")
+    assert resolves("headstart.Target.engine")
+    assert not resolves("headstart.simulate")
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,29 @@ def test_rooms_floors_and_arrows(plan: ModuleType) -> None:
     assert len(house.arrows) <= 80
 
 
+def test_the_step_loop_imports_little(plan: ModuleType) -> None:
+    house = plan.House(ROOT / "src")
+    assert house.weight(house.closure("headstart.engine.loop")) <= 5000
+
+
+def test_a_walk_follows_a_parameter_from_call_to_call(plan: ModuleType, tmp_path: Path) -> None:
+    package = tmp_path / "headstart"
+    for name, text in {
+        "__init__.py": "",
+        "a.py": "from headstart.b import C, g as h\n\ndef f(x, y):\n    h(1, z=x)\n    h(y, x + 1)\n",
+        "b.py": "def g(y, z):\n    return C(z)\n\nclass C:\n    def __init__(self, p):\n        self.m(p)\n"
+        "    def m(self, q):\n        pass\n",
+    }.items():
+        package.mkdir(exist_ok=True)
+        (package / name).write_text(text)
+    house = plan.House(tmp_path)
+    assert house.walk("headstart.a.f", "x") == {
+        *("headstart.a.f", "headstart.b.g", "headstart.b.C.__init__", "headstart.b.C.m")
+    }
+    assert house.walk("headstart.a.f", "y") == {"headstart.a.f", "headstart.b.g"}
+    assert house.longest_walks[0] == (4, 2, 2, "headstart.a.f: x")
+
+
 def test_a_circle_and_a_closure_are_found(plan: ModuleType, tmp_path: Path) -> None:
     package = tmp_path / "headstart"
     for name, text in {

@@ -5,12 +5,15 @@
 A room is a folder or file right below `headstart`. An arrow leads from a room to another one that a file of it imports,
 annotations included. A room stands one floor above the highest room that it imports. The closure of a module is all
 that is imported with it, at run time: imports for annotations (`TYPE_CHECKING`) and those inside of functions are left
-out. tests/test_ground_plan.py holds the limits.
+out. A walk is the functions that a parameter reaches by being handed on under its name, from call to call; calls of
+methods on other objects are not followed. tests/test_ground_plan.py holds the limits.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -119,6 +122,19 @@ class House:
         """The lines of some modules."""
         return sum(self.lines[name] for name in names)
 
+    def loaded(self) -> tuple[int, int]:
+        """(files, lines) of the package in a process that loaded the bundled model and generated with it. It runs."""
+        program = (
+            f"import sys, {PACKAGE} as hs\nhs.load().generate('def add', hs.Sampling(max_tokens=8))\n"
+            f"print(*(name for name in sys.modules if name.partition('.')[0] == {PACKAGE!r}))"
+        )
+        environment = os.environ | {"PYTHONPATH": str(self.source)}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        names = frozenset(done.stdout.split()) & self.files.keys()
+        return len(names), self.weight(names)
+
     def constants(self, room: str) -> int:
         """The names in capitals that are given a value at the top of a room's files."""
         found = 0
@@ -137,6 +153,99 @@ class House:
                 found += sum(each.id.isupper() for each in names)
         return found
 
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """All functions and methods by their dotted name."""
+        found: dict[str, Function] = {}
+        for module, file in self.files.items():
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef):
+                    found[f"{module}.{node.name}"] = Function(module, None, node)
+                elif isinstance(node, ast.ClassDef):
+                    for each in node.body:
+                        if isinstance(each, ast.FunctionDef):
+                            found[f"{module}.{node.name}.{each.name}"] = Function(module, node.name, each)
+        return found
+
+    @cached_property
+    def names(self) -> dict[str, dict[str, str]]:
+        """By module, what each name that it imports from the package stands for."""
+        found: dict[str, dict[str, str]] = {}
+        for module, file in self.files.items():
+            found[module] = {
+                alias.asname or alias.name: f"{node.module}.{alias.name}"
+                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGE)
+                for alias in node.names
+            }
+        return found
+
+    def walk(self, function: str, parameter: str) -> frozenset[str]:
+        """The functions that a parameter of a function reaches, the function itself among them."""
+        seen: set[tuple[str, str]] = set()
+        open_ = [(function, parameter)]
+        while open_:
+            if (here := open_.pop()) not in seen:
+                seen.add(here)
+                open_ += self._handed_on(*here)
+        return frozenset(name for name, _ in seen)
+
+    def _handed_on(self, function: str, parameter: str) -> list[tuple[str, str]]:
+        found = []
+        for call in (node for node in ast.walk(self.functions[function].node) if isinstance(node, ast.Call)):
+            if (callee := self._called(self.functions[function], call.func)) is None:
+                continue
+            names = self.functions[callee].parameters
+            given = [(names[i], value) for i, value in enumerate(call.args) if i < len(names)]
+            given += [(each.arg, each.value) for each in call.keywords if each.arg in names]
+            found += [(callee, name) for name, v in given if isinstance(v, ast.Name) and v.id == parameter]
+        return found
+
+    def _called(self, caller: Function, called: ast.expr) -> str | None:
+        if isinstance(called, ast.Name):
+            name = self.names[caller.module].get(called.id, f"{caller.module}.{called.id}")
+        elif isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+            if called.value.id == "self":
+                name = f"{caller.module}.{caller.owner}.{called.attr}"
+            elif called.value.id in self.names[caller.module]:
+                name = f"{self.names[caller.module][called.value.id]}.{called.attr}"
+            else:
+                return None
+        else:
+            return None
+        module, _, last = name.rpartition(".")
+        name = self.names.get(module, {}).get(last, name)  # what a package passes on from one of its modules
+        return next((each for each in (name, f"{name}.__init__") if each in self.functions), None)
+
+    @cached_property
+    def longest_walks(self) -> list[tuple[int, int, int, str]]:
+        """(functions, files, rooms, "function: parameter") of the walk of each parameter, the longest first."""
+        found = []
+        for function, each in self.functions.items():
+            for parameter in each.parameters:
+                reached = self.walk(function, parameter)
+                modules = {self.functions[name].module for name in reached}
+                rooms = {self.room(module) for module in modules}
+                found.append((len(reached), len(modules), len(rooms), f"{function}: {parameter}"))
+        return sorted(found, reverse=True)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function or method."""
+
+    module: str
+    owner: str | None
+    """The class of a method."""
+    node: ast.FunctionDef
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """Their names, those that a call gives by position first; without `self`."""
+        given = self.node.args
+        names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        return names[1:] if self.owner is not None and names[:1] in (["self"], ["cls"]) else names
+
 
 def main() -> None:
     house = House(Path(sys.argv[1] if len(sys.argv) > 1 else "src").resolve())
@@ -149,6 +258,10 @@ def main() -> None:
     for name in ("loading.load", "engine.engine", "engine.loop"):
         found = house.closure(f"{PACKAGE}.{name}")
         print(f"closure of {name}: {len(found)} files, {house.weight(found)} lines")
+    files, lines = house.loaded()
+    print(f"loaded by hs.load() and a generate: {files} files, {lines} lines")
+    for functions, modules, rooms, walk in house.longest_walks[:5]:
+        print(f"walk of {walk.removeprefix(f'{PACKAGE}.')}: {functions} functions in {modules} files of {rooms} rooms")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import get_args
@@ -13,7 +14,9 @@ import pytest
 from headstart.base import extras
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CORE = PROJECT["dependencies"]
 COMMAND = re.compile(r"pip install\s([^\n`(#]*)")
 
 
@@ -49,6 +52,14 @@ def test_which_lines_mean_an_index(line: str, wrong: bool) -> None:
     assert bool(from_an_index(line)) is wrong
 
 
+def packages(requirement: str) -> set[str]:
+    """The packages of a requirement; of headstart's own extras, those that they consist of."""
+    own = re.fullmatch(r"headstart\[([\w,]+)\]", requirement)
+    if own:
+        return {package for name in own[1].split(",") for part in EXTRAS[name] for package in packages(part)}
+    return {re.split(r"[<>=\[]", requirement)[0].lower().replace("_", "-")}
+
+
 def named_in_hints() -> set[str]:
     """The extras that the source asks for, read from its calls."""
     calls = [
@@ -58,7 +69,9 @@ def named_in_hints() -> set[str]:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "how_to_install"
     ]
-    return {ast.literal_eval(call.args[0]) for call in calls}
+    return {ast.literal_eval(call.args[0]) for call in calls if isinstance(call.args[0], ast.Constant)} | {
+        *extras.PLAINLY_IMPORTED.values()
+    }
 
 
 def test_every_extra_that_a_hint_names_exists() -> None:
@@ -76,7 +89,9 @@ def test_what_the_readme_installs_runs_every_command_that_it_shows() -> None:
     """A command of README that needs an extra would ask for it in a hint."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (installed,) = re.findall(r"^pip install -c constraints\.txt -e \"\.\[([\w,]+)\]\"", readme, re.MULTILINE)
-    assert named_in_hints() <= set(installed.split(","))
+    assert packages(f"headstart[{installed}]") >= {
+        package for extra in named_in_hints() for package in packages(f"headstart[{extra}]")
+    }
     assert (ROOT / "constraints.txt").is_file()
 
 
@@ -84,3 +99,54 @@ def test_the_hint_is_a_command_for_the_clone_that_runs(monkeypatch: pytest.Monke
     assert extras.how_to_install("serve") == f'pip install -e "{ROOT}[serve]"'
     monkeypatch.setattr(extras, "CLONE", tmp_path)  # installed as a wheel: nothing says where the clone is
     assert extras.how_to_install("report") == 'in a clone of headstart: pip install ".[report]"'
+
+
+BROUGHT_ALONG = {"starlette": "fastapi", "tokenizers": "transformers"}
+"""By package that is imported, the one that is declared and always brings it."""
+MODULES = {"yaml": "pyyaml"}
+
+
+def imported(room: str) -> dict[str, str]:
+    """By package of others that a room imports, a file that does; what `extra` imports by name as well."""
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / "src" / "headstart" / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "extra":
+                names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            for name in (name.partition(".")[0] for name in names):
+                if name not in sys.stdlib_module_names and name not in ("headstart", "vllm"):
+                    package = MODULES.get(name, name.lower().replace("_", "-"))
+                    found[BROUGHT_ALONG.get(package, package)] = str(path)
+    return found
+
+
+def test_each_wing_is_an_extra_of_what_it_needs_beside_the_core() -> None:
+    core = {package for requirement in CORE for package in packages(requirement)}
+    rooms = [path.name for path in (ROOT / "src" / "headstart").iterdir() if (path / "__init__.py").exists()]
+    report = packages("headstart[report]")
+    for room in rooms:
+        needs = imported(room)
+        declared = core | packages(f"headstart[{room}]") if room in EXTRAS else core | report
+        if room == "commands":
+            declared |= packages("headstart[serve]")  # the line that chat edits
+        assert not {package: file for package, file in needs.items() if package not in declared}, room
+    unused = core - {package for room in rooms if room not in EXTRAS for package in imported(room)}
+    assert not unused, "only a wing needs these"
+
+
+@pytest.mark.parametrize("module", extras.PLAINLY_IMPORTED)
+def test_a_package_of_an_extra_that_is_missing_is_an_error_with_a_remedy(module: str) -> None:
+    error = extras.missing(ModuleNotFoundError("no", name=f"{module}.part"))
+    assert error is not None
+    assert module in error.message
+    assert error.hint == extras.how_to_install(extras.PLAINLY_IMPORTED[module])
+
+
+def test_any_other_failed_import_stays_what_it_is() -> None:
+    assert extras.missing(ModuleNotFoundError("no", name="headstart.nothing")) is None
+    assert extras.missing(ImportError("no")) is None

@@ -13,13 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 from support.byte_models import CHAT_TEMPLATE, save_model
 from typer.testing import CliRunner
 
 import headstart as hs
 from headstart.base.errors import ContextExceeded, InvalidFile, InvalidOption, InvalidPrompt
-from headstart.commands.chat import _Front
+from headstart.base.extras import how_to_install
+from headstart.commands.chat import _Front, _reader
 from headstart.commands.cli import app
+from headstart.commands.terminal import reported
 from headstart.serve.chat.conversation import Conversation, ask_with_room
 
 GREEDY = hs.Sampling(max_tokens=12, ignore_eos=True)
@@ -235,3 +238,12 @@ def test_a_terminal(model: Path, tmp_path: Path) -> None:
         process.wait()
         os.close(parent)
     assert "/set max_tokens 3" in (tmp_path / "headstart" / "chat" / "history").read_text()
+
+
+def test_without_the_package_that_edits_lines_a_hint_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    with pytest.raises(typer.Exit), reported(show_traceback=False):
+        _reader(history=False)
+    assert how_to_install("serve") in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headstart
+from headstart.base.extras import how_to_install
 from headstart.commands.cli import app
 from headstart.commands.loading import DRAFTER
 
@@ -71,6 +72,31 @@ def test_help_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.strip()) in ((0, ""), (1, "[]"))
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("httpx2", ["launch", "out", "--engines", "2"]),
+        ("httpx2", ["watch", "http://127.0.0.1:9", "--once"]),
+        ("yaml", ["export", "bundled", "eagle3", "-o", "out"]),
+    ],
+)
+def test_a_command_whose_packages_are_missing_says_how_to_install_them(module: str, arguments: list[str]) -> None:
+    script = f"import sys; sys.modules[{module!r}] = None; from headstart.commands.cli import app; app({arguments})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert module in done.stderr
+    assert how_to_install("fleet") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_help_shows_the_other_commands_where_a_package_is_missing() -> None:
+    script = "import sys; sys.modules['httpx2'] = None; from headstart.commands.cli import app; app(['--help'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"launch +Not installed: this needs httpx2", done.stdout)
+    assert re.search(r"generate +Continue a prompt", done.stdout)
 
 
 def test_python_dash_m() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -125,6 +126,24 @@ def test_it_may_be_one_of_a_list_and_be_put_around_another_one(install: Install,
     assert engine.drafter_name == "halved:thing + suffix"
     with pytest.raises(InvalidOption, match="put around"):
         hs.load(tiny("llama"), "halved:halved:ngram", dtype="float32")
+
+
+def test_the_drafter_of_the_guide_runs_as_an_object_and_by_its_name(
+    install: Install, tiny: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "write-a-drafter.md").read_text(encoding="utf-8")
+    whole, defined = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(whole, {"__name__": "guide"})
+    text, _, tokens_per_forward = capsys.readouterr().out.rstrip().rpartition(" ")
+    assert (
+        text.strip() == hs.load("bundled", "none").generate("x = [0, 0, 0, 0,", hs.Sampling(max_tokens=32)).text.strip()
+    )
+    assert float(tokens_per_forward) > 1
+    name, module = re.findall(r"^(\w+) = \"(\w+)\"$", guide.split("entry-points")[1], re.MULTILINE)[0]
+    install(whole.partition("\n\nengine = ")[0] + defined, name, module, "echo_drafter")
+    engine = hs.load(tiny("llama"), "echo", dtype="float32", pacing="fixed", num_speculative_tokens=2)
+    assert engine.drafter.default_budget == 2
+    assert texts(engine) == texts(hs.load(tiny("llama"), "none", dtype="float32"))
 
 
 def test_a_head_of_another_package_is_recognised_by_its_folder(

@@ -7,15 +7,20 @@ name. What works is the clone that the package runs from.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from headstart.base.errors import InvalidOption
 
-Extra = Literal["report", "serve"]
+Extra = Literal["fleet", "report", "serve"]
 
 CLONE = Path(__file__).parents[3]
 """Where pyproject.toml is, if the package runs from a clone: `pip install -e`, or PYTHONPATH."""
+
+PLAINLY_IMPORTED: Mapping[str, Extra] = {"httpx2": "fleet", "prompt_toolkit": "serve", "yaml": "fleet"}
+"""Modules of optional packages that a wing imports as any other, and the extra that installs each. Where one is absent,
+the command line turns Python's own error into `missing`."""
 
 
 def how_to_install(extra: Extra) -> str:
@@ -23,6 +28,16 @@ def how_to_install(extra: Extra) -> str:
     if (CLONE / "pyproject.toml").is_file():
         return f'pip install -e "{CLONE}[{extra}]"'
     return f'in a clone of headstart: pip install ".[{extra}]"'
+
+
+def missing(error: ImportError) -> InvalidOption | None:
+    """The error to show for a package of `PLAINLY_IMPORTED` that is not installed; None for any other import."""
+    module = (error.name or "").partition(".")[0]
+    if module not in PLAINLY_IMPORTED:
+        return None
+    return InvalidOption(
+        f"this needs {module}, which cannot be imported", hint=how_to_install(PLAINLY_IMPORTED[module])
+    )
 
 
 def extra(module: str) -> Any:

@@ -66,13 +66,15 @@ def chat(
         headstart chat --target path/to/model "Why is the sky blue?"
         git diff | headstart chat --target path/to/model --system "Write a commit message for this diff."
     """  # fmt: skip
+    talks = message is None and sys.stdin.isatty() and sys.stdout.isatty()
+    read = _reader(history=history) if talks else None
     engine, config = _load(target, drafter, loading, replace(options, max_batch_size=1, prefix_cache=True))
     check_chat(engine)
     drawn = config.get("temperature", 1.0) if temperature is None else temperature
     talk = Conversation(engine, replace(sampling, temperature=drawn), system)
     front = _Front(talk, colors=colors, stats=stats)
-    if message is None and sys.stdin.isatty() and sys.stdout.isatty():
-        front.converse(_reader(history=history))
+    if read is not None:
+        front.converse(read)
         return
     front.answer(sys.stdin.read() if message is None else message, strict=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version as installed
@@ -13,6 +13,10 @@ from typing import Annotated, Any
 import typer
 import typer.main
 from typer.core import TyperGroup
+
+from headstart.base.errors import HeadstartError
+from headstart.base.extras import missing
+from headstart.commands.terminal import reported
 
 __all__ = ["app", "main"]
 
@@ -40,14 +44,33 @@ class _Commands(Mapping[str, Any]):
 
 @cache
 def _command(name: str) -> Any:
-    found = getattr(import_module(f"headstart.commands.{name}"), name)
     alone = typer.Typer(rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-    if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+    alone.callback()(lambda: None)  # makes it a group
+    try:
+        found = getattr(import_module(f"headstart.commands.{name}"), name)
+    except ImportError as error:
+        if (absent := missing(error)) is None:
+            raise
+        alone.command(name, help=f"Not installed: {absent.message}.", context_settings=_ANYTHING)(_refuses(absent))
     else:
-        alone.command(name)(found)
-        alone.callback()(lambda: None)  # makes it a group
+        if isinstance(found, typer.Typer):
+            alone.add_typer(found, name=name)
+        else:
+            alone.command(name)(found)
     return typer.main.get_group(alone).commands[name]
+
+
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _refuses(absent: HeadstartError) -> Callable[[], None]:
+    """In place of a command whose packages are not installed: the help shows it, and running it says what to do."""
+
+    def refuse() -> None:
+        with reported(show_traceback=False):
+            raise absent
+
+    return refuse
 
 
 class _Group(TyperGroup):

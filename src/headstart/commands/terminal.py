@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.base.errors import HeadstartError
+from headstart.base.extras import missing
 
 # Exit codes that shells know: 2 for bad input, 128 + the signal for an interrupt and for a reader that has gone.
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
@@ -123,10 +124,13 @@ def reported(show_traceback: bool) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()  # a reader that has gone shows here at the latest
-    except HeadstartError as error:
+    except (HeadstartError, ImportError) as error:
+        shown = error if isinstance(error, HeadstartError) else missing(error)
+        if shown is None:
+            raise
         if show_traceback:
             traceback.print_exc()
-        print_error(error)
+        print_error(shown)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model.decoders.llama import is_llama_shaped
+from headstart.model.decoders.llama import FAMILIES_IN_WORDS, is_llama_shaped
 from headstart.model.heads import exit as exits
 from headstart.train.acceptance import Guessed, acceptance_rates, chain_rates
 from headstart.train.frequent_tokens import LARGE, by_frequency
@@ -72,7 +72,7 @@ class ExitStudent(Student):
         if not is_llama_shaped(target) or depth < 2:
             raise UnsupportedModel(
                 f"{config.model_type} of {depth} layers cannot be left early",
-                hint="exits work for Llama, Mistral, Qwen2 and Qwen3; train a head or a draft model instead",
+                hint=f"exits work for {FAMILIES_IN_WORDS}; train a head or a draft model instead",
             )
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:

@@ -139,4 +139,4 @@ def test_a_missing_parser_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
     with pytest.raises(InvalidOption, match="prometheus-client") as caught:
         read(VLLM)
-    assert caught.value.hint == how_to_install("serve")
+    assert caught.value.hint == how_to_install("fleet")

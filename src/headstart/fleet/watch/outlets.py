@@ -46,7 +46,7 @@ class Exporter:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            raise InvalidOption("--prometheus needs prometheus-client", hint=how_to_install("serve")) from error
+            raise InvalidOption("--prometheus needs prometheus-client", hint=how_to_install("fleet")) from error
         self._look: Look | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)

@@ -127,7 +127,7 @@ def _samples(text: str) -> list[_Sample]:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError as error:
         raise InvalidOption(
-            "reading a server's counters needs prometheus-client", hint=how_to_install("serve")
+            "reading a server's counters needs prometheus-client", hint=how_to_install("fleet")
         ) from error
     try:
         families = list(text_string_to_metric_families(text))

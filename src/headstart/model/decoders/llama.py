@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+_FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+FAMILIES_IN_WORDS = f"{', '.join(_FAMILIES[:-1])} and {_FAMILIES[-1]}"
 FIXED_ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotation that depend on the position alone."""
 
@@ -20,7 +21,7 @@ def is_llama_shaped(model: Any) -> bool:
 def is_llama_config(config: Any, name: str) -> bool:
     """The same of a model still to be made. name: of its class."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    return name in _FAMILIES and config.hidden_act == "silu" and rope in FIXED_ROPE
+    return name.removesuffix("ForCausalLM") in _FAMILIES and config.hidden_act == "silu" and rope in FIXED_ROPE
 
 
 def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
