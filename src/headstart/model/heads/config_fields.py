@@ -10,7 +10,7 @@ from typing import Any
 from transformers import LlamaConfig
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.decoders.llama import FIXED_ROPE
+from headstart.model.recipes.stated import FIXED_ROPE
 from headstart.model.reading import read_object
 
 COPY = "copy the checkpoint with its config again"
