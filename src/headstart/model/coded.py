@@ -14,6 +14,7 @@ from headstart.model import native
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
 from headstart.model.recipes import find_recipe
 
+
 def joined_with(config: Any, module: str) -> list[str]:
     """The linear layers of the same input as this one, itself among them: see `Recipe.joined_with`."""
     recipe = find_recipe(config)

@@ -44,7 +44,9 @@ class FusedDecoder:
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
-        self._shapes = {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+        self.shapes: Mapping[int, LayerShape] = {
+            i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()
+        }
         self._weights = weights = NativeWeights(kind)
         self._windows = recipe.windows
         self._layers = _Layers(model, recipe, length, weights).structs
@@ -87,7 +89,7 @@ class FusedDecoder:
         return None if kind is None else cls(model, recipe, length, kind)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype)
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model
@@ -103,7 +105,7 @@ class FusedDecoder:
         batch = TiledBatch(
             packed,
             self._windows,
-            shapes=self._shapes,
+            shapes=self.shapes,
             dtype=self._dtype,
             vocabulary=self._vocabulary,
             positions=self._length,

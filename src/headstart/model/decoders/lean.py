@@ -39,7 +39,8 @@ class LeanDecoder:
 
     def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
         linear = float_layer(model.dtype, model.device)
-        self._recipe, self._shapes, self._dtype, self._device = recipe, shapes, model.dtype, model.device
+        self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
+        self.shapes = shapes
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
@@ -50,7 +51,7 @@ class LeanDecoder:
         self._head = linear(parts.plain(part(model, recipe.head)))
         self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
         self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
-        for rope in {layer.attention.rope for layer in recipe.layers} - {None}:
+        for rope in {layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None}:
             tables = parts.angles(model, recipe, rope, length, model.device)
             self._turns[rope] = signed(*tables, model.dtype, model.device)
 
@@ -62,7 +63,7 @@ class LeanDecoder:
         return cls(model, recipe, shapes, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
+        return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         positions = packed.positions[0]
@@ -191,7 +192,7 @@ class _Layer:
     def _attend(self, z: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
         attention, rows = self._layer.attention, len(z)
         heads, kv_heads, dim = attention.heads, attention.kv_heads, attention.dim
-        q, k, v = self._qkv(z).split((heads * dim, kv_heads * dim, kv_heads * dim), -1)
+        q, k, v = torch.split(self._qkv(z), [heads * dim, kv_heads * dim, kv_heads * dim], -1)
         if attention.norm_over == "all":
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         q, k, v = (part.reshape(rows, -1, dim) for part in (q, k, v))
@@ -199,7 +200,8 @@ class _Layer:
         if by_head and not attention.norm_after_rope:
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         if attention.rope is not None:
-            q, k = self._turn(torch.cat((q, k), 1), *turns[attention.rope]).split((heads, kv_heads), 1)
+            turned = self._turn(torch.cat((q, k), 1), *turns[attention.rope])
+            q, k = turned[:, :heads], turned[:, heads:]
         if by_head and attention.norm_after_rope:
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         if attention.query_beta:

@@ -17,8 +17,8 @@ def rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
 
 
 def normed(x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, *, centred: bool) -> Tensor:
-    """A norm of the rows of x, in float32. A gain in float32 is applied before the row is rounded to x's dtype, any other
-    after it. centred: whether the mean is taken off first (LayerNorm)."""
+    """A norm of the rows of x, in float32. A gain in float32 is applied before the row is rounded to x's dtype, any
+    other after it. centred: whether the mean is taken off first (LayerNorm)."""
     wide = x.float()
     if centred:
         wide = wide - wide.mean(-1, keepdim=True)

@@ -23,8 +23,7 @@ def part(owner: Any, name: str) -> Any:
 
 
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:
-    """A norm's gain [d] in float32, with what is added to it; None where it has no weights. A gain that is applied after
-    rounding keeps the model's own numbers, which float32 holds."""
+    """A norm's gain [d] in float32, with what is added to it; None where it has no weights."""
     if norm.name is None:
         return None
     weight: Tensor | None = part(owner, norm.name).weight
@@ -37,7 +36,7 @@ def bias_of(owner: Any, norm: Norm) -> Tensor | None:
     return None if found is None else found.detach().float()
 
 
-def side_by_side(linears: Sequence[nn.Module]) -> nn.Module:
+def side_by_side(linears: Sequence[nn.Module]) -> Any:
     """One layer that computes several of the same input."""
     if len(linears) == 1:
         return plain(linears[0])
@@ -55,8 +54,10 @@ def plain(linear: nn.Module) -> Any:
 
 
 def queries_keys_values(owner: Any, attention: Attention) -> Any:
-    """One layer that computes queries, keys and values, its outputs in this order; those that turn in pairs are put so that
-    they turn with the one half of a head further on, as decoders compute it."""
+    """One layer that computes queries, keys and values, its outputs in this order.
+
+    Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
+    """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
@@ -109,7 +110,9 @@ def gate_up(owner: Any, mlp: Mlp) -> Any:
     return side_by_side([part(owner, name) for name in mlp.gate_up])
 
 
-def angles(model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
+def angles(
+    model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
     assert recipe.rotary is not None, "a recipe with rotation names its module"
     return rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)

@@ -38,7 +38,10 @@ class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
     _fields_ = (
-        *((name, Norm) for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")),
+        *(
+            (name, Norm)
+            for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")
+        ),
         *((name, Product) for name in ("qkv", "out", "gate_up", "down", "input_gate", "input_out")),
         ("input_norm", Norm),
         *((name, _pointer) for name in ("cosine", "sine", "query_factors", "sinks", "activation_numbers")),

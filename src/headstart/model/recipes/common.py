@@ -65,7 +65,9 @@ def mlp(stated: Stated, field: str = "hidden_act") -> Mlp:
 
 def layer(stated: Stated) -> Layer:
     """A layer as Llama's, without a window."""
-    return Layer(attention(stated), mlp(stated), rms(stated, "input_layernorm"), rms(stated, "post_attention_layernorm"))
+    return Layer(
+        attention(stated), mlp(stated), rms(stated, "input_layernorm"), rms(stated, "post_attention_layernorm")
+    )
 
 
 def windowed(layer: Layer, window: int | None) -> Layer:

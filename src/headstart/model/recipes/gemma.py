@@ -48,4 +48,6 @@ def gemma2(stated: Stated, *, tables: bool = False) -> Recipe:
 def gemma3(stated: Stated) -> Recipe:
     made = gemma2(stated, tables=True)
     q, k = norm(stated, "self_attn.q_norm"), norm(stated, "self_attn.k_norm")
-    return replace(made, layers=tuple(replace(x, attention=replace(x.attention, q_norm=q, k_norm=k)) for x in made.layers))
+    return replace(
+        made, layers=tuple(replace(x, attention=replace(x.attention, q_norm=q, k_norm=k)) for x in made.layers)
+    )

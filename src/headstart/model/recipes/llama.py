@@ -20,4 +20,6 @@ def qwen3(stated: Stated) -> Recipe:
     """Each head's queries and keys are normed."""
     made = llama(stated)
     q, k = rms(stated, "self_attn.q_norm"), rms(stated, "self_attn.k_norm")
-    return decoder(stated, [replace(each, attention=replace(each.attention, q_norm=q, k_norm=k)) for each in made.layers])
+    return decoder(
+        stated, [replace(each, attention=replace(each.attention, q_norm=q, k_norm=k)) for each in made.layers]
+    )

@@ -1,7 +1,7 @@
 """What a decoder computes, as plain data: what each of its layers is, and which modules hold its weights.
 
-A recipe is made from a config (see `recipes.recipe_of`) and is all that the decoders know of a model: `fused` hands it to
-the row kernels, `lean` runs it in tensor operations. Equal layers are one object. Names are those of transformers'
+A recipe is made from a config (see `recipes.recipe_of`) and is all that the decoders know of a model: `fused` hands it
+to the row kernels, `lean` runs it in tensor operations. Equal layers are one object. Names are those of transformers'
 modules, below a layer or, where it says so, below the model.
 """
 
@@ -57,8 +57,8 @@ class Attention:
     """The modules whose outputs side by side are queries, keys and values."""
     out: str = "self_attn.o_proj"
     order: Literal["parts", "heads", "groups"] = "parts"
-    """How the outputs of `qkv` lie: all queries, all keys, all values; or query, key and value of each head; or the queries,
-    the key and the value of each group that shares a key."""
+    """How the outputs of `qkv` lie: all queries, all keys, all values; or query, key and value of each head; or the
+    queries, the key and the value of each group that shares a key."""
     window: int | None = None
     """How many tokens back a row sees, itself included."""
     softcap: float | None = None

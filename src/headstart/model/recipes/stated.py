@@ -13,16 +13,18 @@ _SAYS_NOTHING = frozenset({
     "architectures", "attention_dropout", "attn_pdrop", "auto_map", "bos_token_id", "chunk_size_feed_forward",
     "decoder_start_token_id", "dtype", "embd_pdrop", "embedding_dropout", "embd_dropout", "eos_token_id",
     "hidden_dropout", "hidden_dropout_prob", "dropout", "id2label", "initializer_range", "initializer_factor",
-    "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "layerdrop", "max_position_embeddings", "model_type",
+    "is_encoder_decoder", "keys_to_ignore_at_inference", "label2id", "layerdrop", "max_position_embeddings",
+    "model_type",
     "output_attentions", "output_hidden_states", "pad_token_id", "problem_type", "quantization_config", "resid_pdrop",
     "residual_dropout", "return_dict", "tie_word_embeddings", "torch_dtype", "transformers_version", "use_cache",
     "use_return_dict", "vocab_size", "unsloth_fixed", "unsloth_version", "classifier_dropout", "rope_theta",
     "rope_scaling", "rope_parameters", "output_router_logits", "router_aux_loss_coef", "n_positions", "n_ctx",
     "max_window_layers", "use_mamba_kernels", "pretraining_tp", "base_model_tp_plan", "base_model_pp_plan",
-    "num_labels", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix", "sep_token_id", "name_or_path",
+    "num_labels", "finetuning_task", "task_specific_params", "tokenizer_class", "prefix", "sep_token_id",
+    "name_or_path",
 })  # fmt: skip
-"""Fields that change no logits of a decoder that only runs, or that are read elsewhere: tokens, dtype, positions (by the
-rotary module of transformers), how weights were drawn and are stored."""
+"""Fields that change no logits of a decoder that only runs, or that are read elsewhere: tokens, dtype, positions (by
+the rotary module of transformers), how weights were drawn and are stored."""
 
 
 FIXED_ROPE = frozenset({"default", "linear", "llama3", "longrope", "proportional", "yarn"})
@@ -30,8 +32,8 @@ FIXED_ROPE = frozenset({"default", "linear", "llama3", "longrope", "proportional
 `longrope`."""
 
 ROPE_FIELDS = frozenset({
-    "attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor", "long_factor", "low_freq_factor", "mscale",
-    "mscale_all_dim", "original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type",
+    "attention_factor", "beta_fast", "beta_slow", "factor", "high_freq_factor", "long_factor", "low_freq_factor",
+    "mscale", "mscale_all_dim", "original_max_position_embeddings", "partial_rotary_factor", "rope_theta", "rope_type",
     "short_factor", "truncate", "type",
 })  # fmt: skip
 
@@ -93,7 +95,8 @@ class Stated:
 
     def check(self) -> None:
         """Raise `UnsupportedModel` for a field that was not read and whose value is not its class's default."""
-        said, plain = self.config.to_dict(), _defaults(type(self.config))
+        kind: Any = type(self.config)
+        said, plain = self.config.to_dict(), _defaults(kind)
         for name in sorted(said.keys() - self._read - _SAYS_NOTHING):
             value = said[name]
             if name.startswith("_") or value == plain.get(name, False) or (value is None and name not in plain):
@@ -102,5 +105,6 @@ class Stated:
 
 
 @cache
-def _defaults(kind: type[PretrainedConfig]) -> dict[str, Any]:
+def _defaults(kind: Any) -> dict[str, Any]:
+    """What a class of configs says by itself."""
     return {**PretrainedConfig().to_dict(), **kind().to_dict()}
