@@ -95,11 +95,11 @@ def test_a_fast_forward_equals_its_twin(
 
 
 def test_a_fast_forward_is_not_taken_for_what_it_does_not_compute() -> None:
-    """Another activation or a rotation that depends on the text's length: transformers' modules run."""
-    assert ModelRunner(adopt(random_model("gemma2"))).decoder == "modules"
-    gelu = random_model("llama")
-    gelu.config.hidden_act = "gelu"
-    assert ModelRunner(adopt(gelu)).decoder == "modules"
+    """A family without a recipe, or a field that a recipe does not know: transformers' modules run."""
+    assert ModelRunner(adopt(random_model("mixtral"))).decoder == "modules"
+    other = random_model("llama")
+    other.config.rope_parameters = {**other.config.rope_parameters, "rope_type": "dynamic", "factor": 2.0}
+    assert ModelRunner(adopt(other)).decoder == "modules"
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2"])

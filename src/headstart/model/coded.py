@@ -12,17 +12,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear
-from headstart.model.decoders.llama import is_llama_config
-
-_JOINED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+from headstart.model.recipes import find_recipe
 
 
-def joined_with(module: str) -> list[str]:
-    """The linear layers of the same input, which decoders join into one, this one among them: so they are all codes, or
-    all floats."""
-    owner, _, kind = module.rpartition(".")
-    kinds = next((names for names in _JOINED if kind in names), (kind,))
-    return [f"{owner}.{each}" if owner else each for each in kinds]
+def joined_with(config: Any, module: str) -> list[str]:
+    """The linear layers of the same input as this one, itself among them: see `Recipe.joined_with`."""
+    recipe = find_recipe(config)
+    return [module] if recipe is None else recipe.joined_with(module)
 
 
 def model_class(config: Any) -> Any:
@@ -73,12 +69,12 @@ def with_codes(
 
 def fits_kernels(config: Any, dtype: torch.dtype, device: torch.device, kind: int) -> bool:
     """Whether the row kernels run a model with this config on codes here. kind: of their products."""
-    widths = (config.hidden_size, config.intermediate_size, getattr(config, "head_dim", None) or 16)
+    recipe = find_recipe(config)
     return (
         dtype in (torch.float32, torch.bfloat16)
         and device.type == "cpu"
-        and is_llama_config(config, model_class(config).__name__)
-        and not any(width % native.LANES for width in widths)
+        and recipe is not None
+        and not any(width % native.LANES for width in recipe.widths)
         and native.available()
         and bool(native.kernels().supported(kind))
     )

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidOption
 from headstart.model import native
 from headstart.model.decoders.grouped import GroupedLinear
-from headstart.model.decoders.llama import is_llama_shaped
 from headstart.model.grouped import GroupedWeights
+from headstart.model.recipes import find_recipe
 from headstart.model.threads import threads
 
 GROUP = 32
@@ -38,13 +38,13 @@ KINDS = ("int4", "int8-grouped")
 
 
 def round_matrices(model: Any, kind: str = "int4") -> None:
-    """Replace every linear layer of a Llama-shaped model in place: 4-bit codes, and 8-bit codes for the output head; or
+    """Replace every linear layer of a model in place: 4-bit codes, and 8-bit codes for the output head; or
     8-bit codes for all.
 
     Raises:
         InvalidOption: no forward here runs such a model on these codes.
     """
-    if not is_llama_shaped(model) or not can_run(model.device):
+    if find_recipe(model.config) is None or not can_run(model.device):
         raise InvalidOption(
             f"quantize={kind!r} needs the row kernels, which do not run this {model.config.model_type} here",
             hint="use quantize='int8', or leave it out",

@@ -23,6 +23,7 @@ from headstart.model.hub import folder_of, hub
 from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
+from headstart.model.recipes import find_recipe
 from headstart.model.refusals import check_class, check_config, refuse_remote_code
 from headstart.model.stored import check_amount, check_complete, check_counts, check_sizes, unreported
 
@@ -208,7 +209,10 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
     """Bytes of a KV cache, from the config alone."""
-    text = config.get_text_config()
+    recipe, text = find_recipe(config), config.get_text_config()
+    if recipe is not None:
+        numbers = sum(2 * each.kv_heads * each.dim for each in recipe.stored.values())
+        return numbers * slots * length * torch.finfo(dtype).bits // 8
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return int(2 * text.num_hidden_layers * heads * dim * slots * length * torch.finfo(dtype).bits // 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headstart.base.errors import UnsupportedModel
 from headstart.model import int4
-from headstart.model.cache import Slots
+from headstart.model.cache import LayerShape, Slots
 from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder
@@ -58,15 +58,16 @@ class ModelRunner:
                 model, self._rounded
             )  # before the probe: the model whose distribution is kept is the rounded one
         probe = Probe(model)
-        self.shapes = probe.shapes()
-        self._decoder = self._build(decoder, quantize)
+        shapes = probe.shapes()
+        self._decoder = self._build(decoder, quantize, shapes)
+        self.shapes = self._decoder.shapes
         probe.check(self._decoder)
 
-    def _build(self, wanted: str, quantize: str | None) -> Decoder:
+    def _build(self, wanted: str, quantize: str | None, shapes: Mapping[int, LayerShape]) -> Decoder:
         length = max(self.max_length, CAPACITY)
         for kind in DECODERS:
             if wanted in ("auto", kind.name):
-                decoder = kind.build(self.model, self.shapes, length=length, quantize=quantize)
+                decoder = kind.build(self.model, shapes, length=length, quantize=quantize)
                 if decoder is not None:
                     return decoder
         raise UnsupportedModel(

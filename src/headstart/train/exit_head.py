@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import InvalidOption, UnsupportedModel
-from headstart.model.decoders.llama import FAMILIES_IN_WORDS, is_llama_shaped
 from headstart.model.heads import exit as exits
+from headstart.model.recipes import find_recipe
 from headstart.train.acceptance import Guessed, acceptance_rates, chain_rates
 from headstart.train.frequent_tokens import LARGE, by_frequency
 from headstart.train.harness import Material, Observer, TrainingResult, train
@@ -69,10 +69,10 @@ class ExitStudent(Student):
         super().__init__(options, material)
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
-        if not is_llama_shaped(target) or depth < 2:
+        if find_recipe(config) is None or depth < 2:
             raise UnsupportedModel(
                 f"{config.model_type} of {depth} layers cannot be left early",
-                hint=f"exits work for {FAMILIES_IN_WORDS}; train a head or a draft model instead",
+                hint="exits need headstart's own; train a head or a draft model instead",
             )
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:

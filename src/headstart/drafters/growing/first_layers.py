@@ -20,7 +20,6 @@ from headstart.drafters.growing.own_model import DraftedText, ForeseeingModel
 from headstart.drafters.growing.policy import MOST, GrowingDrafter, policy_of
 from headstart.drafters.growing.tree import GrowingTree
 from headstart.model.cache import Slots
-from headstart.model.decoders.llama import FAMILIES_IN_WORDS
 from headstart.model.packed import Forward, Segment
 from headstart.model.runner import ModelRunner
 from headstart.types import Draft, TreeKind
@@ -38,7 +37,7 @@ def check_exit(target: ModelRunner, layer: int | None) -> None:
     if not target.can_exit:
         raise UnsupportedModel(
             f"{target.config.model_type} runs through transformers' own modules, which cannot be left early",
-            hint=f"early exit works for {FAMILIES_IN_WORDS}; use another drafter, such as 'suffix'",
+            hint="early exit needs headstart's own decoder; use another drafter, such as 'suffix'",
         )
     if layer is not None and layer >= target.layers:
         raise UnsupportedModel(

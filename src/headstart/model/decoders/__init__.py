@@ -31,6 +31,8 @@ class Decoder(Protocol):
     """Whether a row's logits have the same bits in a forward of any width, by construction."""
     can_exit: bool
     """Whether `run` can end after some of the layers."""
+    shapes: Mapping[int, LayerShape]
+    """What each layer that has keys and values of its own stores."""
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:

@@ -1,4 +1,4 @@
-"""A fused forward for Llama-shaped decoders on a CPU: one call of the row kernels for all layers.
+"""A fused forward of a recipe on a CPU: one call of the row kernels for all layers.
 
 The residual stream and all sums are float32; matrix products take float32, bf16 or int8 rows, and weights of these
 kinds or codes of 4 to 8 bits in groups. Every row is computed by itself in a fixed order: a row's logits have the same
@@ -19,13 +19,16 @@ from torch import Tensor, nn
 from headstart.base.errors import InvalidBatch
 from headstart.model import native
 from headstart.model.cache import LayerShape, Slots
-from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits, joined_grouped
-from headstart.model.decoders.linears import joined, linear_of
-from headstart.model.decoders.llama import is_llama_shaped, release, rotation, window_of
+from headstart.model.decoders import parts
+from headstart.model.decoders.grouped import GroupedEmbedding, GroupedLinear, fewest_bits
+from headstart.model.decoders.linears import linear_of
+from headstart.model.decoders.parts import part
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
+from headstart.model.recipes import find_recipe
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
 
 
 class FusedDecoder:
@@ -35,59 +38,58 @@ class FusedDecoder:
     width_invariant = True
     can_exit = True
 
-    def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int, kind: int) -> None:
+    def __init__(self, model: Any, recipe: Recipe, length: int, kind: int) -> None:
         """kind: of the products, see `kind_of`."""
-        base, config = model.model, model.config
         self._whole: FusedDecoder | None = None
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
-        self._shapes, self._dtype = shapes, model.dtype
+        self._dtype, self._recipe, self._length = model.dtype, recipe, length
+        self.shapes: Mapping[int, LayerShape] = {
+            i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()
+        }
         self._weights = weights = NativeWeights(kind)
-        self._windows = sorted({window_of(config, i) for i in range(len(base.layers))}, key=lambda w: w or 0)
-        self._layers = (structs.Layer * len(base.layers))()
-        for index, layer in enumerate(base.layers):
-            self._layers[index] = _layer(layer, self._windows.index(window_of(config, index)), weights)
-            release(layer)
-        cos, sin = rotation(base.rotary_emb, length)
-        self._length = length
-        head, embedding = weights.product(model.lm_head), base.embed_tokens
+        self._windows = recipe.windows
+        self._layers = _Layers(model, recipe, length, weights).structs
+        places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
+        if places is not None:
+            self._length = min(length, len(places))
+        head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
         table = structs.Product()
         if isinstance(embedding, GroupedEmbedding):
             tied = isinstance(model.lm_head, GroupedLinear) and model.lm_head.held is embedding.held
             table = head if tied else weights.product(GroupedLinear(embedding.held))
         self._model = structs.Model(
             layers=self._layers,
-            layer_count=len(base.layers),
-            width=config.hidden_size,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            dim=int(base.layers[0].self_attn.head_dim),
-            final_gain=weights.gain(base.norm.weight),
-            cosine=weights.pointer(cos),
-            sine=weights.pointer(sin),
+            layer_count=len(recipe.layers),
+            width=recipe.width,
+            embedding=None if table.weights else weights.pointer(embedding.weight),
+            places=None if places is None else weights.pointer(places.float()),
+            embedding_norm=norm_struct(model, recipe.embedding_norm, weights),
+            final_norm=norm_struct(model, recipe.final_norm, weights),
             head=head,
             table=table,
-            embedding=None if table.weights else weights.pointer(embedding.weight),
+            embedding_factor=parts.embedding_factor(recipe, model.dtype),
+            logit_factor=recipe.logit_factor,
+            logit_softcap=recipe.logit_softcap or 0.0,
             bf16=model.dtype == torch.bfloat16,
-            eps=float(base.norm.variance_epsilon),
         )
         self._vocabulary = embedding.num_embeddings
-        model.lm_head = nn.Identity()
+        path, _, last = recipe.head.rpartition(".")
+        setattr(part(model, path) if path else model, last, nn.Identity())
 
     @classmethod
-    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
-        if not is_llama_shaped(model):
+    def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
+        recipe = find_recipe(model.config)
+        if recipe is None:
             return None
-        layer = model.model.layers[0]
-        widths = (model.config.hidden_size, layer.mlp.down_proj.in_features, layer.self_attn.head_dim)
         coded = fewest_bits(model) is not None  # its matrices are rounded already
-        kind = kind_of(model.dtype, model.device, widths, None if coded else quantize)
+        kind = kind_of(model.dtype, model.device, recipe.widths, None if coded else quantize)
         if coded and not takes_codes(model):
             return None
-        return None if kind is None else cls(model, shapes, length, kind)
+        return None if kind is None else cls(model, recipe, length, kind)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return TiledCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype)
+        return TiledCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         model = self._model
@@ -103,7 +105,7 @@ class FusedDecoder:
         batch = TiledBatch(
             packed,
             self._windows,
-            shapes=self._shapes,
+            shapes=self.shapes,
             dtype=self._dtype,
             vocabulary=self._vocabulary,
             positions=self._length,
@@ -126,7 +128,8 @@ class FusedDecoder:
         rounded = quantize in ("int8", "auto") and native.kernels().supported(native.INT8)
         made._weights = weights = NativeWeights(native.INT8 if rounded else self._weights.kind)
         model = made._model = structs.Model.from_buffer_copy(self._model)
-        model.layer_count, model.final_gain = count, weights.gain(gain)
+        model.layer_count, model.logit_factor, model.logit_softcap = count, 1.0, 0.0
+        model.final_norm = structs.Norm(weights.gain(gain), None, self._model.final_norm.eps, structs.RMS)
         model.head = weights.product(linear_of(output))
         return made
 
@@ -134,25 +137,82 @@ class FusedDecoder:
         return self._weights.tensors
 
 
-def _side_by_side(linears: list[nn.Module]) -> nn.Module:
-    grouped = [linear for linear in linears if isinstance(linear, GroupedLinear)]
-    if len(grouped) == len(linears):
-        return joined_grouped(grouped)
-    return joined([linear for linear in linears if isinstance(linear, nn.Linear)])
+def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Tensor | None = None) -> structs.Norm:
+    """A norm as the kernels read it. gain: in place of the one that the module of its name holds."""
+    if norm is None:
+        return structs.Norm()
+    gain = parts.gain_of(owner, norm) if gain is None else gain
+    bias = parts.bias_of(owner, norm)
+    kind = structs.RMS if norm.kind == "rms" else structs.LAYER
+    return structs.Norm(weights.gain(gain), weights.gain(bias), norm.eps, kind)
 
 
-def _layer(layer: Any, window: int, weights: NativeWeights) -> structs.Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))  # Qwen3 norms queries and keys
-    return structs.Layer(
-        input_gain=weights.gain(layer.input_layernorm.weight),
-        mlp_gain=weights.gain(layer.post_attention_layernorm.weight),
-        q_gain=q_norm and weights.gain(q_norm.weight),
-        k_gain=k_norm and weights.gain(k_norm.weight),
-        qkv=weights.product(_side_by_side([attention.q_proj, attention.k_proj, attention.v_proj])),
-        out=weights.product(attention.o_proj),
-        gate_up=weights.product(_side_by_side([mlp.gate_proj, mlp.up_proj])),
-        down=weights.product(mlp.down_proj),
-        window=window,
-        scaling=float(attention.scaling),
-    )
+class _Layers:
+    """A model's layers as the kernels read them; its own linear layers are gone afterwards."""
+
+    def __init__(self, model: Any, recipe: Recipe, length: int, weights: NativeWeights) -> None:
+        self._model, self._recipe, self._length, self._weights = model, recipe, length, weights
+        self._angles: dict[Rope, tuple[int, int]] = {}
+        self.structs = (structs.Layer * len(recipe.layers))()
+        for index, (owner, layer) in enumerate(zip(part(model, recipe.stack), recipe.layers, strict=True)):
+            self.structs[index] = self._layer(owner, layer, index)
+            parts.release(owner, layer)
+
+    def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
+        if rope is None:
+            return None, None
+        if rope not in self._angles:
+            cos, sin = parts.angles(self._model, self._recipe, rope, self._length)
+            self._angles[rope] = self._weights.pointer(cos), self._weights.pointer(sin)
+        return self._angles[rope]
+
+    def _layer(self, owner: Any, layer: Layer, index: int) -> structs.Layer:
+        weights, attention, mlp = self._weights, layer.attention, layer.mlp
+
+        def norm(of: Norm | None) -> structs.Norm:
+            return norm_struct(owner, of, weights)
+
+        def head_norm(of: Norm | None) -> structs.Norm:
+            return norm_struct(owner, of, weights, None if of is None else parts.head_gain(owner, of, attention))
+
+        made = structs.Layer(
+            attention_in=norm(layer.attention_in),
+            attention_out=norm(layer.attention_out),
+            mlp_in=norm(layer.mlp_in),
+            mlp_out=norm(layer.mlp_out),
+            q_norm=head_norm(attention.q_norm),
+            k_norm=head_norm(attention.k_norm),
+            v_norm=norm(attention.v_norm),
+            qkv=weights.product(parts.queries_keys_values(owner, attention)),
+            out=weights.product(parts.plain(part(owner, attention.out))),
+            gate_up=weights.product(parts.gate_up(owner, mlp)),
+            down=weights.product(parts.plain(part(owner, mlp.down))),
+            heads=attention.heads,
+            kv_heads=attention.kv_heads,
+            dim=attention.dim,
+            rotary=attention.rope.rotary if attention.rope else 0,
+            keys_of=index if attention.keys_of is None else attention.keys_of,
+            window=self._recipe.windows.index(attention.window),
+            scaling=attention.scaling,
+            softcap=attention.softcap or 0.0,
+            residual_factor=layer.residual_factor,
+            layer_factor=1.0 if layer.factor is None else float(part(owner, layer.factor)),
+            activation=structs.ACTIVATIONS.index(mlp.activation),
+            gated=mlp.gated,
+            norm_over_all=attention.norm_over == "all",
+            norm_after_rotation=attention.norm_after_rope,
+            value_is_key=attention.value_is_key,
+            parallel=layer.parallel,
+        )
+        made.cosine, made.sine = self._angles_of(attention.rope)
+        if (factors := parts.query_factors(attention, self._length)) is not None:
+            made.query_factors = weights.pointer(factors)
+        if attention.sinks is not None:
+            made.sinks = weights.pointer(part(owner, attention.sinks).float())
+        if mlp.numbers is not None:
+            made.activation_numbers = weights.pointer(parts.xielu_numbers(part(owner, mlp.numbers)))
+        if layer.input is not None:
+            made.input_gate = weights.product(part(owner, layer.input.gate))
+            made.input_out = weights.product(part(owner, layer.input.out))
+            made.input_norm = norm(layer.input.norm)
+        return made

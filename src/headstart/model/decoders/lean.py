@@ -1,4 +1,4 @@
-"""A lean forward for Llama-shaped decoders: the same weights, a third of the operations.
+"""A lean forward of a recipe in tensor operations: the weights of a transformers model, a third of its operations.
 
 Small models are bound by the number of calls, not by arithmetic. Here q, k and v (and gate and up) are one matrix
 each, rotation is three operations on q and k together, residuals are added inside the matrix kernel, and only
@@ -18,11 +18,15 @@ from torch import Tensor
 
 from headstart.base.errors import InvalidOption
 from headstart.model.cache import KVCache, LayerShape, Slots
+from headstart.model.decoders import parts
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.grouped import fewest_bits
-from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, joined, linear_of
-from headstart.model.decoders.llama import is_llama_shaped, release, rms, rotate, rotation, signed, window_of
+from headstart.model.decoders.linears import PackedLinear, PlainLinear, float_layer, linear_of
+from headstart.model.decoders.operations import activated, normed, rotate, signed
+from headstart.model.decoders.parts import part
 from headstart.model.packed import Forward, Packed
+from headstart.model.recipes import find_recipe
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
 
 
 class LeanDecoder:
@@ -33,40 +37,57 @@ class LeanDecoder:
     width_invariant = False
     can_exit = True
 
-    def __init__(self, model: Any, shapes: Mapping[int, LayerShape], length: int) -> None:
-        base = model.model
+    def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
         linear = float_layer(model.dtype, model.device)
-        self._shapes, self._dtype, self._device = shapes, model.dtype, model.device
-        self._embedding = base.embed_tokens.weight.detach()
-        self._layers = [_Layer(layer, index, model.config, linear) for index, layer in enumerate(base.layers)]
-        self._norm, self._eps = base.norm.weight.detach(), float(base.norm.variance_epsilon)
-        self._head = linear(model.lm_head)
-        tables = rotation(base.rotary_emb, length, model.device)
-        self._cos, self._sin = signed(*tables, model.dtype, model.device)
+        self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
+        self.shapes = shapes
+        self._embedding = part(model, recipe.embedding).weight.detach()
+        self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
+        self._factor = parts.embedding_factor(recipe, model.dtype)
+        self._embedding_norm = _Norm(model, recipe.embedding_norm, model.dtype)
+        owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
+        self._layers = [_Layer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
+        self._norm = _Norm(model, recipe.final_norm, model.dtype)
+        self._head = linear(parts.plain(part(model, recipe.head)))
+        self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
+        self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
+        for rope in {layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None}:
+            tables = parts.angles(model, recipe, rope, length, model.device)
+            self._turns[rope] = signed(*tables, model.dtype, model.device)
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
-        if not is_llama_shaped(model) or quantize == "int8" or fewest_bits(model) is not None:
+        recipe = find_recipe(model.config)
+        if recipe is None or recipe.inputs is not None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, shapes, length)
+        return cls(model, recipe, shapes, length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
-        return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
+        return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         positions = packed.positions[0]
         x = F.embedding(packed.ids[0], self._embedding)
-        cos, sin = self._cos[positions], self._sin[positions]
+        if self._factor != 1.0:
+            x = x * self._factor
+        if self._places is not None:
+            x = x + self._places[positions]
+        x = self._embedding_norm(x)
+        turns = {rope: (cos[positions], sin[positions]) for rope, (cos, sin) in self._turns.items()}
         hidden: dict[int, Tensor] = {}
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
                 hidden[index] = x
-            x = layer.run(x, cos, sin, packed)
+            x = layer.run(x, turns, packed)
         last = len(self._layers) if layers is None else layers
         if last in taps:
-            hidden[last] = rms(x, self._norm, self._eps)
-        judged = rms(x[packed.judged], self._norm, self._eps)
-        return Forward(self._head(judged), hidden)
+            hidden[last] = self._norm(x)
+        logits = self._head(self._norm(x[packed.judged]))
+        if self._logit_factor != 1.0:
+            logits = logits * self._logit_factor
+        if self._logit_softcap is not None:
+            logits = torch.tanh(logits / self._logit_softcap) * self._logit_softcap
+        return Forward(logits, hidden)
 
     def first_layers(self, count: int, gain: Tensor, output: Tensor, quantize: str | None) -> LeanDecoder:
         if quantize == "int8":
@@ -76,57 +97,130 @@ class LeanDecoder:
             )
         made = copy.copy(self)
         made._layers = self._layers[:count]
-        made._norm = gain.to(self._device, self._dtype)
+        made._norm = self._norm.with_gain(gain.to(self._device, self._dtype))
+        made._logit_factor, made._logit_softcap = 1.0, None
         made._head = float_layer(self._dtype, self._device)(linear_of(output.to(self._device, self._dtype)))
         return made
 
     def weights(self) -> Iterable[Tensor]:
-        yield from (self._embedding, self._norm, self._cos, self._sin, *self._head.weights())
+        yield self._embedding
+        yield from (*self._norm.weights(), *self._embedding_norm.weights(), *self._head.weights())
+        if self._places is not None:
+            yield self._places
+        for turn in self._turns.values():
+            yield from turn
         for layer in self._layers:
             yield from layer.weights()
 
 
+class _Norm:
+    """A norm of a recipe, or none."""
+
+    def __init__(self, owner: Any, norm: Norm | None, dtype: torch.dtype, gain: Tensor | None = None) -> None:
+        self._norm = norm
+        self._gain, self._bias = None, None
+        if norm is not None:
+            wide = parts.gain_of(owner, norm) if gain is None else gain
+            keeps = norm.wide_gain or norm.kind == "layer"
+            self._gain = wide if keeps or wide is None else wide.to(dtype)
+            self._bias = parts.bias_of(owner, norm)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        norm = self._norm
+        if norm is None:
+            return x
+        return normed(x, self._gain, self._bias, norm.eps, centred=norm.kind == "layer")
+
+    def __bool__(self) -> bool:
+        return self._norm is not None
+
+    def with_gain(self, gain: Tensor) -> _Norm:
+        """A norm without bias or centre, of the same eps, by another gain in the dtype of the model."""
+        made = copy.copy(self)
+        assert self._norm is not None, "a model that is left early ends in a norm"
+        made._norm, made._gain, made._bias = Norm(None, self._norm.eps), gain, None
+        return made
+
+    def weights(self) -> Iterable[Tensor]:
+        return [tensor for tensor in (self._gain, self._bias) if tensor is not None]
+
+
 class _Layer:
-    """One decoder layer."""
+    """One layer of a recipe."""
 
-    def __init__(self, layer: Any, index: int, config: Any, linear: type[PackedLinear] | type[PlainLinear]) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
-        self._index = index
-        self._dim = int(attention.head_dim)
-        self._heads = attention.q_proj.out_features // self._dim
-        self._kv_heads = attention.k_proj.out_features // self._dim
-        self._scores = Scores(float(attention.scaling), window_of(config, index))
-        self._qkv = linear(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
-        self._out = linear(attention.o_proj)
-        self._gate_up = linear(joined([mlp.gate_proj, mlp.up_proj]))
-        self._down = linear(mlp.down_proj)
-        self._before = layer.input_layernorm.weight.detach()
-        self._after = layer.post_attention_layernorm.weight.detach()
-        self._eps = float(layer.input_layernorm.variance_epsilon)
-        # Qwen3 normalises each head's query and key; one gain for each of the joined heads
-        self._head_gain: Tensor | None = None
-        if hasattr(attention, "q_norm"):
-            gains = [attention.q_norm.weight] * self._heads + [attention.k_norm.weight] * self._kv_heads
-            self._head_gain = torch.stack(gains).detach()
-        release(layer)
+    def __init__(
+        self, owner: Any, layer: Layer, index: int, linear: type[PackedLinear] | type[PlainLinear], dtype: torch.dtype
+    ) -> None:
+        attention, mlp = layer.attention, layer.mlp
+        self._layer, self._index = layer, index
+        sinks = None if attention.sinks is None else part(owner, attention.sinks).detach()
+        self._scores = Scores(attention.scaling, attention.window, attention.softcap, sinks)
+        self._qkv = linear(parts.queries_keys_values(owner, attention))
+        self._out = linear(parts.plain(part(owner, attention.out)))
+        self._gate_up = linear(parts.gate_up(owner, mlp))
+        self._down = linear(parts.plain(part(owner, mlp.down)))
+        names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
+        self._norms = {name: _Norm(owner, getattr(layer, name), dtype) for name in names}
+        for name in ("q_norm", "k_norm", "v_norm"):
+            norm = getattr(attention, name)
+            gain = None if norm is None else parts.head_gain(owner, norm, attention)
+            self._norms[name] = _Norm(owner, norm, dtype, gain)
+        self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
+        parts.release(owner, layer)
 
-    def run(self, x: Tensor, cos: Tensor, sin: Tensor, packed: Packed) -> Tensor:
-        """x [M, d]; cos, sin [M, 1, dim]; returns [M, d]."""
-        rotated = self._heads + self._kv_heads
-        qkv = self._qkv(rms(x, self._before, self._eps)).view(len(x), -1, self._dim)
-        qk, value = qkv[:, :rotated], qkv[:, rotated:]
-        if self._head_gain is not None:
-            qk = rms(qk, self._head_gain, self._eps)
-        by_head = rotate(qk, cos, sin).transpose(0, 1)[None]
-        query, key = by_head[:, : self._heads], by_head[:, self._heads :]
-        out = attend_packed(packed, self._index, query, key, value.transpose(0, 1)[None], self._scores)
-        x = self._out.add(out.reshape(len(x), -1), x)
-        gate, up = self._gate_up(rms(x, self._after, self._eps)).chunk(2, -1)
-        return self._down.add(F.silu(gate) * up, x)
+    def run(self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
+        """x [M, d]; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d]."""
+        layer, norms = self._layer, self._norms
+        attended = self._attend(norms["attention_in"](x), turns, packed)
+        early = norms["mlp_in"](x) if layer.parallel else None
+        x = self._add(self._out, attended, x, norms["attention_out"])
+        y = self._gate_up(norms["mlp_in"](x) if early is None else early)
+        if layer.mlp.gated:
+            gate, up = y.chunk(2, -1)
+            y = activated(gate, layer.mlp.activation, self._numbers) * up
+        else:
+            y = activated(y, layer.mlp.activation, self._numbers)
+        return self._add(self._down, y, x, norms["mlp_out"])
+
+    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: _Norm) -> Tensor:
+        """x, and what a part of the layer adds to it."""
+        if not norm and self._layer.residual_factor == 1.0:
+            return linear.add(y, x)
+        added = norm(linear(y))
+        return x + added if self._layer.residual_factor == 1.0 else x + added * self._layer.residual_factor
+
+    def _attend(self, z: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
+        attention, rows = self._layer.attention, len(z)
+        heads, kv_heads, dim = attention.heads, attention.kv_heads, attention.dim
+        q, k, v = torch.split(self._qkv(z), [heads * dim, kv_heads * dim, kv_heads * dim], -1)
+        if attention.norm_over == "all":
+            q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
+        q, k, v = (part.reshape(rows, -1, dim) for part in (q, k, v))
+        by_head = attention.norm_over == "head"
+        if by_head and not attention.norm_after_rope:
+            q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
+        if attention.rope is not None:
+            turned = self._turn(torch.cat((q, k), 1), *turns[attention.rope])
+            q, k = turned[:, :heads], turned[:, heads:]
+        if by_head and attention.norm_after_rope:
+            q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
+        if attention.query_beta:
+            factors = 1 + attention.query_beta * torch.log1p(torch.floor(packed.positions[0] / attention.query_origin))
+            q = q * factors.to(q.dtype)[:, None, None]
+        q, k, v = (part.transpose(0, 1)[None] for part in (q, k, self._norms["v_norm"](v)))
+        return attend_packed(packed, self._index, q, k, v, self._scores).reshape(rows, -1)
+
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x [M, heads, dim], of which the first numbers turn."""
+        rotary = cos.shape[-1]
+        if rotary == x.shape[-1]:
+            return rotate(x, cos, sin)
+        return torch.cat((rotate(x[..., :rotary], cos, sin), x[..., rotary:]), -1)
 
     def weights(self) -> Iterable[Tensor]:
         for linear in (self._qkv, self._out, self._gate_up, self._down):
             yield from linear.weights()
-        yield from (self._before, self._after)
-        if self._head_gain is not None:
-            yield self._head_gain
+        for norm in self._norms.values():
+            yield from norm.weights()
+        if self._scores.sinks is not None:
+            yield self._scores.sinks

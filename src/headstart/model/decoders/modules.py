@@ -27,7 +27,7 @@ class ModulesDecoder:
     def __init__(self, model: Any, shapes: Mapping[int, LayerShape], quantize: str | None = None) -> None:
         self.quantize = quantize
         self._model = model
-        self._shapes = shapes
+        self.shapes = shapes
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self:  # noqa: ARG003
@@ -37,7 +37,7 @@ class ModulesDecoder:
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         model = self._model
-        return KVCache(self._shapes, slots=slots, capacity=capacity, dtype=model.dtype, device=model.device)
+        return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=model.dtype, device=model.device)
 
     def run(self, packed: Packed, taps: Sequence[int] = (), layers: int | None = None) -> Forward:
         if layers is not None:

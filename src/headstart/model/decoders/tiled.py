@@ -39,10 +39,11 @@ class TiledCache(Slots):
             # empty, not zeros: pages of slots that are never used are never touched
             self.keys[layer] = torch.empty(tiles, dtype=dtype)
             self.values[layer] = torch.empty(slots, shape.heads, self.padded, shape.value_dim, dtype=dtype)
-        self.pointers = tuple(
-            (ctypes.c_void_p * len(store))(*(tensor.data_ptr() for tensor in store.values()))
-            for store in (self.keys, self.values)
-        )
+        count = max(layers, default=-1) + 1
+        self.pointers = tuple((ctypes.c_void_p * count)() for _ in range(2))
+        for pointers, store in zip(self.pointers, (self.keys, self.values), strict=True):
+            for layer, tensor in store.items():
+                pointers[layer] = tensor.data_ptr()
 
     def _gather(self, slot: int, base: int, path: Sequence[int]) -> None:
         if not (0 <= slot < len(self.lengths) and base + max(path) < self.capacity and min(path) >= 0 <= base):

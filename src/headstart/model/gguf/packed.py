@@ -46,7 +46,7 @@ def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
     """
 
     def coded(name: str, module: nn.Module) -> GroupedLinear | GroupedEmbedding | None:
-        if not _stays(file, name):
+        if not _stays(file, config, name):
             return None
         matrix = grouped_matrix(file, config, f"{name}.weight")
         if isinstance(module, nn.Linear):
@@ -66,8 +66,8 @@ def memory(file: GgufFile, config: Any, dtype: torch.dtype, *, read: bool = Fals
         if read and stored == "token_embd.weight" and not config.tie_word_embeddings:
             continue
         bits = float(torch.finfo(dtype).bits)
-        if stored in names and _stays(file, names[stored]):
-            bits = _bits({file.tensors[each].type for each in _together(names[stored])})
+        if stored in names and _stays(file, config, names[stored]):
+            bits = _bits({file.tensors[each].type for each in _together(config, names[stored])})
         total += tensor.count * bits / 8
     return int(total)
 
@@ -80,12 +80,12 @@ def _bias(file: GgufFile, config: Any, name: str, module: nn.Linear) -> Tensor |
     return bias
 
 
-def _together(module: str) -> list[str]:
+def _together(config: Any, module: str) -> list[str]:
     """The file's names of the matrices that are joined with this one, itself among them."""
-    return [weights.tensor_name(f"{each}.weight") for each in joined_with(module)]
+    return [weights.tensor_name(f"{each}.weight") for each in joined_with(config, module)]
 
 
-def _stays(file: GgufFile, module: str) -> bool:
+def _stays(file: GgufFile, config: Any, module: str) -> bool:
     """Whether this matrix and all that are joined with it are codes."""
-    tensors = [file.tensors.get(each) for each in _together(module)]
+    tensors = [file.tensors.get(each) for each in _together(config, module)]
     return all(tensor is not None and tensor.type.bits > 0 for tensor in tensors)

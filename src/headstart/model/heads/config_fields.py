@@ -10,8 +10,8 @@ from typing import Any
 from transformers import LlamaConfig
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.decoders.llama import FIXED_ROPE
 from headstart.model.reading import read_object
+from headstart.model.recipes.stated import FIXED_ROPE
 
 COPY = "copy the checkpoint with its config again"
 _OTHER_TARGET = "train a head for this target with `headstart train`, or use one that was made for it"

@@ -23,7 +23,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.linears import PreparedLinear, float_layer, joined, linear_of
-from headstart.model.decoders.llama import rms, rotate, rotation, signed
+from headstart.model.decoders.operations import rms, rotate, signed
+from headstart.model.decoders.parts import rotation
 from headstart.model.heads.dflash_config import DFlashConfig
 from headstart.model.heads.markov import MarkovHead
 from headstart.model.heads.stored_tensors import HeadCheckpoint

@@ -25,7 +25,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from headstart.model.cache import KVCache, LayerShape, Slots
 from headstart.model.decoders.attention import Scores, attend_packed
 from headstart.model.decoders.linears import float_layer, joined, linear_of
-from headstart.model.decoders.llama import rms, rotate, rotation, signed
+from headstart.model.decoders.operations import rms, rotate, signed
+from headstart.model.decoders.parts import rotation
 from headstart.model.heads.eagle_checkpoint import EAGLE1, SELECTOR, EagleCheckpoint, layer_name
 from headstart.model.heads.eagle_config import HeadConfig
 from headstart.model.heads.shortlists import Selector

@@ -18,7 +18,7 @@ from headstart.model import int4, native
 from headstart.model.cache import Slots
 from headstart.model.decoders.grouped import GroupedLinear
 from headstart.model.decoders.linears import linear_of
-from headstart.model.decoders.llama import rotation
+from headstart.model.decoders.parts import rotation
 from headstart.model.decoders.tiled import TiledBatch, TiledCache
 from headstart.model.heads.eagle import Head, HeadOutput, HeadWeights, TensorHead
 from headstart.model.heads.eagle_checkpoint import EAGLE3, layer_name
@@ -66,31 +66,24 @@ class FusedHead(Head):
         config, self._weights = self.config, NativeWeights(kind)
         own = self._weights
 
-        def gain(name: str) -> int | None:
-            return own.gain(weights.gain(name))
-
+        self._turn = tuple(own.pointer(table) for table in rotation(weights.rotary(), length))
         self._layers = (structs.Layer * config.layers)(*(self._layer(weights, i) for i in range(config.layers)))
-        cos, sin = rotation(weights.rotary(), length)
         self._model = structs.Model(
             layers=self._layers,
             layer_count=config.layers,
             width=config.width,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            dim=config.dim,
-            final_gain=gain("norm"),
-            cosine=own.pointer(cos),
-            sine=own.pointer(sin),
+            final_norm=self._norm(weights.gain("norm")),
             head=self._product(linear_of(weights.head)),
             embedding=own.pointer(weights.embedding),
+            embedding_factor=1.0,
+            logit_factor=1.0,
             bf16=self.dtype == torch.bfloat16,
-            eps=config.eps,
         )
         self._vocabulary = len(weights.embedding)
         self._draft_head = structs.DraftHead(
             # never rounded: what it joins is of different sizes, and the small would be lost beside the large
             fuse=own.product(weights.linear("fc"), unrounded),
-            state_gain=gain("hidden_norm"),
+            state_norm=self._norm(weights.gain("hidden_norm")),
             residual_normed=config.norm_before_residual,
             output_normed=config.states_normed,
         )
@@ -106,26 +99,41 @@ class FusedHead(Head):
         rounded = GroupedLinear(int4.four_bits(linear.weight.detach()), linear.bias) if self._four_bits else linear
         return self._weights.product(rounded)
 
-    def _layer(self, weights: HeadWeights, index: int) -> structs.Layer:
-        own = self._weights
+    def _norm(self, gain: Tensor | None) -> structs.Norm:
+        if gain is None:
+            return structs.Norm()
+        return structs.Norm(self._weights.gain(gain), None, self.config.eps, structs.RMS)
 
-        def gain(name: str) -> int | None:
-            return own.gain(weights.gain(layer_name(index, name)))
+    def _layer(self, weights: HeadWeights, index: int) -> structs.Layer:
+        config = self.config
+
+        def norm(name: str) -> structs.Norm:
+            return self._norm(weights.gain(layer_name(index, name)))
 
         def product(*names: str) -> structs.Product:
             return self._product(weights.linear(*(layer_name(index, name) for name in names)))
 
         return structs.Layer(
-            input_gain=gain("input_layernorm"),
-            mlp_gain=gain("post_attention_layernorm"),
-            q_gain=gain("self_attn.q_norm"),
-            k_gain=gain("self_attn.k_norm"),
+            attention_in=norm("input_layernorm"),
+            mlp_in=norm("post_attention_layernorm"),
+            q_norm=norm("self_attn.q_norm"),
+            k_norm=norm("self_attn.k_norm"),
             qkv=product(*(f"self_attn.{name}_proj" for name in "qkv")),
             out=product("self_attn.o_proj"),
             gate_up=product("mlp.gate_proj", "mlp.up_proj"),
             down=product("mlp.down_proj"),
+            cosine=self._turn[0],
+            sine=self._turn[1],
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            dim=config.dim,
+            rotary=config.dim,
+            keys_of=index,
             window=0,
-            scaling=self.config.dim**-0.5,
+            scaling=config.dim**-0.5,
+            residual_factor=1.0,
+            layer_factor=1.0,
+            gated=True,
         )
 
     def new_cache(self, slots: int) -> Slots:

@@ -57,7 +57,7 @@ class Kernels:
         self.pack_grouped = function("pack_grouped", None, ctypes.POINTER(Product), *[_pointer] * 6, _number)
         self.round_groups = function("round_groups", None, _number, _pointer, _number, *[_pointer] * 3)
         self.unpack_grouped = function("unpack_grouped", None, ctypes.POINTER(Product), _pointer, _number, _pointer)
-        self.silu = function("silu", None, _pointer, _pointer, _number)
+        self.activate = function("activate", None, _number, _pointer, _pointer, _pointer, _number)
         self.gather = function("gather", None, _pointer, _pointer, _int, *[_number] * 5, _pointer, _number)
         self.multiply = function("multiply", _status, ctypes.POINTER(Product), _pointer, _number, _pointer, _number)
         self.forward = function("forward", _status, ctypes.POINTER(Model), ctypes.POINTER(Batch))

@@ -91,16 +91,18 @@ inline void score(int n, const float *queries, const KV *tiles, int64_t dim, flo
                                     scores + q * stride, stride, from, to);
 }
 
-// weights[0..count) become e^(score - max); returns their sum, added up in sixteen lanes by place in the row's order.
-inline float softmax(float *weights, int64_t count) {
+// weights[0..count) become e^(score - max); returns their sum, added up in sixteen lanes by place in the row's order. sink: one
+// more score, whose term comes first; or minus infinity.
+inline float softmax(float *weights, int64_t count, float sink) {
     const int64_t padded = (count + LANES - 1) / LANES * LANES;
     for (int64_t i = count; i < padded; i++) weights[i] = -INFINITY;
-    Vec peak = splat(-INFINITY);
+    Vec peak = splat(sink);
     for (int64_t i = 0; i < padded; i += LANES) peak = larger(peak, load(weights + i));
     const float most = largest(peak);
     for (int64_t i = 0; i < padded; i += LANES) store(weights + i, exponential(load(weights + i) - most));
     for (int64_t i = count; i < padded; i++) weights[i] = 0;
     Vec total = {};
+    if (sink != -INFINITY) total[0] = exponential(splat(sink - most))[0];
     for (int64_t i = 0; i < padded; i += LANES) total += load(weights + i);
     return sum(total);
 }
@@ -151,12 +153,20 @@ struct Query {
     const int64_t *extra;
 };
 
+// How a layer turns queries and keys into weights. softcap: 0 for none. sinks: a score of each head that has no value, or null.
+struct How {
+    float scaling, softcap;
+    const float *sinks;
+};
+
 // Softmax in the order of the text, so that the sum's order does not depend on where a draft's nodes happen to lie.
-inline void softmax(Query &query, float *logical) {
+inline void softmax(Query &query, const How &how, int64_t head, float *logical) {
     const int64_t run = query.last - query.first;
     std::memcpy(logical, query.scores + query.first, run * sizeof(float));
     for (int64_t e = 0; e < query.extras; e++) logical[run + e] = query.scores[query.extra[e]];
-    const float inverse = 1.0f / softmax(logical, run + query.extras);
+    if (how.softcap != 0.0f)
+        for (int64_t i = 0; i < run + query.extras; i += LANES) store(logical + i, capped(load(logical + i), how.softcap));
+    const float inverse = 1.0f / softmax(logical, run + query.extras, how.sinks ? how.sinks[head] : -INFINITY);
     for (int64_t i = 0; i < run; i++) query.scores[query.first + i] = logical[i] * inverse;
     for (int64_t e = 0; e < query.extras; e++) query.scores[query.extra[e]] = logical[run + e] * inverse;
 }
@@ -196,7 +206,7 @@ inline void weighted_sum_block(Query *queries, int n, const KV *values, int64_t 
 // logical: the scores of one of them in the order of its text, [capacity + 16].
 template <class KV>
 inline void attend_block(const float *query, const KV *tiles, const KV *values, const Visible &visible, const Shape &s,
-                         float scaling, int64_t kv, int64_t at, int n, float *attended, float *vectors,
+                         const How &how, int64_t kv, int64_t at, int n, float *attended, float *vectors,
                          float *physical, float *logical) {
     const int64_t group = s.heads / s.kv_heads, stride = s.capacity + LANES;
     float *scores[BLOCK];
@@ -215,8 +225,8 @@ inline void attend_block(const float *query, const KV *tiles, const KV *values, 
         if (start < low) low = start;
         if (end > high) high = end;
     }
-    score(n, vectors, tiles, s.dim, scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
-    for (int q = 0; q < n; q++) softmax(queries[q], logical);
+    score(n, vectors, tiles, s.dim, how.scaling, physical, stride, low / LANES, (high + LANES - 1) / LANES);
+    for (int q = 0; q < n; q++) softmax(queries[q], how, kv * group + (at + q) % group, logical);
     weighted_sum_block(queries, n, values, s.dim);
 }
 

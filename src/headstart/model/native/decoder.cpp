@@ -1,4 +1,5 @@
-// The forward of a Llama-shaped decoder on a CPU, over the packed rows of a ragged batch of trees.
+// The forward of a decoder on a CPU, over the packed rows of a ragged batch of trees. What each layer is, its `Layer` says
+// (recipe.py says where that comes from); a Llama's is the plainest.
 //
 // Every row (one token) is computed by itself and in one fixed order of operations: its result has the same bits
 // whether it runs alone, beside the rows of a draft, or in a batch. Work is shared out over threads in whole rows, in
@@ -18,24 +19,46 @@
 
 // The structures that Python fills (structs.py). `headstart_layout` says how they lie in memory.
 
+// A norm of rows: out = gain * (x - mean) / spread + bias. A part that is null is left out.
+struct Norm {
+    const float *gain, *bias;
+    float eps;
+    int32_t kind;                    // NormKind
+};
+
+enum NormKind : int32_t { NO_NORM, RMS, LAYER };     // RMS takes no mean off
+enum Activation : int32_t { SILU, GELU_TANH, GELU, RELU, RELU2, XIELU };
+
 struct Layer {
-    const float *input_gain;         // of the norm before attention, or null: no norm
-    const float *mlp_gain;           // of the norm before gate and up
-    const float *q_gain, *k_gain;    // gains of each head's norm (Qwen3), or null
-    Product qkv, out, gate_up, down;
-    int64_t window;                  // which of the batch's `visible` its attention uses
-    float scaling;
+    Norm attention_in, attention_out;            // before and after attention: its input, and what it adds
+    Norm mlp_in, mlp_out;
+    Norm q_norm, k_norm, v_norm;                 // of each head, or of all heads together: see `norm_over_all`
+    Product qkv, out, gate_up, down;             // gate_up: `up` alone where there is no gate
+    Product input_gate, input_out;               // of an input of this layer's own for each token (Gemma 4), or empty
+    Norm input_norm;
+    const float *cosine, *sine;                  // [positions, rotary / 2], or null: no rotation
+    const float *query_factors;                  // [positions], or null: what a query there is multiplied by
+    const float *sinks;                          // [heads], or null: a score for each head that has no value
+    const float *activation_numbers;             // learnt numbers of XIELU
+    int64_t heads, kv_heads, dim, rotary;        // rotary: numbers of a head that turn, the first ones
+    int64_t keys_of;                             // the layer whose keys and values it attends to; itself mostly
+    int64_t window;                              // which of the batch's `visible` its attention uses
+    float scaling, softcap;                      // softcap: 0 for none
+    float residual_factor, layer_factor;         // of what attention and MLP add; of the stream after the layer
+    int32_t activation, gated;
+    int32_t norm_over_all, norm_after_rotation, value_is_key;
+    int32_t parallel;                            // attention and MLP read the same stream
 };
 
 struct Model {
     const Layer *layers;
-    int64_t layer_count, width, heads, kv_heads, dim;
+    int64_t layer_count, width;
     const void *embedding;           // [tokens, width], or null: `table` holds it
-    const float *final_gain;         // or null: no norm before the head
-    const float *cosine, *sine;      // [positions, dim / 2]
+    const float *places;             // [positions, width] that are added to embeddings, or null
+    Norm embedding_norm, final_norm;
     Product head;
     Product table;                   // the embedding as codes: an output of inputs `width` for each token
-    float eps;
+    float embedding_factor, logit_factor, logit_softcap;
     int32_t bf16;                    // the embedding's numbers and the cache's, or else float32
 };
 
@@ -44,7 +67,7 @@ struct Model {
 // [normed embedding | normed stream]).
 struct DraftHead {
     Product fuse;
-    const float *state_gain;         // EAGLE-3: gain of the stream's norm; null for EAGLE-1
+    Norm state_norm;                 // EAGLE-3: the stream's norm; none for EAGLE-1
     int32_t residual_normed;         // whether the stream goes on normed
     int32_t output_normed;           // whether its states are those after the final norm
 };
@@ -65,6 +88,7 @@ struct Batch {
     const DraftHead *draft_head;     // or null: an ordinary decoder, whose rows are embedded tokens
     const float *states, *features;  // [count, width], [count, fuse.inputs]: one of them, of a drafting head
     float *output_states;            // [judged_count, width]: the head's own states of the judged rows
+    const float *inputs;             // [count, layer_count, input_gate.outputs] of layers with inputs of their own, or null
 };
 
 namespace {
@@ -122,71 +146,168 @@ struct Buffers {
     }
 };
 
-// out = x / rms(x) * gain
-inline void norm_row(const float *x, const float *gain, float eps, int64_t width, float *out) {
+// out = norm(x); out may be x.
+inline void norm_row(const float *x, const Norm &norm, int64_t width, float *out) {
+    Vec mean = {};
+    if (norm.kind == LAYER) {
+        Vec total = {};
+        for (int64_t i = 0; i < width; i += LANES) total += load(x + i);
+        mean = splat(sum(total) / float(width));
+    }
     Vec squares = {};
-    for (int64_t i = 0; i < width; i += LANES) squares += load(x + i) * load(x + i);
-    const float factor = 1.0f / std::sqrt(sum(squares) / float(width) + eps);
-    for (int64_t i = 0; i < width; i += LANES) store(out + i, load(x + i) * factor * load(gain + i));
+    for (int64_t i = 0; i < width; i += LANES) {
+        const Vec v = load(x + i) - mean;
+        squares += v * v;
+    }
+    const float factor = 1.0f / std::sqrt(sum(squares) / float(width) + norm.eps);
+    for (int64_t i = 0; i < width; i += LANES) {
+        Vec v = (load(x + i) - mean) * factor;
+        if (norm.gain) v = v * load(norm.gain + i);
+        if (norm.bias) v = v + load(norm.bias + i);
+        store(out + i, v);
+    }
 }
 
-// x += y (if any), then the normed row goes into the next product (as it is, without a gain). normed: scratch.
-void norm(float *x, const float *y, const float *gain, float eps, int64_t count, const Product &next, float *normed,
+// What a part of a layer adds to the stream, and how: x = (x + factor * norm(y)) * after.
+struct Added {
+    float *y;        // or null: nothing
+    Norm norm;
+    float factor, after;
+};
+
+inline void add_row(float *x, const Added &added, int64_t r, int64_t width) {
+    float *y = added.y + r * width;
+    if (added.norm.kind) norm_row(y, added.norm, width, y);
+    for (int64_t i = 0; i < width; i += LANES) {
+        Vec v = load(x + i) + load(y + i) * added.factor;
+        if (added.after != 1.0f) v = v * added.after;
+        store(x + i, v);
+    }
+}
+
+// x takes in what was added (if anything), then the normed row goes into the next product (as it is, without a norm).
+// early: the norm reads the stream of before. normed: scratch.
+void norm(float *x, const Added &added, const Norm &norm, bool early, int64_t count, const Product &next, float *normed,
           uint8_t *rows, float *scale) {
     const int64_t width = next.inputs;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < count; r++) {
         float *row = x + r * width;
-        if (y)
-            for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
-        if (gain) norm_row(row, gain, eps, width, normed);
-        convert_row(next, gain ? normed : row, r, count, rows, scale);
+        if (early) norm_row(row, norm, width, normed);
+        if (added.y) add_row(row, added, r, width);
+        if (norm.kind && !early) norm_row(row, norm, width, normed);
+        convert_row(next, norm.kind ? normed : row, r, count, rows, scale);
     }
 }
 
-// silu(gate) * up, where y holds gate and up side by side. row: scratch.
-void gate(const float *y, int64_t count, const Product &next, float *row, uint8_t *rows, float *scale) {
-    const int64_t width = next.inputs;
+template <int ACTIVATION>
+inline Vec activated(Vec x, const float *numbers) {
+    if constexpr (ACTIVATION == SILU) return x / (1.0f + exponential(-x));
+    if constexpr (ACTIVATION == GELU_TANH) return x / (1.0f + exponential(x * (x * x * 0.044715f + 1.0f) * -1.5957691216f));
+    if constexpr (ACTIVATION == GELU) return x * (error_function(x * 0.70710678f) + 1.0f) * 0.5f;
+    if constexpr (ACTIVATION == RELU) return x > 0 ? x : Vec{};
+    if constexpr (ACTIVATION == RELU2) return x > 0 ? x * x : Vec{};
+    // XIELU: numbers are the factors of the positive and the negative side, of x, and the largest exponent
+    const Vec low = x < numbers[3] ? x : splat(numbers[3]);
+    const Vec positive = x * x * numbers[0], negative = (exponential(low) - 1.0f - x) * numbers[1];
+    return (x > 0 ? positive : negative) + x * numbers[2];
+}
+
+// activation(gate) * up, where y holds gate and up side by side; without a gate, activation(up). row: scratch.
+template <int ACTIVATION>
+void gate_by(const Layer &layer, const float *y, int64_t count, float *row, uint8_t *rows, float *scale) {
+    const int64_t width = layer.down.inputs;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < count; r++) {
-        const float *g = y + r * 2 * width, *u = g + width;
-        for (int64_t i = 0; i < width; i += LANES)
-            store(row + i, load(g + i) / (1.0f + exponential(-load(g + i))) * load(u + i));
-        convert_row(next, row, r, count, rows, scale);
+        const float *g = y + r * (layer.gated ? 2 : 1) * width, *u = g + width;
+        if (layer.gated)
+            for (int64_t i = 0; i < width; i += LANES)
+                store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers) * load(u + i));
+        else
+            for (int64_t i = 0; i < width; i += LANES)
+                store(row + i, activated<ACTIVATION>(load(g + i), layer.activation_numbers));
+        convert_row(layer.down, row, r, count, rows, scale);
     }
 }
 
-// Unpack [q | k | v] of each row, norm (Qwen3) and rotate q and k, write k and v to their place in the cache. head:
-// scratch for three heads (normed, rotated, and as it is stored).
+void gate(const Layer &layer, const float *y, int64_t count, float *row, uint8_t *rows, float *scale) {
+    switch (layer.activation) {
+        case GELU_TANH: return gate_by<GELU_TANH>(layer, y, count, row, rows, scale);
+        case GELU: return gate_by<GELU>(layer, y, count, row, rows, scale);
+        case RELU: return gate_by<RELU>(layer, y, count, row, rows, scale);
+        case RELU2: return gate_by<RELU2>(layer, y, count, row, rows, scale);
+        case XIELU: return gate_by<XIELU>(layer, y, count, row, rows, scale);
+        default: return gate_by<SILU>(layer, y, count, row, rows, scale);
+    }
+}
+
+// gelu(y) * the layer's own input of the row's token (Gemma 4). row: scratch.
+void gate_input(const Model &model, const Batch &batch, const Layer &layer, int64_t index, const Selected &selected,
+                const float *y, float *row, uint8_t *rows, float *scale) {
+    const int64_t width = layer.input_gate.outputs;
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < selected.count; n++) {
+        const float *own = batch.inputs + (selected.row(n) * model.layer_count + index) * width, *g = y + n * width;
+        for (int64_t i = 0; i < width; i += LANES)
+            store(row + i, activated<GELU_TANH>(load(g + i), nullptr) * load(own + i));
+        convert_row(layer.input_out, row, n, selected.count, rows, scale);
+    }
+}
+
+// One head, normed and turned as its layer says. to: [dim]; from: may be `to`.
+inline void turn_head(const float *from, const Norm &norm, const Layer &layer, int64_t position, float *scratch, float *to) {
+    const bool own = norm.kind && !layer.norm_over_all;
+    const int64_t half = layer.cosine ? layer.rotary / 2 : 0;
+    if (own && !layer.norm_after_rotation) {
+        norm_row(from, norm, layer.dim, scratch);
+        from = scratch;
+    }
+    const float *c = layer.cosine + position * half, *d = layer.sine + position * half;
+    for (int64_t i = 0; i < half; i++) {
+        const float a = from[i], b = from[i + half];
+        to[i] = a * c[i] - b * d[i];
+        to[i + half] = b * c[i] + a * d[i];
+    }
+    for (int64_t i = 2 * half; i < layer.dim; i++) to[i] = from[i];
+    if (own && layer.norm_after_rotation) norm_row(to, norm, layer.dim, to);
+}
+
+// Unpack [q | k | v] of each row, norm and rotate q and k, write k and v to their place in the cache. A layer that attends
+// to another's keys has q alone. head: scratch for three heads (normed, rotated, and as it is stored).
 template <class KV>
-void rotate(const float *y, const Layer &layer, const Model &model, const Batch &batch, const Shape &s, KV *keys,
-            KV *values, float *head, float *query) {
-    const int64_t all = s.heads + 2 * s.kv_heads, half = s.dim / 2;
+void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const Shape &s, KV *keys, KV *values,
+            float *head, float *query) {
+    const int64_t all = layer.qkv.outputs / s.dim;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
-        const float *c = model.cosine + batch.positions[r] * half, *d = model.sine + batch.positions[r] * half;
-        const int64_t slot = batch.slots[r], place = batch.places[r];
-        for (int64_t h = 0; h < all; h++) {
-            const float *from = y + (r * all + h) * s.dim;
-            if (h >= s.heads + s.kv_heads) {
-                KV *to = value_row(values, s, slot, h - s.heads - s.kv_heads, place);
-                for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(from + i));
-                continue;
+        const int64_t slot = batch.slots[r], place = batch.places[r], position = batch.positions[r];
+        float *row = y + r * all * s.dim;
+        if (layer.norm_over_all) {
+            if (layer.q_norm.kind) norm_row(row, layer.q_norm, s.heads * s.dim, row);
+            if (layer.k_norm.kind && stores)
+                norm_row(row + s.heads * s.dim, layer.k_norm, s.kv_heads * s.dim, row + s.heads * s.dim);
+        }
+        for (int64_t h = 0; h < s.heads; h++) {
+            float *turned = query + (r * s.heads + h) * s.dim;
+            turn_head(row + h * s.dim, layer.q_norm, layer, position, head, turned);
+            if (!layer.query_factors) continue;
+            const float factor = layer.query_factors[position];
+            for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
+        }
+        if (!stores) continue;
+        for (int64_t h = 0; h < s.kv_heads; h++) {
+            const float *key = row + (s.heads + h) * s.dim, *value = layer.value_is_key ? key : key + s.kv_heads * s.dim;
+            KV *to = value_row(values, s, slot, h, place);
+            if (layer.v_norm.kind) {
+                norm_row(value, layer.v_norm, s.dim, head);
+                value = head;
             }
-            const float *gain = h < s.heads ? layer.q_gain : layer.k_gain;
-            if (gain) {
-                norm_row(from, gain, model.eps, s.dim, head);
-                from = head;
-            }
-            float *rotated = h < s.heads ? query + (r * s.heads + h) * s.dim : head + s.dim;
-            for (int64_t i = 0; i < half; i++) {
-                rotated[i] = from[i] * c[i] - from[i + half] * d[i];
-                rotated[i + half] = from[i + half] * c[i] + from[i] * d[i];
-            }
-            if (h < s.heads) continue;
-            KV *stored = (KV *)(rotated + s.dim);
-            for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(rotated + i));
-            KV *tile = key_tile(keys, s, slot, h - s.heads, place) + place % LANES;
+            for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(value + i));
+            float *turned = head + s.dim;
+            turn_head(key, layer.k_norm, layer, position, head, turned);
+            KV *stored = (KV *)(turned + s.dim);
+            for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(turned + i));
+            KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
             for (int64_t i = 0; i < s.dim; i++) tile[i * LANES] = stored[i];
         }
     }
@@ -205,7 +326,8 @@ void attend(const float *query, const KV *keys, const KV *values, const Batch &b
             const int64_t kv = task / blocks, at = begin + task % blocks * BLOCK;
             const int n = int(end - at < BLOCK ? end - at : BLOCK);
             attend_block(query, key_tile(keys, s, slot, kv, 0), value_row(values, s, slot, kv, 0), visible, s,
-                         layer.scaling, kv, at, n, attended, scratch.queries, scratch.scores, scratch.weights);
+                         How{layer.scaling, layer.softcap, layer.sinks}, kv, at, n, attended, scratch.queries,
+                         scratch.scores, scratch.weights);
         }
     }
 #pragma omp barrier
@@ -236,8 +358,18 @@ void embed_row(const Model &model, int64_t token, float *to) {
 
 template <class W>
 void embed(const Model &model, const Batch &batch, float *x) {
+    const int64_t width = model.width;
 #pragma omp for schedule(static)
-    for (int64_t r = 0; r < batch.count; r++) embed_row<W>(model, batch.ids[r], x + r * model.width);
+    for (int64_t r = 0; r < batch.count; r++) {
+        float *row = x + r * width;
+        embed_row<W>(model, batch.ids[r], row);
+        if (model.embedding_factor != 1.0f)
+            for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) * model.embedding_factor);
+        if (model.places)
+            for (int64_t i = 0; i < width; i += LANES)
+                store(row + i, load(row + i) + load(model.places + batch.positions[r] * width + i));
+        if (model.embedding_norm.kind) norm_row(row, model.embedding_norm, width, row);
+    }
 }
 
 // The residual stream of a drafting head: see `DraftHead`.
@@ -245,7 +377,7 @@ template <class W>
 void fuse(const Model &model, const Batch &batch, float *x, const Scratch &scratch, uint8_t *rows, float *scale) {
     const DraftHead &head = *batch.draft_head;
     const int64_t width = model.width;
-    const bool paired = head.state_gain;
+    const bool paired = head.state_norm.kind;
     if (paired && batch.states) {
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < batch.count; r++)
@@ -278,8 +410,8 @@ void norm_pair(const Model &model, const Batch &batch, float *x, const Layer &la
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < batch.count; r++) {
         for (int64_t i = 0; i < width; i += LANES) store(embedded + i, load(table + batch.ids[r] * width + i));
-        norm_row(embedded, layer.input_gain, model.eps, width, pair);
-        norm_row(x + r * width, head.state_gain, model.eps, width, pair + width);
+        norm_row(embedded, layer.attention_in, width, pair);
+        norm_row(x + r * width, head.state_norm, width, pair + width);
         if (head.residual_normed) std::memcpy(x + r * width, pair + width, width * sizeof(float));
         convert_row(layer.qkv, pair, r, batch.count, rows, scale);
     }
@@ -292,35 +424,53 @@ void gather_rows(float *x, const Selected &selected, int64_t width) {
         if (selected.row(n) != n) std::memcpy(x + n * width, x + selected.row(n) * width, width * sizeof(float));
 }
 
+// factor * logits, then capped: cap * tanh(logits / cap).
+void scale_logits(const Model &model, const Batch &batch) {
+    const int64_t outputs = model.head.outputs;
+    if (model.logit_factor == 1.0f && model.logit_softcap == 0.0f) return;
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < batch.judged_count; n++)
+        for (int64_t i = 0; i < outputs; i += LANES) {
+            float some[LANES] = {};
+            const size_t bytes = std::min(outputs - i, int64_t(LANES)) * sizeof(float);
+            std::memcpy(some, batch.logits + n * outputs + i, bytes);
+            Vec v = load(some) * model.logit_factor;
+            if (model.logit_softcap != 0.0f) v = capped(v, model.logit_softcap);
+            store(some, v);
+            std::memcpy(batch.logits + n * outputs + i, some, bytes);
+        }
+}
+
 // After the last layer: the final norm of the judged rows and the head; the normed rows of all if they are tapped.
-void final_norm_and_head(const Model &model, const Batch &batch, const Selected &selected, float *x, const float *y,
+void final_norm_and_head(const Model &model, const Batch &batch, const Selected &selected, float *x, const Added &added,
                          const Scratch &scratch, uint8_t *rows, float *scale) {
     const int64_t width = model.width;
+    const Norm &last = model.final_norm;
     float *tapped = batch.taps ? batch.taps[model.layer_count] : nullptr, *normed = scratch.row;
 #pragma omp for schedule(static)
     for (int64_t r = 0; r < selected.count; r++) {
         float *row = x + r * width;
-        for (int64_t i = 0; i < width; i += LANES) store(row + i, load(row + i) + load(y + r * width + i));
-        if (tapped) norm_row(row, model.final_gain, model.eps, width, tapped + r * width);
+        add_row(row, added, r, width);
+        if (tapped) norm_row(row, last, width, tapped + r * width);
     }
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < batch.judged_count; n++) {
         const float *row = x + (selected.rows ? n : batch.judged[n]) * width;
-        if (model.final_gain) norm_row(row, model.final_gain, model.eps, width, normed);
-        const float *output = model.final_gain ? normed : row;
+        if (last.kind) norm_row(row, last, width, normed);
+        const float *output = last.kind ? normed : row;
         if (batch.draft_head)
             std::memcpy(batch.output_states + n * width, batch.draft_head->output_normed ? output : row,
                         width * sizeof(float));
         convert_row(model.head, output, n, batch.judged_count, rows, scale);
     }
     multiply(model.head, rows, scale, batch.judged_count, scratch.sums, batch.logits);
+    scale_logits(model, batch);
 }
 
 template <class KV>
 void forward(const Model &model, const Batch &batch, Buffers &b) {
-    const Shape s{model.heads, model.kv_heads, model.dim, batch.capacity};
     uint8_t *rows = b.rows.data();
-    float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data();
+    float *x = b.x.data(), *scale = b.scale.data(), *y = b.y.data(), *query = b.query.data(), *attended = b.attended.data();
     const bool tapped = batch.taps && batch.taps[model.layer_count];
     const Selected all{batch.count, nullptr}, judged{batch.judged_count, batch.judged};
 #pragma omp parallel num_threads(batch.threads) if (batch.threads > 1)
@@ -331,41 +481,56 @@ void forward(const Model &model, const Batch &batch, Buffers &b) {
             fuse<KV>(model, batch, x, scratch, rows, scale);
         else
             embed<KV>(model, batch, x);
+        Added added{};
         for (int64_t l = 0; l < model.layer_count; l++) {
             const Layer &layer = model.layers[l];
+            const Shape s{layer.heads, layer.kv_heads, layer.dim, batch.capacity};
             const Selected &selected = l + 1 < model.layer_count || tapped ? all : judged;
-            KV *keys = (KV *)batch.keys[l], *values = (KV *)batch.values[l];
-            if (l == 0 && batch.draft_head && batch.draft_head->state_gain)
+            KV *keys = (KV *)batch.keys[layer.keys_of], *values = (KV *)batch.values[layer.keys_of];
+            if (l == 0 && batch.draft_head && batch.draft_head->state_norm.kind)
                 norm_pair<KV>(model, batch, x, layer, scratch.row, rows, scale);
             else
-                norm(x, l ? y : nullptr, layer.input_gain, model.eps, batch.count, layer.qkv, scratch.row, rows, scale);
+                norm(x, added, layer.attention_in, false, batch.count, layer.qkv, scratch.row, rows, scale);
             tap(batch, x, l, model.width);
             multiply(layer.qkv, rows, scale, batch.count, scratch.sums, y);
-            rotate(y, layer, model, batch, s, keys, values, scratch.row, b.query.data());
-            attend(b.query.data(), keys, values, batch, layer, s, scratch, b.attended.data(), selected, rows, scale);
+            rotate(y, layer, layer.keys_of == l, batch, s, keys, values, scratch.row, query);
+            attend(query, keys, values, batch, layer, s, scratch, attended, selected, rows, scale);
             if (selected.rows) gather_rows(x, selected, model.width);
             multiply(layer.out, rows, scale, selected.count, scratch.sums, y);
-            norm(x, y, layer.mlp_gain, model.eps, selected.count, layer.gate_up, scratch.row, rows, scale);
+            added = Added{y, layer.attention_out, layer.residual_factor, 1.0f};
+            norm(x, added, layer.mlp_in, layer.parallel, selected.count, layer.gate_up, scratch.row, rows, scale);
             multiply(layer.gate_up, rows, scale, selected.count, scratch.sums, y);
-            gate(y, selected.count, layer.down, scratch.row, rows, scale);
+            gate(layer, y, selected.count, scratch.row, rows, scale);
             multiply(layer.down, rows, scale, selected.count, scratch.sums, y);
+            added = Added{y, layer.mlp_out, layer.residual_factor, layer.layer_factor};
+            if (!layer.input_gate.weights) continue;
+            added.after = 1.0f;
+            norm(x, added, Norm{}, false, selected.count, layer.input_gate, scratch.row, rows, scale);
+            multiply(layer.input_gate, rows, scale, selected.count, scratch.sums, y);
+            gate_input(model, batch, layer, l, selected, y, scratch.row, rows, scale);
+            multiply(layer.input_out, rows, scale, selected.count, scratch.sums, y);
+            added = Added{y, layer.input_norm, 1.0f, layer.layer_factor};
         }
-        final_norm_and_head(model, batch, tapped ? all : judged, x, y, scratch, rows, scale);
+        final_norm_and_head(model, batch, tapped ? all : judged, x, added, scratch, rows, scale);
     }
 }
 
 // All memory of a forward. Throws where there is none.
 void grow(const Model &model, const Batch &batch, Buffers &b) {
-    const int64_t padded = round_up(batch.count, 32), heads = model.heads * model.dim;
-    int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0;
-    int64_t row = 3 * std::max(model.dim, model.width);
-    for (int64_t l = 0; l < model.layer_count; l++)
-        for (const Product *p : {&model.layers[l].qkv, &model.layers[l].out, &model.layers[l].gate_up,
-                                 &model.layers[l].down}) {
+    const int64_t padded = round_up(batch.count, 32);
+    int64_t bytes = row_stride(model.head.kind, model.head.inputs), widest = 0, heads = 0, dim = 0, row = 0;
+    for (int64_t l = 0; l < model.layer_count; l++) {
+        const Layer &layer = model.layers[l];
+        heads = std::max(heads, layer.heads * layer.dim);
+        dim = std::max(dim, layer.dim);
+        for (const Product *p : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down, &layer.input_gate, &layer.input_out}) {
+            if (!p->weights) continue;
             bytes = std::max(bytes, row_stride(p->kind, p->inputs));
             widest = std::max(widest, p->outputs);
             row = std::max(row, p->inputs);
         }
+    }
+    row = std::max(row, 3 * std::max(dim, model.width));
     if (const DraftHead *head = batch.draft_head)
         bytes = std::max(bytes, row_stride(head->fuse.kind, head->fuse.inputs));
     Buffers::grow(b.rows, row_room(batch.count) * bytes);
@@ -374,7 +539,7 @@ void grow(const Model &model, const Batch &batch, Buffers &b) {
     Buffers::grow(b.y, padded * widest);
     Buffers::grow(b.query, padded * heads);
     Buffers::grow(b.attended, padded * heads);
-    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, model.dim);
+    b.grow_scratch(std::max(batch.count, batch.judged_count), batch.threads, row, batch.capacity, dim);
 }
 
 // How the structures of this file and of products.h lie in memory, one a line: name, size, each field with its offset and
@@ -388,25 +553,34 @@ std::string layout() {
     FIELD(Product, weights), FIELD(Product, scale), FIELD(Product, shift), FIELD(Product, bias);
     FIELD(Product, inputs), FIELD(Product, outputs), FIELD(Product, kind), FIELD(Product, group);
     FIELD(Product, scales), FIELD(Product, minimum), FIELD(Product, order);
+    STRUCT(Norm);
+    FIELD(Norm, gain), FIELD(Norm, bias), FIELD(Norm, eps), FIELD(Norm, kind);
     STRUCT(Layer);
-    FIELD(Layer, input_gain), FIELD(Layer, mlp_gain), FIELD(Layer, q_gain), FIELD(Layer, k_gain);
-    FIELD(Layer, qkv), FIELD(Layer, out), FIELD(Layer, gate_up), FIELD(Layer, down);
-    FIELD(Layer, window), FIELD(Layer, scaling);
+    FIELD(Layer, attention_in), FIELD(Layer, attention_out), FIELD(Layer, mlp_in), FIELD(Layer, mlp_out);
+    FIELD(Layer, q_norm), FIELD(Layer, k_norm), FIELD(Layer, v_norm), FIELD(Layer, qkv), FIELD(Layer, out);
+    FIELD(Layer, gate_up), FIELD(Layer, down), FIELD(Layer, input_gate), FIELD(Layer, input_out);
+    FIELD(Layer, input_norm), FIELD(Layer, cosine), FIELD(Layer, sine), FIELD(Layer, query_factors);
+    FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
+    FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, scaling);
+    FIELD(Layer, softcap), FIELD(Layer, residual_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
+    FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, norm_after_rotation), FIELD(Layer, value_is_key);
+    FIELD(Layer, parallel);
     STRUCT(Model);
-    FIELD(Model, layers), FIELD(Model, layer_count), FIELD(Model, width), FIELD(Model, heads), FIELD(Model, kv_heads);
-    FIELD(Model, dim), FIELD(Model, embedding), FIELD(Model, final_gain), FIELD(Model, cosine), FIELD(Model, sine);
-    FIELD(Model, head), FIELD(Model, table), FIELD(Model, eps), FIELD(Model, bf16);
+    FIELD(Model, layers), FIELD(Model, layer_count), FIELD(Model, width), FIELD(Model, embedding);
+    FIELD(Model, places), FIELD(Model, embedding_norm), FIELD(Model, final_norm), FIELD(Model, head);
+    FIELD(Model, table), FIELD(Model, embedding_factor), FIELD(Model, logit_factor), FIELD(Model, logit_softcap);
+    FIELD(Model, bf16);
     STRUCT(Visible);
     FIELD(Visible, first), FIELD(Visible, last), FIELD(Visible, extra_begin), FIELD(Visible, extra);
     STRUCT(DraftHead);
-    FIELD(DraftHead, fuse), FIELD(DraftHead, state_gain), FIELD(DraftHead, residual_normed);
+    FIELD(DraftHead, fuse), FIELD(DraftHead, state_norm), FIELD(DraftHead, residual_normed);
     FIELD(DraftHead, output_normed);
     STRUCT(Batch);
     FIELD(Batch, count), FIELD(Batch, ids), FIELD(Batch, positions), FIELD(Batch, slots), FIELD(Batch, places);
     FIELD(Batch, segments), FIELD(Batch, segment_count), FIELD(Batch, visible), FIELD(Batch, keys);
     FIELD(Batch, values), FIELD(Batch, capacity), FIELD(Batch, judged), FIELD(Batch, judged_count);
     FIELD(Batch, logits), FIELD(Batch, taps), FIELD(Batch, threads), FIELD(Batch, draft_head), FIELD(Batch, states);
-    FIELD(Batch, features), FIELD(Batch, output_states);
+    FIELD(Batch, features), FIELD(Batch, output_states), FIELD(Batch, inputs);
 #undef STRUCT
 #undef FIELD
     return text.substr(1);
@@ -503,9 +677,17 @@ int headstart_multiply(const Product *p, const float *x, int64_t count, float *y
     return 0;
 }
 
-// The gate's nonlinearity by itself, for tests: count is a multiple of 16.
-void headstart_silu(const float *x, float *y, int64_t count) {
-    for (int64_t i = 0; i < count; i += LANES) store(y + i, load(x + i) / (1.0f + exponential(-load(x + i))));
+// A gate's nonlinearity by itself, for tests: count is a multiple of 16. numbers: those of XIELU.
+void headstart_activate(int64_t activation, const float *x, const float *numbers, float *y, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        const Vec v = load(x + i);
+        store(y + i, activation == SILU        ? activated<SILU>(v, numbers)
+                     : activation == GELU_TANH ? activated<GELU_TANH>(v, numbers)
+                     : activation == GELU      ? activated<GELU>(v, numbers)
+                     : activation == RELU      ? activated<RELU>(v, numbers)
+                     : activation == RELU2     ? activated<RELU2>(v, numbers)
+                                               : activated<XIELU>(v, numbers));
+    }
 }
 
 // A forward. Returns 0, or 1 if there is no memory for it.

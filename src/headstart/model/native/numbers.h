@@ -124,6 +124,21 @@ inline Vec exponential(Vec x) {
     return y * power;
 }
 
+// cap * tanh(x / cap)
+inline Vec capped(Vec x, float cap) { return cap - (2.0f * cap) / (exponential(x * (2.0f / cap)) + 1.0f); }
+
+// The error function to within 2e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26).
+inline Vec error_function(Vec x) {
+    const Vec most = x < 0 ? -x : x, t = 1.0f / (most * 0.3275911f + 1.0f);
+    Vec y = splat(1.061405429f);
+    y = y * t - 1.453152027f;
+    y = y * t + 1.421413741f;
+    y = y * t - 0.284496736f;
+    y = y * t + 0.254829592f;
+    y = 1.0f - y * t * exponential(-most * most);
+    return x < 0 ? -y : y;
+}
+
 // Convert a row to the numbers a matrix product takes: `width` of them (a multiple of 16), then zeros up to `padded`.
 
 inline void convert_row(const float *row, int64_t width, int64_t padded, float *to, float *) {

@@ -21,14 +21,34 @@ class Product(ctypes.Structure):
     )
 
 
+class Norm(ctypes.Structure):
+    """struct Norm of decoder.cpp. Made without arguments it is no norm."""
+
+    _fields_ = (("gain", _pointer), ("bias", _pointer), ("eps", _real), ("kind", _flag))
+
+
+NO_NORM, RMS, LAYER = range(3)
+"""What `Norm.kind` may be; the enum NormKind."""
+
+ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu")
+"""In the order of the enum Activation."""
+
+
 class Layer(ctypes.Structure):
     """struct Layer of decoder.cpp."""
 
     _fields_ = (
-        *((name, _pointer) for name in ("input_gain", "mlp_gain", "q_gain", "k_gain")),
-        *((name, Product) for name in ("qkv", "out", "gate_up", "down")),
-        ("window", _number),
-        ("scaling", _real),
+        *(
+            (name, Norm)
+            for name in ("attention_in", "attention_out", "mlp_in", "mlp_out", "q_norm", "k_norm", "v_norm")
+        ),
+        *((name, Product) for name in ("qkv", "out", "gate_up", "down", "input_gate", "input_out")),
+        ("input_norm", Norm),
+        *((name, _pointer) for name in ("cosine", "sine", "query_factors", "sinks", "activation_numbers")),
+        *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window")),
+        *((name, _real) for name in ("scaling", "softcap", "residual_factor", "layer_factor")),
+        *((name, _flag) for name in ("activation", "gated")),
+        *((name, _flag) for name in ("norm_over_all", "norm_after_rotation", "value_is_key", "parallel")),
     )
 
 
@@ -37,11 +57,11 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         ("layers", ctypes.POINTER(Layer)),
-        *((name, _number) for name in ("layer_count", "width", "heads", "kv_heads", "dim")),
-        *((name, _pointer) for name in ("embedding", "final_gain", "cosine", "sine")),
-        ("head", Product),
-        ("table", Product),
-        ("eps", _real),
+        *((name, _number) for name in ("layer_count", "width")),
+        *((name, _pointer) for name in ("embedding", "places")),
+        *((name, Norm) for name in ("embedding_norm", "final_norm")),
+        *((name, Product) for name in ("head", "table")),
+        *((name, _real) for name in ("embedding_factor", "logit_factor", "logit_softcap")),
         ("bf16", _flag),
     )
 
@@ -55,7 +75,7 @@ class Visible(ctypes.Structure):
 class DraftHead(ctypes.Structure):
     """struct DraftHead of decoder.cpp."""
 
-    _fields_ = (("fuse", Product), ("state_gain", _pointer), ("residual_normed", _flag), ("output_normed", _flag))
+    _fields_ = (("fuse", Product), ("state_norm", Norm), ("residual_normed", _flag), ("output_normed", _flag))
 
 
 class Batch(ctypes.Structure):
@@ -73,11 +93,11 @@ class Batch(ctypes.Structure):
         *((name, _pointer) for name in ("logits", "taps")),
         ("threads", _number),
         ("draft_head", ctypes.POINTER(DraftHead)),
-        *((name, _pointer) for name in ("states", "features", "output_states")),
+        *((name, _pointer) for name in ("states", "features", "output_states", "inputs")),
     )
 
 
-MIRRORS: tuple[type[ctypes.Structure], ...] = (Product, Layer, Model, Visible, DraftHead, Batch)
+MIRRORS: tuple[type[ctypes.Structure], ...] = (Product, Norm, Layer, Model, Visible, DraftHead, Batch)
 
 
 def difference(library: str) -> str | None:

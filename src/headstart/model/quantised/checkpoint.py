@@ -61,7 +61,7 @@ class QuantisedCheckpoint:
 
     def stays(self, module: str) -> bool:
         """Whether a module's matrix and all that are joined with it are codes, with their inputs in one order."""
-        together = joined_with(module)
+        together = joined_with(self.config, module)
         if not all(self.coded(each) for each in together):
             return False
         names = [f"{each}.{name}" for each in together for name in ("g_idx", "weight_g_idx")]

@@ -1,0 +1,160 @@
+"""The weights of a transformers model, found by the names of its recipe and laid out as decoders want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
+from headstart.model.decoders.linears import joined, linear_of
+from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
+
+
+def part(owner: Any, name: str) -> Any:
+    """The module or tensor below a module, by its path."""
+    for each in name.split("."):
+        owner = getattr(owner, each)
+    return owner
+
+
+def gain_of(owner: Any, norm: Norm) -> Tensor | None:
+    """A norm's gain [d] in float32, with what is added to it; None where it has no weights."""
+    if norm.name is None:
+        return None
+    weight: Tensor | None = part(owner, norm.name).weight
+    return None if weight is None else weight.detach().float() + norm.offset
+
+
+def bias_of(owner: Any, norm: Norm) -> Tensor | None:
+    """A norm's bias [d] in float32, or None."""
+    found = None if norm.name is None else getattr(part(owner, norm.name), "bias", None)
+    return None if found is None else found.detach().float()
+
+
+def side_by_side(linears: Sequence[nn.Module]) -> Any:
+    """One layer that computes several of the same input."""
+    if len(linears) == 1:
+        return plain(linears[0])
+    grouped = [linear for linear in linears if isinstance(linear, GroupedLinear)]
+    if len(grouped) == len(linears):
+        return joined_grouped(grouped)
+    return joined([plain(linear) for linear in linears])
+
+
+def plain(linear: nn.Module) -> Any:
+    """A linear layer as `nn.Linear` has it, or a grouped one; GPT-2's keep their matrices the other way round."""
+    if isinstance(linear, Conv1D):
+        return linear_of(linear.weight.detach().T.contiguous(), linear.bias.detach())
+    return linear
+
+
+def queries_keys_values(owner: Any, attention: Attention) -> Any:
+    """One layer that computes queries, keys and values, its outputs in this order.
+
+    Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
+    """
+    linear = side_by_side([part(owner, name) for name in attention.qkv])
+    order = _order(attention, linear.out_features)
+    return linear if order is None else _reordered(linear, order)
+
+
+def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
+    """The gain of a norm of queries or keys, in the order of `queries_keys_values`."""
+    gain, order = gain_of(owner, norm), _turned(attention)
+    if gain is None or order is None:
+        return gain
+    heads = torch.arange(gain.numel()).view(-1, attention.dim)  # one head, or all of them
+    return gain.reshape(-1)[heads[:, order].reshape(-1)].reshape(gain.shape)
+
+
+def _turned(attention: Attention) -> Tensor | None:
+    """The order of a head's numbers in which pairs lie a half apart; None where they do already."""
+    rope = attention.rope
+    if rope is None or not rope.pairs:
+        return None
+    order = torch.arange(attention.dim)
+    order[: rope.rotary] = order[: rope.rotary].view(-1, 2).T.reshape(-1)
+    return order
+
+
+def _order(attention: Attention, outputs: int) -> Tensor | None:
+    """Which output of the stored layer each output of ours is; None for the same."""
+    dim, turned = attention.dim, _turned(attention)
+    if attention.order == "parts" and turned is None:
+        return None
+    rows, group = torch.arange(outputs).view(-1, dim), attention.heads // attention.kv_heads
+    if attention.order != "parts":
+        each = rows.view(-1, (group if attention.order == "groups" else 1) + 2, dim)
+        rows = torch.cat([each[:, :-2].reshape(-1, dim), each[:, -2], each[:, -1]])
+    if turned is not None:
+        turning = attention.heads + (attention.kv_heads if attention.keys_of is None else 0)
+        rows = torch.cat([rows[:turning][:, turned], rows[turning:]])
+    return rows.reshape(-1)
+
+
+def _reordered(linear: Any, order: Tensor) -> Any:
+    if isinstance(linear, GroupedLinear):
+        bias = None if linear.bias is None else linear.bias[order]
+        return GroupedLinear(linear.weights.read(order.numpy()), bias)
+    bias = None if linear.bias is None else linear.bias.detach()[order]
+    return linear_of(linear.weight.detach()[order], bias)
+
+
+def gate_up(owner: Any, mlp: Mlp) -> Any:
+    """One layer that computes gate and up, or `up` alone."""
+    return side_by_side([part(owner, name) for name in mlp.gate_up])
+
+
+def angles(
+    model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
+    assert recipe.rotary is not None, "a recipe with rotation names its module"
+    return rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+
+
+def rotation(
+    rotary: Any, length: int, device: torch.device | None = None, *, table: str | None = None, pairs: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [length, dim / 2] in float32, of a rotary module of transformers. table, pairs: see `Rope`."""
+    given = (torch.empty(1, device=device), torch.arange(length, device=device)[None])
+    cos, sin = rotary(*given) if table is None else rotary(*given, table)
+    half = slice(None, None, 2) if pairs else slice(cos.shape[-1] // 2)
+    return cos[0, :, half].float().contiguous(), sin[0, :, half].float().contiguous()
+
+
+def query_factors(attention: Attention, length: int) -> Tensor | None:
+    """What queries at each position [length] are multiplied by, or None."""
+    if not attention.query_beta:
+        return None
+    return 1 + attention.query_beta * torch.log1p(torch.floor(torch.arange(length) / attention.query_origin))
+
+
+def xielu_numbers(module: Any) -> Tensor:
+    """The numbers of an xIELU activation [4], in float32: the factors of both sides and of x, and the largest exponent.
+    Source: arXiv:2411.13010."""
+    beta, eps = module.beta.float(), module.eps.float()
+    sides = (F.softplus(each.detach().float()).reshape(()) for each in (module.alpha_p, module.alpha_n))
+    positive, negative = sides
+    return torch.stack((positive, beta + negative, beta, eps))
+
+
+def embedding_factor(recipe: Recipe, dtype: torch.dtype) -> float:
+    """What embeddings of this dtype are multiplied by."""
+    factor = recipe.embedding_factor
+    return float(torch.tensor(factor, dtype=dtype)) if recipe.embedding_factor_rounded else factor
+
+
+def release(owner: Any, layer: Layer) -> None:
+    """Drop a layer's linear layers: their joined copies live elsewhere now, and two would not fit."""
+    names = [*layer.attention.qkv, layer.attention.out, *layer.mlp.gate_up, layer.mlp.down]
+    if layer.input is not None:
+        names += [layer.input.gate, layer.input.out]
+    for name in names:
+        path, _, last = name.rpartition(".")
+        setattr(part(owner, path) if path else owner, last, nn.Identity())

@@ -1,0 +1,53 @@
+"""Gemma 2 and 3: norms on both sides of attention and MLP, capped scores, windows and rotations by kind of layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headstart.model.recipes.common import decoder, heads, mlp, windows
+from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope
+from headstart.model.recipes.stated import Stated
+
+
+def norm(stated: Stated, name: str) -> Norm:
+    return Norm(name, stated.rms_norm_eps, offset=1.0, wide_gain=True)
+
+
+def gemma2(stated: Stated, *, tables: bool = False) -> Recipe:
+    """tables: whether layers with a window turn by other angles than those without."""
+    stated.must_be("use_bidirectional_attention", False)
+    stated.get("attention_bias")
+    count, kv_heads, dim = heads(stated)
+    layers = []
+    for kind, window in zip(stated.layer_types, windows(stated), strict=True):
+        table = kind if tables else None
+        stated.rope(table=table)
+        attention = Attention(
+            count, kv_heads, dim, stated.query_pre_attn_scalar**-0.5, Rope(dim, table=table), window=window,
+            softcap=stated.get("attn_logit_softcapping"),
+        )  # fmt: skip
+        layers.append(
+            Layer(
+                attention,
+                mlp(stated, "hidden_activation"),
+                attention_in=norm(stated, "input_layernorm"),
+                attention_out=norm(stated, "post_attention_layernorm"),
+                mlp_in=norm(stated, "pre_feedforward_layernorm"),
+                mlp_out=norm(stated, "post_feedforward_layernorm"),
+            )
+        )
+    return replace(
+        decoder(stated, layers),
+        final_norm=norm(stated, "model.norm"),
+        embedding_factor=stated.hidden_size**0.5,
+        embedding_factor_rounded=True,
+        logit_softcap=stated.get("final_logit_softcapping"),
+    )
+
+
+def gemma3(stated: Stated) -> Recipe:
+    made = gemma2(stated, tables=True)
+    q, k = norm(stated, "self_attn.q_norm"), norm(stated, "self_attn.k_norm")
+    return replace(
+        made, layers=tuple(replace(x, attention=replace(x.attention, q_norm=q, k_norm=k)) for x in made.layers)
+    )

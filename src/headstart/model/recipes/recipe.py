@@ -1,0 +1,197 @@
+"""What a decoder computes, as plain data: what each of its layers is, and which modules hold its weights.
+
+A recipe is made from a config (see `recipes.recipe_of`) and is all that the decoders know of a model: `fused` hands it
+to the row kernels, `lean` runs it in tensor operations. Equal layers are one object. Names are those of transformers'
+modules, below a layer or, where it says so, below the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2", "xielu"]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm of rows: gain * (x - mean) / spread + bias."""
+
+    name: str | None
+    """The module that holds gain and bias; None for a norm without weights."""
+    eps: float
+    kind: Literal["rms", "layer"] = "rms"
+    """"rms" takes no mean off."""
+    offset: float = 0.0
+    """What is added to the stored gain."""
+    wide_gain: bool = False
+    """Whether the gain is applied before the row is rounded to the model's dtype (Gemma) or after it (Llama)."""
+
+
+@dataclass(frozen=True)
+class Rope:
+    """How queries and keys turn with their position. Its angles come from the rotary module of transformers."""
+
+    rotary: int
+    """Numbers of a head that turn, the first ones."""
+    table: str | None = None
+    """What the rotary module calls these angles (`layer_type`), where it has several."""
+    pairs: bool = False
+    """Whether neighbouring numbers turn together; otherwise each does with the one half of `rotary` further on."""
+    table_pairs: bool = False
+    """Whether the rotary module gives each angle twice in a row; otherwise all of them twice."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Softmax attention over keys and values."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    scaling: float
+    rope: Rope | None
+    """None: without positions (NoPE)."""
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    """The modules whose outputs side by side are queries, keys and values."""
+    out: str = "self_attn.o_proj"
+    order: Literal["parts", "heads", "groups"] = "parts"
+    """How the outputs of `qkv` lie: all queries, all keys, all values; or query, key and value of each head; or the
+    queries, the key and the value of each group that shares a key."""
+    window: int | None = None
+    """How many tokens back a row sees, itself included."""
+    softcap: float | None = None
+    sinks: str | None = None
+    """The parameter [heads] with a score for each head that has no value (GPT-OSS)."""
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+    v_norm: Norm | None = None
+    norm_over: Literal["head", "all"] = "head"
+    """Whether `q_norm` and `k_norm` are of each head or of all heads together."""
+    norm_after_rope: bool = False
+    value_is_key: bool = False
+    """Whether values are the keys as they are before norm and rotation (Gemma 4); then `qkv` has no values."""
+    keys_of: int | None = None
+    """The layer whose keys and values are attended to (Gemma 4); then `qkv` has queries alone. None: its own."""
+    query_beta: float = 0.0
+    """Queries are multiplied by 1 + beta * ln(1 + floor(position / origin)) (Ministral 3)."""
+    query_origin: int = 1
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(activation(gate x) * up x), or without a gate down(activation(up x))."""
+
+    width: int
+    activation: Activation
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    """The modules whose outputs side by side are gate and up; without a gate the one of `up`."""
+    down: str = "mlp.down_proj"
+    gated: bool = True
+    numbers: str | None = None
+    """The module with the learnt numbers of "xielu"."""
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """An input of the layer's own for each token (Gemma 4): out(gelu(gate x) * input), normed and added."""
+
+    width: int
+    gate: str
+    out: str
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: x += attention(x), x += mlp(x), each with a norm before it, after it, or both."""
+
+    attention: Attention
+    mlp: Mlp
+    attention_in: Norm | None
+    mlp_in: Norm | None
+    attention_out: Norm | None = None
+    mlp_out: Norm | None = None
+    parallel: bool = False
+    """Whether attention and MLP read the same stream, and are added together."""
+    residual_factor: float = 1.0
+    """Of what attention and MLP add."""
+    input: LayerInput | None = None
+    factor: str | None = None
+    """The tensor of one number by which the stream is multiplied after the layer (Gemma 4)."""
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    """Where the layers' own inputs come from (Gemma 4): `table`[token] * `factor` and a projection of the embedding."""
+
+    table: str
+    factor: float
+    projection: str
+    projection_factor: float
+    norm: Norm
+    sum_factor: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole decoder. Names are below the model."""
+
+    width: int
+    vocabulary: int
+    layers: tuple[Layer, ...]
+    final_norm: Norm | None
+    stack: str = "model.layers"
+    """The list of layers."""
+    embedding: str = "model.embed_tokens"
+    rotary: str | None = "model.rotary_emb"
+    head: str = "lm_head"
+    embedding_factor: float = 1.0
+    """What embeddings are multiplied by."""
+    embedding_factor_rounded: bool = False
+    """Whether that is rounded to the dtype of the weights first (Gemma)."""
+    embedding_norm: Norm | None = None
+    places: str | None = None
+    """The embedding of positions that is added (GPT-2, OPT)."""
+    places_from: int = 0
+    """The row of the first position in it."""
+    inputs: TokenInputs | None = None
+    logit_factor: float = 1.0
+    logit_softcap: float | None = None
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+    """What the config says that changes nothing here, for people."""
+
+    @property
+    def kinds(self) -> list[tuple[int, Layer]]:
+        """The different layers and how many there are of each, in order of appearance."""
+        return [(count, layer) for layer, count in Counter(self.layers).items()]
+
+    @property
+    def widths(self) -> set[int]:
+        """Of all rows and attention heads."""
+        found = {self.width}
+        for _, layer in self.kinds:
+            found |= {layer.attention.dim, layer.mlp.width} | ({layer.input.width} if layer.input else set())
+        return found
+
+    @property
+    def windows(self) -> list[int | None]:
+        """The different sliding windows, None for full attention."""
+        return sorted({layer.attention.window for layer in self.layers}, key=lambda w: w or 0)
+
+    @property
+    def stored(self) -> dict[int, Attention]:
+        """The layers that store keys and values."""
+        return {i: layer.attention for i, layer in enumerate(self.layers) if layer.attention.keys_of is None}
+
+    def joined_with(self, module: str) -> list[str]:
+        """The linear layers of the same input as this one of the model, itself among them: decoders join them, so they
+        are all codes, or all floats."""
+        owner, _, rest = module.removeprefix(f"{self.stack}.").partition(".")
+        if owner.isdigit() and int(owner) < len(self.layers):
+            layer = self.layers[int(owner)]
+            for names in (layer.attention.qkv, layer.mlp.gate_up):
+                if rest in names:
+                    return [f"{self.stack}.{owner}.{name}" for name in names]
+        return [module]
