@@ -13,14 +13,10 @@ from headstart.commands.options import command
 from headstart.commands.terminal import harmless, messages
 from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
-from headstart.serve.api.settings import ServerOptions
-from headstart.serve.ledger import Recording
-from headstart.serve.limits import Limits
 from headstart.serve.names import public_name
-from headstart.serve.pages import PAGES as SERVED_PAGES
-from headstart.serve.pages import Page
-from headstart.serve.server import KEY_VARIABLE, ModelServer, all_keys, load, log_to_stderr, require_extra
-from headstart.serve.traffic_log import TrafficOptions
+from headstart.serve.options import Limits, Recording, ServerOptions
+from headstart.serve.server import KEY_VARIABLE, ModelServer, Page, all_keys, load, log_to_stderr, require_extra
+from headstart.serve.server import PAGES as SERVED_PAGES
 
 _PANEL = "Server"
 _ENGINE = EngineOptions(prefix_cache=True)
@@ -49,7 +45,6 @@ def serve(
     verbose: bool = option(False, "Log every request: number, path, status and time, never its text.", panel=_PANEL),
     limits: Limits,
     recording: Recording,
-    traffic: TrafficOptions,
 ) -> None:
     """Serve a model to OpenAI clients: chat and completions, streaming, with speculation that changes no answer.
 
@@ -70,9 +65,7 @@ def serve(
     options = replace(options, suffix_store="auto" if store is None else store)
     log_to_stderr(verbose=verbose)
     pages = {} if no_pages else PAGES
-    run = ModelServer(
-        server, limits, recording, traffic, lambda: load(target, drafter, loading, options), pages, _say
-    )  # fmt: skip
+    run = ModelServer(server, limits, recording, lambda: load(target, drafter, loading, options), pages, _say)
     try:
         run.listen(target)
     finally:

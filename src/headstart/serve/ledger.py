@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from headstart.base.errors import InvalidFile
-from headstart.base.options import check_fields, option, strict
 from headstart.base.store import LEDGER, Database
 from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Stepped
 from headstart.serve.names import Names, public_name
+from headstart.serve.options import Recording
 from headstart.serve.recorder import Recorder, Write
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Stats
@@ -34,25 +34,6 @@ _VALUES = {
     "requests": ("requests", "tokens", "forwards", "shares", "share_sum", "share_squares"),
     "latency": ("requests",),
 }
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What a server keeps of its acceptance."""
-
-    ledger: Path | None = option(
-        None, "Count in this SQLite file, hour by hour, how often guesses were right (mode 600). It holds no text.",
-        panel="Recording",
-    )  # fmt: skip
-    ledger_days: int = option(90, "Forget hours that are older.", panel="Recording", low=1)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def open(self, model: str) -> Ledger | None:
-        """The ledger, or None if none is kept."""
-        return None if self.ledger is None else Ledger(self.ledger, model, days=self.ledger_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +89,11 @@ class Ledger(Recorder[Entry]):
         self._drafts: defaultdict[int, dict[str, PositionCounts]] = defaultdict(dict)  # by running request and source
         self._cleaned = 0
         self._start()
+
+    @classmethod
+    def of(cls, options: Recording, model: str) -> Ledger | None:
+        """The ledger that a server is to keep, or None."""
+        return None if options.ledger is None else cls(options.ledger, model, days=options.ledger_days)
 
     def __call__(self, event: Event) -> None:
         if self.stopped is not None:

@@ -15,8 +15,8 @@ from headstart.engine.engine import Engine
 from headstart.engine.scheduler import SlotView
 from headstart.serve.bridge import Job, SlotState
 from headstart.serve.events import Events, Refused, Subscriber
-from headstart.serve.limits import Limits
 from headstart.serve.names import public_words
+from headstart.serve.options import Limits
 from headstart.serve.outbox import Outbox, ThreadAnswer
 from headstart.serve.stepping import Stepper
 

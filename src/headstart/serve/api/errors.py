@@ -1,16 +1,18 @@
-"""Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it.
+"""Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it; answers in JSON.
 
 No message holds a path, a prompt or a stack trace: of errors that a client can cause the message is shown, of all
-others a general sentence.
-"""
+others a general sentence."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from starlette.responses import Response
 
 from headstart.base.errors import (
     ContextExceeded,
@@ -81,10 +83,22 @@ class Refused(HeadstartError):
         super().__init__(message, hint=hint)
         self.failure = Failure(status, _words(self), kind, code, param, retry_after, closes)
 
+    @classmethod
+    def with_(cls, failure: Failure) -> Refused:
+        """The error that a client sees as this failure."""
+        made = cls(failure.message)
+        made.failure = failure
+        return made
+
 
 def invalid_value(param: str, message: str, hint: str) -> Refused:
     """A field has a value that cannot be; param: the field."""
     return Refused(message, hint=hint, code="invalid_value", param=param)
+
+
+def unsupported(param: str, message: str, hint: str) -> Refused:
+    """A field is of another interface, and would change the answer; param: the field."""
+    return Refused(message, hint=hint, code="unsupported_field", param=param)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -130,3 +144,54 @@ NOT_FOUND = Failure(
     "not_found",
 )
 METHOD = Failure(405, "this path does not take this method", "invalid_request_error", "method_not_allowed")
+
+
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": words, "content": {"application/json": {"schema": _ERROR}}}
+    for status, words in {
+        400: "The request cannot be", 401: "A key is wanted", 403: "Not by this name", 404: "No such model or path",
+        405: "Another method", 408: "The body took too long", 413: "The body is too large", 415: "Not JSON",
+        429: "Too many wait; Retry-After says how long", 500: "The server failed", 503: "Loading, or being stopped",
+    }.items()
+}  # fmt: skip
+
+
+def takes(schema: type[Any], summary: str) -> dict[str, Any]:
+    """The description of a path with a JSON body. The body is read by `read`, not by FastAPI, for its errors."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}}}
+    return {
+        "summary": summary,
+        "responses": ERRORS,
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+    }
+
+
+def as_json(data: Any) -> bytes:
+    """Compact JSON in UTF-8, without NaN."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def json_reply(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON as it is."""
+    return Response(as_json(data), status, headers, media_type="application/json")
+
+
+def failure_reply(failure: Failure, **more: Any) -> Response:
+    """An error object. more: what stands before it in the body."""
+    return json_reply({**more, **failure.body}, failure.status, failure.headers)

@@ -57,11 +57,9 @@ class Lane:
         if submitted.cancel():
             raise _busy(self._in_hand)
         breakable.break_off()
-        raise Refused(
-            f"the request could not be read within {seconds:g} seconds",
-            hint="send less at once; of a short conversation, the model's chat template takes so long",
-            code="reading_timeout",
-        )
+        words = f"the request could not be read within {seconds:g} seconds"
+        hint = "send less at once; of a short conversation, the model's chat template takes so long"
+        raise Refused(words, hint=hint, code="reading_timeout")
 
     def close(self) -> None:
         """Take no more work. What runs is left to end."""

@@ -8,24 +8,25 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from starlette.requests import Request
+
 from headstart.model.tokens.spelling import Spelling
-from headstart.serve.api.answering.writer import Head
 from headstart.serve.api.errors import LOADING, LOADING_FAILED, Failure, Refused, failure_of
 from headstart.serve.api.lane import Lane
 from headstart.serve.api.reading.work import Model
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.parts import Defaults
+from headstart.serve.api.schemas.requests import DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.strict import read
-from headstart.serve.api.schemas.tokens import DetokenizeRequest, TokenizeRequest
-from headstart.serve.api.settings import ServerOptions
 from headstart.serve.bridge import Bridge
 from headstart.serve.metrics import Metrics
 from headstart.serve.names import public_name, sources_of
+from headstart.serve.options import ServerOptions
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Common | TokenizeRequest | DetokenizeRequest)
@@ -58,13 +59,16 @@ Source = Served | Callable[[], Served]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class Ready:
     """What is served, and what is known of its model."""
 
-    served: Served
+    bridge: Bridge
+    metrics: Metrics | None
+    request_seconds: float | None
     model: Model
     spelling: Spelling
     names: tuple[str, ...]
+    """The model's names, the one in answers first."""
 
 
 class Service:
@@ -75,7 +79,7 @@ class Service:
         self.started = int(time.time())
         self._began = time.monotonic()
         self.failure: BaseException | None = None
-        self._ready: _Ready | None = None
+        self._ready: Ready | None = None
         self._short, self._long = Lane("reading", _MOST_READ), Lane("reading-long", _MOST_READ_LONG)
 
     # -- beginning and end ----------------------------------------------------------------------------------------
@@ -89,23 +93,21 @@ class Service:
             self.failure = error
             log.error("the model could not be loaded")
             return
-        about = served.bridge.describe()
+        bridge, about = served.bridge, served.bridge.describe()
+        sizes = {"context": int(about["max_length"]), "vocab_size": int(about["vocab_size"])}
         model = Model(
-            served.bridge.tokenizer,
-            served.bridge.encode,
-            context=int(about["max_length"]),
-            vocab_size=int(about["vocab_size"]),
-            defaults=served.defaults,
-            sources=sources_of(str(about["drafter"])),
-            recorded=served.recorded,
-        )
+            bridge.tokenizer, bridge.encode, **sizes, defaults=served.defaults,
+            sources=sources_of(str(about["drafter"])), recorded=served.recorded,
+        )  # fmt: skip
         names = tuple(self.options.served_model_name) or (public_name(str(about["target"])),)
-        self._ready = _Ready(served, model, Spelling(served.bridge.tokenizer), names)
+        self._ready = Ready(
+            bridge, served.metrics, served.request_seconds, model, Spelling(bridge.tokenizer), names
+        )  # fmt: skip
 
     async def end(self, grace_seconds: float) -> None:
         """Take no more requests, and let the running ones end."""
         if self._ready is not None:
-            await self._ready.served.bridge.stop(grace_seconds)
+            await self._ready.bridge.stop(grace_seconds)
         for lane in (self._short, self._long):
             lane.close()
 
@@ -123,83 +125,57 @@ class Service:
             return LOADING_FAILED
         if self._ready is None:
             return LOADING
-        broken = self._ready.served.bridge.failure
+        broken = self._ready.bridge.failure
         return None if broken is None else failure_of(broken)
 
-    def check_served(self) -> _Ready:
+    @property
+    def ready(self) -> Ready:
         """What is served.
 
         Raises:
             Refused: the model is being loaded, or could not be.
         """
         if self._ready is None:
-            failure = self.trouble or LOADING
-            raise Refused(
-                failure.message, status=failure.status, kind=failure.kind, code=failure.code,
-                retry_after=failure.retry_after,
-            )  # fmt: skip
+            raise Refused.with_(self.trouble or LOADING)
         return self._ready
-
-    @property
-    def served(self) -> Served:
-        return self.check_served().served
-
-    @property
-    def bridge(self) -> Bridge:
-        return self.served.bridge
-
-    @property
-    def model(self) -> Model:
-        return self.check_served().model
-
-    @property
-    def spelling(self) -> Spelling:
-        return self.check_served().spelling
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The model's names, the one in answers first."""
-        return self.check_served().names
 
     def check_model(self, asked: str | None) -> None:
         """Raises:
         Refused: a request names a model that is not served.
         """
-        if asked is not None and asked not in self.names:
+        if asked is not None and asked not in (names := self.ready.names):
             raise Refused(
-                f"the model {json.dumps(asked[:100])} is not served here",
-                hint=f"this server has {', '.join(self.names)}",
-                status=404,
-                code="model_not_found",
-                param="model",
-            )
+                f"the model {json.dumps(asked[:100])} is not served here", hint=f"this server has {', '.join(names)}",
+                status=404, code="model_not_found", param="model",
+            )  # fmt: skip
 
-    def head(self, prefix: str) -> Head:
-        """The head of a new answer."""
-        return Head(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), self.names[0])
+    def head(self, prefix: str) -> Mapping[str, Any]:
+        """What every object of a new answer says of it."""
+        return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.ready.names[0]}
 
     def deadline(self) -> float | None:
         """When a request that comes now ends, as `Job.deadline`."""
-        seconds = self.served.request_seconds
+        seconds = self.ready.request_seconds
         return None if seconds is None else time.monotonic() + seconds
 
-    async def read(self, body: bytes, schema: type[R], work: Callable[[R, Sequence[str], Model], T]) -> T:
+    async def read(self, request: Request, schema: type[R], work: Callable[[R, Sequence[str], Model], T]) -> T:
         """Read a request, off the event loop; large requests wait for large ones only.
 
         work: what only computes, from the request, the names of its fields that do nothing here, and the model.
 
         Raises:
             Overloaded: too many wait to be read.
-            Refused: the body is no such request, or reading took too long.
+            Refused: nothing is served yet, the body is no such request, or reading took too long.
         """
-        model = self.model
+        ready = self.ready
+        body = await request.body()
 
         def translate() -> T:
             asked, ignored = read(schema, body)
             self.check_model(asked.model)
-            return work(asked, ignored, model)
+            return work(asked, ignored, ready.model)
 
-        seconds = min(_READ_SECONDS, self.served.request_seconds or _READ_SECONDS)
+        seconds = min(_READ_SECONDS, ready.request_seconds or _READ_SECONDS)
         return await (self._short if len(body) < _LONG else self._long).do(translate, seconds)
 
 

@@ -13,8 +13,7 @@ from starlette.responses import Response
 
 from headstart.base.errors import HeadstartError
 from headstart.serve.api.answering.writer import Writer
-from headstart.serve.api.errors import failure_of
-from headstart.serve.api.replies import as_json
+from headstart.serve.api.errors import as_json, failure_of
 from headstart.serve.api.running import ClientGone, Receive, attended, flushes, output_of
 from headstart.serve.bridge import Answer
 
