@@ -2,7 +2,8 @@
 recording of one of them, whose trace lines are handed on with the chunks they belong to.
 
 A recorder is attached to the engine only while such a job runs, so that other jobs do not pay for it. Texts of tokens
-are added later, on the event loop's side, where reading a large vocabulary does not delay the engine."""
+are added later, on the event loop's side, where reading a large vocabulary does not delay the engine.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Errors as HTTP: the status of every `HeadstartError`, and OpenAI's error object for it; answers in JSON.
 
 No message holds a path, a prompt or a stack trace: of errors that a client can cause the message is shown, of all
-others a general sentence."""
+others a general sentence.
+"""
 
 from __future__ import annotations
 

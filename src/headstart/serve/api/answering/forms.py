@@ -1,6 +1,7 @@
 """The two forms of answers, of `/v1/chat/completions` and of `/v1/completions`, and their log-probabilities.
 
-A chunk of several tokens carries as many log-probabilities."""
+A chunk of several tokens carries as many log-probabilities.
+"""
 
 from __future__ import annotations
 

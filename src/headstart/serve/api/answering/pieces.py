@@ -1,7 +1,8 @@
 """Pieces of a stream: the chunks of one flush as one, or a chunk cut up to be shown evenly; and their trace.
 
 However a text is cut into pieces, the pieces' texts, tokens and log-probabilities one behind the other are the same.
-A trace in an answer, for `speculation.trace`, is the lines of the trace file, by public names and with texts."""
+A trace in an answer, for `speculation.trace`, is the lines of the trace file, by public names and with texts.
+"""
 
 from __future__ import annotations
 
