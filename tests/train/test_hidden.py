@@ -18,8 +18,7 @@ from torch import Tensor
 from headstart.base.errors import InvalidOption, UnsupportedModel
 from headstart.train import DraftTraining, state_store
 from headstart.train.harness import load_target
-from headstart.train.hidden import States, TargetStates, choose_layers
-from headstart.train.readers import ModulesReader, RunnerReader, make_reader
+from headstart.train.hidden import ModulesReader, RunnerReader, States, TargetStates, choose_layers, make_reader
 from headstart.train.state_store import StateStore, key_of, usual_gigabytes
 
 

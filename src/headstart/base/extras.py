@@ -34,10 +34,8 @@ def extra(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InvalidOption(
-            f"a report page needs plotly and jinja2, and {error.name or module} cannot be imported",
-            hint=how_to_install("report"),
-        ) from error
+        problem = f"a report page needs plotly and jinja2, and {error.name or module} cannot be imported"
+        raise InvalidOption(problem, hint=how_to_install("report")) from error
 
 
 def require_report() -> None:

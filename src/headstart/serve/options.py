@@ -69,10 +69,8 @@ class ServerOptions:
         InvalidOption: others could reach the server without a key.
         """
         if not self.loopback and not self.api_keys:
-            raise InvalidOption(
-                f"{self.host} can be reached by others, and there is no key",
-                hint="give --api-key-file FILE, or HEADSTART_API_KEY in the environment; or stay with 127.0.0.1",
-            )
+            hint = "give --api-key-file FILE, or HEADSTART_API_KEY in the environment; or stay with 127.0.0.1"
+            raise InvalidOption(f"{self.host} can be reached by others, and there is no key", hint=hint)
 
 
 def is_loopback(host: str) -> bool:

@@ -86,10 +86,8 @@ def writing(partial: Path, *, checkpoints: Path) -> Iterator[None]:
             partial.unlink(missing_ok=True)
         found = latest(checkpoints)
         kept = f"the checkpoint of step {found.step} is whole" if found else "there is no checkpoint yet"
-        raise TrainingFailed(
-            f"{partial.parent} cannot be written: {error}; {kept}",
-            hint="make room on the disk and run the same command again: it goes on from its last checkpoint",
-        ) from error
+        hint = "make room on the disk and run the same command again: it goes on from its last checkpoint"
+        raise TrainingFailed(f"{partial.parent} cannot be written: {error}; {kept}", hint=hint) from error
 
 
 def _flush(file: Path) -> None:

@@ -70,10 +70,8 @@ class ExitStudent(Student):
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
         if not is_llama_shaped(target) or depth < 2:
-            raise UnsupportedModel(
-                f"{config.model_type} of {depth} layers cannot be left early",
-                hint="exits work for Llama, Mistral, Qwen2 and Qwen3; train a head or a draft model instead",
-            )
+            hint = "exits work for Llama, Mistral, Qwen2 and Qwen3; train a head or a draft model instead"
+            raise UnsupportedModel(f"{config.model_type} of {depth} layers cannot be left early", hint=hint)
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:
             raise InvalidOption(

@@ -157,10 +157,8 @@ def converse(writer: Writer, folder: Path) -> Iterator[list[Text]]:
         kept, tried, number = kept + len(found), tried + size, number + 1
         yield found
         if tried >= max(BATCH, TRIES * options.self_prompts) and kept < options.self_prompts:
-            raise TrainingFailed(
-                f"of {tried} prompts that the target wrote as a user, {kept} can be used",
-                hint="is it a chat model? give prompts as data, and --generations for its answers",
-            )
+            hint = "is it a chat model? give prompts as data, and --generations for its answers"
+            raise TrainingFailed(f"of {tried} prompts that the target wrote as a user, {kept} can be used", hint=hint)
 
 
 def _conversations(writer: Writer, turn: asking.UserTurn, numbers: range) -> list[Text]:

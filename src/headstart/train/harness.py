@@ -83,10 +83,8 @@ def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
     found = Checkpoint(options.target, "target", device=device)
     limit = loading.context_limit(found.config)
     if options.sequence_length > limit:
-        raise InvalidOption(
-            f"sequence_length={options.sequence_length} is longer than the target's context of {limit}",
-            hint=f"use {limit} or less",
-        )
+        problem = f"sequence_length={options.sequence_length} is longer than the target's context of {limit}"
+        raise InvalidOption(problem, hint=f"use {limit} or less")
     if found.tokenizer is None:
         raise InvalidOption(f"{found.source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
     target = loading.read_model(found.source, found.config, dtype_of(options, device))

@@ -68,10 +68,8 @@ def read(paths: Sequence[str | Path]) -> Corpus:
         files.append(SourceFile(str(path), hashlib.sha256(raw).hexdigest(), len(found)))
         documents += found
     if not documents:
-        raise TrainingFailed(
-            f"no text in {', '.join(map(str, paths))}",
-            hint=f"name files by themselves, or directories with {', '.join(sorted(SUFFIXES))}",
-        )
+        hint = f"name files by themselves, or directories with {', '.join(sorted(SUFFIXES))}"
+        raise TrainingFailed(f"no text in {', '.join(map(str, paths))}", hint=hint)
     return Corpus(tuple(documents), tuple(files))
 
 

@@ -85,10 +85,8 @@ def pack(documents: Iterable[Text], length: int, *, what: str) -> Windows:
             windows.append(rest[:length])
             rest = rest[length:]
     if not windows:
-        raise TrainingFailed(
-            f"the {what} text has fewer tokens than one window of {length}",
-            hint="give more text, a larger validation share, or a smaller sequence_length",
-        )
+        problem = f"the {what} text has fewer tokens than one window of {length}"
+        raise TrainingFailed(problem, hint="give more text, a larger validation share, or a smaller sequence_length")
     marked_ids = torch.tensor(windows, dtype=torch.int32)
     return Windows(marked_ids >> 1, (marked_ids & 1).bool())
 

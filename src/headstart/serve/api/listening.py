@@ -137,10 +137,9 @@ def bound_socket(options: ServerOptions) -> socket.socket:
         found.bind(address)
     except OSError as error:
         found.close()
-        raise InvalidOption(
-            f"cannot listen on {options.host} port {options.port}: {error.strerror}",
-            hint="another program may have the port: choose one with --port, or 0 for a free one",
-        ) from error
+        problem = f"cannot listen on {options.host} port {options.port}: {error.strerror}"
+        hint = "another program may have the port: choose one with --port, or 0 for a free one"
+        raise InvalidOption(problem, hint=hint) from error
     return found
 
 

@@ -206,7 +206,5 @@ def check_chat(engine: Engine) -> None:
     from headstart.engine.prompts import has_chat_template
 
     if not has_chat_template(engine.tokenizer):
-        raise InvalidPrompt(
-            f"{engine.target_name} has no chat template",
-            hint="give --target an instruction-tuned model; headstart generate continues a text with any model",
-        )
+        hint = "give --target an instruction-tuned model; headstart generate continues a text with any model"
+        raise InvalidPrompt(f"{engine.target_name} has no chat template", hint=hint)

@@ -94,12 +94,9 @@ def _unknown(schema: type[Strict], name: str) -> Refused:
     names = [*schema.names(), *schema.harmless]
     close = difflib.get_close_matches(name, names, n=1)
     name = name if len(name) <= 60 else f"{name[:60]}…"
-    return Refused(
-        f"there is no field {schema.place}{name}",
-        hint=f"did you mean {schema.place}{close[0]}?" if close else f"the fields are {', '.join(schema.names())}",
-        code="unknown_field",
-        param=f"{schema.place}{name}",
-    )
+    problem = f"there is no field {schema.place}{name}"
+    hint = f"did you mean {schema.place}{close[0]}?" if close else f"the fields are {', '.join(schema.names())}"
+    return Refused(problem, hint=hint, code="unknown_field", param=f"{schema.place}{name}")
 
 
 def _param(place: Sequence[int | str]) -> str | None:
