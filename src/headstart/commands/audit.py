@@ -20,7 +20,7 @@ from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
 from headstart.commands.options import Fields, command
 from headstart.commands.prompts import read_file
-from headstart.commands.terminal import harmless, messages, note, output, progress_bar
+from headstart.commands.terminal import messages, note, output, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.measure.audit.plan import AuditPlan
 from headstart.measure.samples import sample_prompts
@@ -195,11 +195,11 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _write(certificate: Certificate, out: Path | None, html: Path | None, console: Console) -> None:
     if out is not None:
-        console.print(Text(f"wrote {certificate.write(out)}"), soft_wrap=True)
+        say(console, f"wrote {certificate.write(out)}")
     if html is not None:
         from headstart.measure.pages.audit_page import audit_page
 
-        console.print(Text(f"wrote {audit_page(certificate.record()).write(html)}"), soft_wrap=True)
+        say(console, f"wrote {audit_page(certificate.record()).write(html)}")
 
 
 def _print(certificate: Certificate) -> None:
@@ -209,4 +209,4 @@ def _print(certificate: Certificate) -> None:
     verdict = certificate.verdict
     console.print(Text(HEADLINES[verdict], style=f"bold {_COLOURS[verdict]}"))
     for line in (*certificate.reasons, *(f"note: {words}" for words in certificate.notes)):
-        console.print(Text(f"  {harmless(line)}"), soft_wrap=True)
+        say(console, f"  {line}")

@@ -14,9 +14,8 @@ from rich.text import Text
 from headstart.base.errors import InvalidPrompt
 from headstart.base.options import option
 from headstart.commands import loading as cli
-from headstart.commands.comparison import Comparison, Pair
 from headstart.commands.options import Fields, command
-from headstart.commands.replay import coloured, legend, measure, pace, replay
+from headstart.commands.replay import Comparison, Pair, coloured, legend, measure, pace, replay
 from headstart.commands.terminal import note, output
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.types import Sampling

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-
-from rich.text import Text
 
 from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.options import command
-from headstart.commands.terminal import harmless, messages
+from headstart.commands.terminal import messages, say
 from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.names import public_name
@@ -61,18 +61,9 @@ def serve(
     if not server.served_model_name:
         server = replace(server, served_model_name=(public_name(target),))
     server.check_safe()
-    store = cli.open_store(suffix_store, drafter)
-    options = replace(options, suffix_store="auto" if store is None else store)
     log_to_stderr(verbose=verbose)
     pages = {} if no_pages else PAGES
-    run = ModelServer(server, limits, recording, lambda: load(target, drafter, loading, options), pages, _say)
-    try:
-        run.listen(target)
-    finally:
-        run.close()
-        if store is not None and suffix_store is not None:
-            store.save(suffix_store)
-
-
-def _say(words: str) -> None:
-    messages().print(Text(harmless(words)), soft_wrap=True)
+    with cli.past_outputs(suffix_store, drafter, options) as engine:
+        loaded = partial(load, target, drafter, loading, engine)
+        with closing(ModelServer(server, limits, recording, loaded, pages, partial(say, messages()))) as run:
+            run.listen(target)

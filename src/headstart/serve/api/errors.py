@@ -147,24 +147,12 @@ NOT_FOUND = Failure(
 METHOD = Failure(405, "this path does not take this method", "invalid_request_error", "method_not_allowed")
 
 
-_ERROR: dict[str, Any] = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
+_TEXT, _TEXT_OR_NULL = {"type": "string"}, {"type": ["string", "null"]}
+_FIELDS = {"message": _TEXT, "type": _TEXT, "param": _TEXT_OR_NULL, "code": _TEXT_OR_NULL}
+_ERROR = {"type": "object", "required": ["message", "type"], "properties": _FIELDS}
+_BODY = {"type": "object", "required": ["error"], "properties": {"error": _ERROR}}
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": words, "content": {"application/json": {"schema": _ERROR}}}
+    status: {"description": words, "content": {"application/json": {"schema": _BODY}}}
     for status, words in {
         400: "The request cannot be", 401: "A key is wanted", 403: "Not by this name", 404: "No such model or path",
         405: "Another method", 408: "The body took too long", 413: "The body is too large", 415: "Not JSON",

@@ -23,7 +23,8 @@ def lines_of(chunk: Chunk) -> list[Json]:
     """The lines behind a chunk, with the names that models and drafters have outside."""
     if not isinstance(chunk, TracedChunk):
         return []
-    return [_PUBLIC[line["type"]](line, chunk.step.speculation.drafter) for line in chunk.lines]
+    drafter = chunk.step.speculation.drafter
+    return [_PUBLIC[line["type"]](line, drafter) if line["type"] in _PUBLIC else line for line in chunk.lines]
 
 
 def _header(line: Json, _drafter: str) -> Json:
@@ -36,10 +37,6 @@ def _header(line: Json, _drafter: str) -> Json:
         "engine": engine,
         "drafters": [{**each, "name": public_name(each["name"])} for each in line["drafters"]],
     }
-
-
-def _request(line: Json, _drafter: str) -> Json:
-    return line
 
 
 def _step(line: Json, drafter: str) -> Json:
@@ -62,7 +59,7 @@ def _end(line: Json, drafter: str) -> Json:
     return {**line, "stats": stats}
 
 
-_PUBLIC = {"trace": _header, "request": _request, "step": _step, "end": _end}
+_PUBLIC = {"trace": _header, "step": _step, "end": _end}
 
 
 def _by_public_name(values: Mapping[str, Any]) -> Json:
@@ -110,10 +107,7 @@ class Piece:
 
     def __add__(self, other: Piece) -> Piece:
         return Piece(
-            self.text + other.text,
-            self.tokens + other.tokens,
-            self.logprobs + other.logprobs,
-            self.lines + other.lines,
+            self.text + other.text, self.tokens + other.tokens, self.logprobs + other.logprobs, self.lines + other.lines
         )
 
 
@@ -134,12 +128,7 @@ def token_by_token(piece: Piece) -> list[Piece]:
     ends = [len(piece.text) * (i + 1) // count for i in range(count)]
     starts = [0, *ends[:-1]]
     return [
-        Piece(
-            piece.text[start:end],
-            piece.tokens[i : i + 1],
-            piece.logprobs[i : i + 1],
-            piece.lines if i == 0 else (),
-        )
+        Piece(piece.text[start:end], piece.tokens[i : i + 1], piece.logprobs[i : i + 1], piece.lines if i == 0 else ())
         for i, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headstart.base.as_json import picked
 from headstart.engine.prompts import encode_after
 from headstart.model.tokens.bounded import CHARACTERS_PER_TOKEN
 from headstart.serve.api.errors import invalid_value, unsupported
@@ -179,8 +180,7 @@ def seed_of(seed: int, choice: int) -> int:
 
 def used(sampling: Sampling) -> dict[str, Any]:
     """What was used, for the answer: the fields that shape the distribution, and the limits."""
-    names = (
-        "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-        "max_tokens", "min_tokens", "seed",
+    return picked(
+        sampling, "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
+        "frequency_penalty", "max_tokens", "min_tokens", "seed",
     )  # fmt: skip
-    return {name: getattr(sampling, name) for name in names}
