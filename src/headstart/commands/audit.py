@@ -18,7 +18,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import check_fields, check_number, option, strict
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
-from headstart.commands.options import Fields, command
+from headstart.commands.options import command, only
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import messages, note, output, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -85,7 +85,7 @@ def audit(
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
     options: EngineOptions,
-    sampling: Annotated[Sampling, Fields.only(*_SAMPLING_FIELDS)] = _SAMPLING,
+    sampling: Annotated[Sampling, only(*_SAMPLING_FIELDS)] = _SAMPLING,
     servers: Servers,
     prompts: Path | None = option(
         None, "JSONL (Spec-Bench or plain), a text file, or a directory. Default: a few lines of Python.", panel=_AUDIT

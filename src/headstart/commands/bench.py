@@ -14,7 +14,7 @@ from headstart.base.errors import InvalidOption
 from headstart.base.options import option
 from headstart.base.prompt_sets import PromptItem
 from headstart.commands import loading as cli
-from headstart.commands.options import Fields, command
+from headstart.commands.options import but, command
 from headstart.commands.prompts import read_file
 from headstart.commands.terminal import INTERRUPTED, messages, output, progress_bar, say
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -41,7 +41,7 @@ def run(
     target: str = cli.TARGET,
     loading: TargetOptions,
     drafter: list[str] = cli.DRAFTER,
-    options: Annotated[EngineOptions, Fields.but("max_batch_size")],
+    options: Annotated[EngineOptions, but("max_batch_size")],
     suffix_store: Path | None = cli.SUFFIX_STORE,
     prompts: Path | None = option(
         None,
@@ -51,7 +51,7 @@ def run(
         panel="What to run",
     ),
     split: bool = cli.SPLIT,
-    sampling: Annotated[Sampling, Fields.but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
+    sampling: Annotated[Sampling, but("repetition_penalty", "logprobs", "logprobs_mode")] = _SAMPLING,
     repetition_penalty: float | None = cli.REPETITION_PENALTY,
     settings: BenchSettings,
     json_file: Path | None = option(

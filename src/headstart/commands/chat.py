@@ -18,7 +18,7 @@ from headstart.base.files import cache_directory
 from headstart.base.options import option, values_of
 from headstart.commands import loading as cli
 from headstart.commands.figures import Total, stats_table
-from headstart.commands.options import Fields, command
+from headstart.commands.options import but, command
 from headstart.commands.terminal import for_stdout, harmless, messages, output, print_error, say
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.chat.conversation import Conversation, Piece, ask_with_room, check_chat
@@ -44,8 +44,8 @@ def chat(
     target: str = cli.TARGET,
     drafter: list[str] = cli.DRAFTER,
     loading: TargetOptions,
-    options: Annotated[EngineOptions, Fields.but("max_batch_size", "prefix_cache")],
-    sampling: Annotated[Sampling, Fields.but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
+    options: Annotated[EngineOptions, but("max_batch_size", "prefix_cache")],
+    sampling: Annotated[Sampling, but("temperature", "logprobs", "logprobs_mode", "ignore_eos")] = Sampling(  # noqa: B008
         max_tokens=1024
     ),
     colors: bool = option(False, "Begin with colours that show which tokens were guessed."),

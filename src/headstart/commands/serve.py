@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from headstart.base.extras import require_server
 from headstart.base.options import option
 from headstart.commands import loading as cli
 from headstart.commands.options import command
@@ -15,7 +16,7 @@ from headstart.learn.pages.lessons import lessons_page
 from headstart.loading.options import EngineOptions, TargetOptions
 from headstart.serve.names import public_name
 from headstart.serve.options import Limits, Recording, ServerOptions
-from headstart.serve.server import KEY_VARIABLE, ModelServer, Page, all_keys, load, log_to_stderr, require_extra
+from headstart.serve.server import KEY_VARIABLE, ModelServer, Page, all_keys, load, log_to_stderr
 from headstart.serve.server import PAGES as SERVED_PAGES
 
 _PANEL = "Server"
@@ -56,7 +57,7 @@ def serve(
         headstart serve --target HuggingFaceTB/SmolLM2-135M-Instruct --port 8080
         headstart serve --target path/to/model --drafter path/to/draft --host 0.0.0.0 --api-key-file keys.txt
     """
-    require_extra()
+    require_server()
     server = replace(server, api_keys=all_keys(server, api_key_file))
     if not server.served_model_name:
         server = replace(server, served_model_name=(public_name(target),))

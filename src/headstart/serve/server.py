@@ -5,7 +5,6 @@ Nothing here imports the packages of a server before `listen`: the command line 
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headstart.base.errors import InvalidFile, InvalidOption
-from headstart.base.extras import how_to_install
+from headstart.base.errors import InvalidFile
 from headstart.base.options import values_of
 from headstart.base.web.build import page
 from headstart.loading.options import EngineOptions, TargetOptions
@@ -219,20 +217,6 @@ def all_keys(options: ServerOptions, file: Path | None) -> tuple[str, ...]:
             raise InvalidFile(f"{file} holds no key", hint="write one key a line")
         keys += named
     return tuple(dict.fromkeys(keys))
-
-
-def require_extra() -> None:
-    """Raises:
-    InvalidOption: a package that only the server needs is not installed.
-    """
-    for module in ("fastapi", "uvicorn", "prometheus_client"):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InvalidOption(
-                f"a server needs fastapi, uvicorn and prometheus-client, and {error.name or module} cannot be imported",
-                hint=how_to_install("serve"),
-            ) from error
 
 
 def log_to_stderr(*, verbose: bool) -> None:

@@ -26,8 +26,7 @@ from headstart.train.windows import Text, Windows
 
 __all__ = ["Maker", "Material", "Observer", "Report", "Student", "TrainingResult", "dtype_of", "load_target", "train"]
 
-PROMPTS, PROMPT_TOKENS = 6, 128  # for the speedup at the end
-
+PROMPTS, PROMPT_TOKENS = 6, 128  # for the speedup at the end: the first half of so many windows, so many tokens at most
 
 Maker = Callable[[Material], Student]
 
@@ -70,7 +69,7 @@ def train(options: Training, make: Maker, observe: Observer) -> TrainingResult:
         run.clock.seconds,
         acceptance,
         resumed,
-        _prompts(heldout),
+        tuple(tuple(row) for row in heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)].tolist()),
         phases=dict(phases.found),
         stopped=run.stopped,
     )
@@ -89,12 +88,6 @@ def load_target(options: Training, device: torch.device) -> tuple[Any, Any]:
         raise InvalidOption(f"{found.source} has no tokenizer", hint="copy the tokenizer's files beside the weights")
     target = loading.read_model(found.source, found.config, dtype_of(options, device))
     return target.to(device).eval().requires_grad_(False), found.tokenizer
-
-
-def _prompts(heldout: Windows) -> tuple[tuple[int, ...], ...]:
-    """The first half of a few windows."""
-    begun = heldout.ids[:PROMPTS, : min(PROMPT_TOKENS, heldout.ids.shape[1] // 2)]
-    return tuple(tuple(row) for row in begun.tolist())
 
 
 def dtype_of(options: Training, device: torch.device) -> torch.dtype:
@@ -127,10 +120,9 @@ def make_windows(
         asking.UserTurn.of(tokenizer)  # refused before anything is written
     if wanted:
         output.claim(options)
-        limit = min(
-            loading.context_limit(target.config),
-            generations.longest_prompt(options) + _overhead(options, tokenizer) + options.generation_tokens,
-        )
+        template = 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts else 0  # around what a user says
+        longest = generations.longest_prompt(options) + template + options.generation_tokens
+        limit = min(loading.context_limit(target.config), longest)
         with phases.doing("writing") as phase:
             writer = generations.Writer(options, tokenizer, device, dtype, longest=limit)
             meter = _Meter(wanted, observe)
@@ -158,11 +150,6 @@ def _text(document: sources.Document, tokenizer: Any) -> Text:
     if document.turns:
         return Text(generations.turn_ids(document, tokenizer))
     return Text(tokenizer(document.text, verbose=False)["input_ids"])
-
-
-def _overhead(options: Training, tokenizer: Any) -> int:
-    """Tokens that the chat template adds to what the target writes as a user."""
-    return 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts else 0
 
 
 class _Meter:

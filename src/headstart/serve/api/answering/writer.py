@@ -14,7 +14,7 @@ from headstart.model.tokens.spelling import Spelling
 from headstart.serve.api.answering.figures import Counts, Done, metrics, timings, total, usage, usage_of
 from headstart.serve.api.answering.pieces import Gathering, Json, Piece, Traced, piece_of, token_by_token
 from headstart.serve.api.reading.work import Work, used
-from headstart.types import Chunk, FinishReason, Output
+from headstart.types import Chunk, Output
 
 
 class Writer(ABC):
@@ -161,7 +161,9 @@ class Writer(ABC):
         return {**self._head, "object": kind, "choices": choices}
 
     def _end(self, done: Done) -> dict[str, Any]:
-        end: dict[str, Any] = {"finish_reason": _finish_reason(done.output.finish_reason)}
+        # OpenAI's words: what a deadline or the server's end cut ended before its own end, as "length" says;
+        # `metrics.headstart.finish_reason` tells which
+        end: dict[str, Any] = {"finish_reason": "stop" if done.output.finish_reason == "stop" else "length"}
         if len(self.work.jobs) > 1 and self.form.shown.metrics != "none":
             end["metrics"] = metrics([done], self.form.shown)
         return end
@@ -176,9 +178,3 @@ class Writer(ABC):
         if self.work.warnings:
             found["warnings"] = list(self.work.warnings)
         return found
-
-
-def _finish_reason(reason: FinishReason) -> str:
-    """OpenAI's word. A text that was cut by a deadline or the server's end ended before its own end, as "length" says;
-    `metrics.headstart.finish_reason` tells which."""
-    return "stop" if reason == "stop" else "length"
