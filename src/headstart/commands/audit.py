@@ -119,7 +119,10 @@ def audit(
     else:
         drafters = drafter if servers.endpoint is None else ["none"]
         engine = cli.load_engine(console, target, drafters, loading, options)
-        ids = _encoded(engine, items)
+        from headstart.engine.prompts import templated
+
+        # checked by the engine that will read them; of conversations the first turn
+        ids = [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
         if servers.endpoint is None:
             certificate = _own(engine, ids, plan, k, console)
         else:
@@ -127,13 +130,6 @@ def audit(
     _print(certificate)
     _write(certificate, out, html, console)
     raise typer.Exit(certificate.exit_code)
-
-
-def _encoded(engine: Engine, items: Sequence[PromptItem]) -> list[list[int]]:
-    """Token ids, checked by the engine that will read them; of conversations the first turn."""
-    from headstart.engine.prompts import templated
-
-    return [list(engine.encode(templated(engine.tokenizer, item).prompt)) for item in items]
 
 
 def _own(engine: Engine, prompts: list[list[int]], plan: AuditPlan, k: int | None, console: Console) -> Certificate:

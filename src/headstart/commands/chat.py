@@ -133,9 +133,9 @@ class _Front:
         """Write the answer as it comes. Ctrl-C ends it; if `strict`, also the program."""
         start = time.perf_counter()
         pieces, dropped = ask_with_room(self._talk, text)
-        if dropped:
-            say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
         try:
+            if dropped:
+                say(messages(), f"the context is full: the oldest {dropped} questions and answers are forgotten", "dim")
             for piece in pieces:
                 self._write(piece)
         except KeyboardInterrupt:

@@ -43,9 +43,14 @@ class Salt:
     """
 
     def __init__(self, traffic: Path) -> None:
-        self._file = _locked(traffic)
+        self._file = os.fdopen(os.open(salt_path(traffic), os.O_RDWR | os.O_CREAT, PRIVATE), "r+b")
         try:
-            self._salt = _read(self._file)
+            _lock(self._file, traffic)
+            self._salt = self._file.read()
+            if not self._salt:
+                self._salt = secrets.token_bytes(32)
+                self._file.write(self._salt)
+                self._file.flush()
         except BaseException:
             self._file.close()
             raise
@@ -58,27 +63,14 @@ class Salt:
         self._file.close()
 
 
-def _locked(traffic: Path) -> IO[bytes]:
-    file = os.fdopen(os.open(salt_path(traffic), os.O_RDWR | os.O_CREAT, PRIVATE), "r+b")
+def _lock(file: IO[bytes], traffic: Path) -> None:
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        file.close()
         raise InvalidFile(
             f"{traffic} is being written by another process", hint="stop it, or name another file"
         ) from error
-    return file
-
-
-def _read(file: IO[bytes]) -> bytes:
-    """The salt in an open file; a new one where it is empty."""
-    if found := file.read():
-        return found
-    new = secrets.token_bytes(32)
-    file.write(new)
-    file.flush()
-    return new
 
 
 class TrafficWriter:

@@ -15,16 +15,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from headstart.base.errors import (
-    ContextExceeded,
-    EngineFailed,
-    HeadstartError,
-    InvalidOption,
-    InvalidPrompt,
-    NonFiniteLogits,
-    Overloaded,
-    ServerStopping,
-)
+from headstart.base import errors
+from headstart.base.errors import HeadstartError
 
 LONGEST_RETRY = 120
 """Seconds; official clients ignore a longer Retry-After."""
@@ -110,20 +102,20 @@ def failure_of(error: BaseException) -> Failure:
     match error:
         case Refused():
             return error.failure
-        case Overloaded():
+        case errors.Overloaded():
             return Failure(429, words, "rate_limit_error", "overloaded", None, error.retry_after)
-        case ServerStopping():
+        case errors.ServerStopping():
             return Failure(503, words, "unavailable_error", "stopping", None, 5.0)
-        case EngineFailed():
+        case errors.EngineFailed():
             return Failure(503, words, "unavailable_error", "engine_failed", None, 1.0)
-        case ContextExceeded():
+        case errors.ContextExceeded():
             return Failure(400, words, "invalid_request_error", "context_length_exceeded", "prompt")
-        case InvalidPrompt():
+        case errors.InvalidPrompt():
             return Failure(400, words, "invalid_request_error", "invalid_prompt", "prompt")
-        case InvalidOption():
+        case errors.InvalidOption():
             named = _FIELD.match(error.message)
             return Failure(400, words, "invalid_request_error", "invalid_value", named[1] if named else None)
-        case NonFiniteLogits():
+        case errors.NonFiniteLogits():
             return Failure(500, words, "server_error", "non_finite_logits")
         case _:
             return _INTERNAL
