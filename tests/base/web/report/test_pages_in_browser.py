@@ -91,6 +91,7 @@ def figures(rng: np.random.Generator) -> list[Any]:
             low_high={"a": ([0.1, 1.0], [48.2, 1.8]), "b": ([0.5, 0.5], [9.0, 1.2])},
         ),
         charts.bars(CATEGORIES, {"a": [2.0, 1.5, 1.0, 1.1]}, y="s", low_high={"a": ([0.1] * 4, [99.0, 1.8, 9.0, 2.0])}),
+        charts.stacked(["a", "b"], {"draft": [1.0, 2.0], "verify": [2.0, 1.0]}, y="seconds"),
     ]
 
 
@@ -164,7 +165,7 @@ def test_a_plot_follows_the_scheme_and_the_width_and_prints_dark_on_white(browse
     })"""
     tab = browser.new_page(viewport={"width": 1400, "height": 900}, color_scheme="dark")
     tab.goto(page.as_uri())
-    assert tab.locator(".plot.drawn").count() == 12
+    assert tab.locator(".plot.drawn").count() == 13
     before = tab.evaluate(state)
     assert before["ink"] == "rgb(201, 206, 214)"
     tab.evaluate(f"window.addEventListener('beforeprint', () => {{ window.printed = ({state})(); }})")
@@ -202,7 +203,7 @@ def test_without_scripts_the_numbers_are_still_there(browser: Any, page: Path) -
     tab = browser.new_context(java_script_enabled=False).new_page()
     tab.goto(page.as_uri())
     assert tab.locator(".plot:visible").count() == 0
-    assert tab.locator("figcaption:visible").count() == 12
+    assert tab.locator("figcaption:visible").count() == 13
     tab.locator("summary").nth(1).click()
     assert tab.locator("figure").nth(1).locator("td:visible").first.inner_text() == "measured"
 
