@@ -310,7 +310,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(options: Eagle3Training, monkeyp
     save, written = save_file, []
 
     def filling(tensors: Any, path: Path) -> None:
-        written.append(path)
+        written.extend([path] if path.stem == "optimiser" else [])  # not the states of windows
         save(tensors, path)
         if len(written) == 4:
             path.write_bytes(path.read_bytes()[:100])

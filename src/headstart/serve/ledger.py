@@ -17,10 +17,9 @@ from pathlib import Path
 
 from headstart.base.errors import InvalidFile
 from headstart.base.store import LEDGER, Database
-from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Stepped
+from headstart.serve.events import FIRST_TOKEN_SECONDS, TOKEN_SECONDS, Ended, Event, Recorder, Stepped, Write
 from headstart.serve.names import Names, public_name
 from headstart.serve.options import Recording
-from headstart.serve.recorder import Recorder, Write
 from headstart.theory.rounds import PositionCounts
 from headstart.types import Stats
 

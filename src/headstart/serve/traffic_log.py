@@ -14,10 +14,9 @@ from pathlib import Path
 
 from headstart.base.errors import InvalidFile
 from headstart.base.traffic import Exchange, TrafficWriter
-from headstart.serve.events import Ended, Event
+from headstart.serve.events import Ended, Event, Recorder, Write
 from headstart.serve.names import Names
 from headstart.serve.options import Recording
-from headstart.serve.recorder import Recorder, Write
 
 _MEGABYTE = 2**20
 

@@ -23,7 +23,6 @@ from headstart.model.heads import eagle_checkpoint
 from headstart.model.heads.eagle_checkpoint import EagleCheckpoint
 from headstart.train import eagle_formats, eagle_start
 from headstart.train.acceptance import DRAFT_LENGTH, Guessed
-from headstart.train.depths import shares
 from headstart.train.eagle_head import HeadShape, Shortlists, selector_loss
 from headstart.train.frequent_tokens import draft_vocabulary, unused_token
 from headstart.train.guess_loss import Blend, guess_loss
@@ -33,7 +32,7 @@ from headstart.train.options import Eagle3Training
 from headstart.train.output_matrix import StateDistributions
 from headstart.train.student import Student
 from headstart.train.unrolled import nested
-from headstart.train.windows import Windows
+from headstart.train.windows import Windows, shares
 
 
 def train_eagle3(options: Eagle3Training, *, observe: Observer = lambda _: None) -> TrainingResult:

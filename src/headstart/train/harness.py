@@ -16,11 +16,10 @@ import torch
 from headstart.base.errors import InvalidOption
 from headstart.loading.checkpoint import Checkpoint, check_quantize, find_device
 from headstart.model import loading
-from headstart.train import asking, generations, output, sources, windows
+from headstart.train import generations, output, sources, windows
 from headstart.train.options import Training
-from headstart.train.progress import Observer, Report, TrainingResult
 from headstart.train.run import Run, read_ahead, take_steps
-from headstart.train.schedule import Phases
+from headstart.train.schedule import Observer, Phases, Report, TrainingResult
 from headstart.train.student import Material, Student
 from headstart.train.windows import Text, Windows
 
@@ -117,10 +116,10 @@ def make_windows(
     texts = [_text(d, tokenizer) for d in corpus.documents if not (answered and d.turns)]
     wanted = options.generations + options.self_prompts
     if options.self_prompts:
-        asking.UserTurn.of(tokenizer)  # refused before anything is written
+        sources.UserTurn.of(tokenizer)  # refused before anything is written
     if wanted:
         output.claim(options)
-        template = 2 * len(asking.chat_ids("", tokenizer)) if options.self_prompts else 0  # around what a user says
+        template = 2 * len(sources.chat_ids("", tokenizer)) if options.self_prompts else 0  # around what a user says
         longest = generations.longest_prompt(options) + template + options.generation_tokens
         limit = min(loading.context_limit(target.config), longest)
         with phases.doing("writing") as phase:

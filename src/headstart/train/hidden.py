@@ -24,9 +24,9 @@ from headstart.loading.checkpoint import Checkpoint, check_quantize
 from headstart.model.heads.eagle_checkpoint import default_layer_ids
 from headstart.model.packed import Segment
 from headstart.model.runner import ModelRunner
+from headstart.train.checkpoint import StateStore, key_of, usual_gigabytes
 from headstart.train.options import HeadTraining
 from headstart.train.output_matrix import OutputMatrix
-from headstart.train.state_store import StateStore, key_of, usual_gigabytes
 
 
 class Reader(Protocol):

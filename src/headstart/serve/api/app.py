@@ -22,10 +22,10 @@ from headstart.base.errors import HeadstartError
 from headstart.serve.api.errors import METHOD, NOT_FOUND, failure_of, failure_reply
 from headstart.serve.api.layers import ASGI, OPEN_PATHS, BoundedBody, Gate, Reporting
 from headstart.serve.api.routes import Pages, generation, pages, status, tokens
-from headstart.serve.api.running import ClientGone
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.schemas.strict import Strict
 from headstart.serve.api.service import Service, Source
+from headstart.serve.api.stream import ClientGone
 from headstart.serve.bridge import Bridge
 from headstart.serve.options import ServerOptions
 

@@ -19,8 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMap
 from typing import Any
 
 from headstart.serve.api.errors import Refused, failure_of, failure_reply
-from headstart.serve.api.running import ClientGone, Receive
-from headstart.serve.api.stream import note
+from headstart.serve.api.stream import ClientGone, Receive, note
 from headstart.serve.options import ServerOptions
 
 _ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")

@@ -20,11 +20,10 @@ from headstart.serve.api.answering.writer import Writer
 from headstart.serve.api.errors import ERRORS, Refused, failure_reply, json_reply, takes
 from headstart.serve.api.reading.prompts import chat_prompt
 from headstart.serve.api.reading.work import Caller, Model, Work, chat_work, check_known, completion_work
-from headstart.serve.api.running import attended, outputs
 from headstart.serve.api.schemas.common import Common
 from headstart.serve.api.schemas.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from headstart.serve.api.service import Service, state_of
-from headstart.serve.api.stream import EventStream
+from headstart.serve.api.stream import EventStream, attended, outputs
 from headstart.serve.metrics import dashboard
 from headstart.serve.names import public_name
 
