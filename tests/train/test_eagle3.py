@@ -213,7 +213,7 @@ def test_loss_is_what_its_definition_says(options: Eagle3Training, size: int) ->
             chain = one_by_one(student.head, aux[window], embedding[ids[window, 1:]], begin, 3)
             for i, state in enumerate(chain):
                 p = out.logits[window, begin + 1 + i].softmax(-1)[student.kept]
-                q = student.head.logits(state).softmax(-1)
+                q = student.head.lm_head(student.head.norm(state)).softmax(-1)
                 covered = p.sum()
                 kl = (p * (p / covered / q).log()).sum()
                 total[i] += 0.75 * kl + 0.25 * (1 - torch.minimum(p, q).sum())

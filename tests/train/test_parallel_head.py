@@ -244,7 +244,7 @@ def test_a_frozen_first_guess_stays_as_it_was(options: Eagle3Training, tmp_path:
     assert after["mask_hidden"].any()
     old, new = (student_of(replace(more, begin_with=each.path, selector_rank=0)).head for each in (begun, result))
     ids = torch.randint(0, 256, (1, 24), generator=torch.Generator().manual_seed(1))
-    (was, *_), (now, *later) = ([each.logits(state) for state in _passes(each, ids)] for each in (old, new))
+    (was, *_), (now, *later) = ([each.lm_head(each.norm(state)) for state in _passes(each, ids)] for each in (old, new))
     assert torch.equal(was, now)
     assert later
 

@@ -337,8 +337,3 @@ class EagleHead(nn.Module):
         for number, (layer, past) in enumerate(zip(self.stack(), pasts, strict=True)):
             state = layer(None if number else token, state, turn, past, rows)
         return state
-
-    def logits(self, states: Tensor) -> Tensor:
-        """[..., d] to [..., draft vocabulary]."""
-        result: Tensor = self.lm_head(self.norm(states))
-        return result

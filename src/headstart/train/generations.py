@@ -62,13 +62,8 @@ class Writer:
         if not prompts:
             return []
         if self._engine is None:
-            target = Target(
-                self.options.target,
-                device=self.device,
-                dtype=self.dtype,
-                quantize=self.options.generation_quantize,
-                max_length=self.longest + 1,
-            )
+            options = {"quantize": self.options.generation_quantize, "max_length": self.longest + 1}
+            target = Target(self.options.target, device=self.device, dtype=self.dtype, **options)
             self._engine = _engine(target, AT_ONCE)
             self._engine.subscribe(self._count)
         outputs: list[Output] = self._engine.generate([list(prompt) for prompt in prompts], list(samplings))
