@@ -65,12 +65,13 @@ def named_in_hints() -> set[str]:
     calls = [
         node
         for path in (ROOT / "src").rglob("*.py")
-        if "how_to_install" in (text := path.read_text(encoding="utf-8"))
+        if "how_to_install" in (text := path.read_text(encoding="utf-8")) and path != Path(extras.__file__)
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "how_to_install"
     ]
     return {ast.literal_eval(call.args[0]) for call in calls if isinstance(call.args[0], ast.Constant)} | {
-        *extras.PLAINLY_IMPORTED.values()
+        *extras.PLAINLY_IMPORTED.values(),
+        *extras.NEEDS,
     }
 
 
