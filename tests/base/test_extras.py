@@ -102,7 +102,7 @@ def test_the_hint_is_a_command_for_the_clone_that_runs(monkeypatch: pytest.Monke
     assert extras.how_to_install("report") == 'in a clone of headstart: pip install ".[report]"'
 
 
-BROUGHT_ALONG = {"starlette": "fastapi", "tokenizers": "transformers"}
+BROUGHT_ALONG = {"markupsafe": "jinja2", "starlette": "fastapi", "tokenizers": "transformers"}
 """By package that is imported, the one that is declared and always brings it."""
 MODULES = {"yaml": "pyyaml"}
 
@@ -118,7 +118,7 @@ def imported(room: str) -> dict[str, str]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "extra":
-                names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                names = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
             for name in (name.partition(".")[0] for name in names):
                 if name not in sys.stdlib_module_names and name not in ("headstart", "vllm"):
                     package = MODULES.get(name, name.lower().replace("_", "-"))
