@@ -18,10 +18,10 @@ from support.rows import a_row
 
 from headstart.base.errors import InvalidOption
 from headstart.pacing import FixedPacing
+from headstart.pacing.constants import FIRST_ROUNDS, PRECISION
 from headstart.pacing.controller import AdaptivePacing
 from headstart.pacing.costs import CurrentCosts
-from headstart.pacing.decision import MIN_GAIN, DraftOption, choose_for_many, choose_for_one
-from headstart.pacing.probe import FIRST_ROUNDS
+from headstart.pacing.decision import DraftOption, choose
 from headstart.pacing.source import Source
 from headstart.theory.costs import DraftCost, StepCosts
 from headstart.types import Budget, Draft
@@ -139,7 +139,7 @@ def test_a_free_source_that_is_passed_over_gets_its_turn_when_it_would_have_been
     life = Life({"free": 0.0, "dear": 0.0003}, limit=16)
     for _ in range(80):
         life.step({"free": 0.02, "dear": 0.85})
-    steps = [life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"] for _ in range(8)]
+    steps = [life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"] for _ in range(60)]
     assert set(steps) == {0, 1}, "it is passed over, and tried now and then"
     while life.step({"free": 0.02, "dear": 0.85})[0].max_nodes["free"]:
         pass
@@ -240,14 +240,14 @@ def test_one_row_gets_the_best_length(kept: Sequence[float], token: float, start
     costs = CurrentCosts(StepCosts(rows, 0.0, {"s": DraftCost(start, token)}), ["s"])
     k = np.arange(1, len(survival) + 1)
     option = DraftOption(0, 1.0, k, k, np.cumsum(survival))
-    choice = choose_for_one([option], costs, sampled=False, rate=0.0)
+    choice = choose([[option]], costs, batch=1, sampled=[False])
 
     def rate(k: int) -> float:
         return (1 + sum(survival[:k])) / (costs.step(1, 1 + k) + (start + token * k if k else 0))
 
     best = max(rate(k) for k in range(len(survival) + 1))
-    assert rate(choice.nodes[0][0]) >= best / (1 + MIN_GAIN) - 1e-9
-    several = choose_for_many([[option]], costs, 1, sampled=[False], rate=0.0)
+    assert rate(choice.nodes[0][0]) >= best / (1 + PRECISION) - 1e-9
+    several = choose([[option]], costs, batch=1, sampled=[False])
     assert rate(several.nodes[0][0]) >= 0.93 * best
 
 
@@ -257,17 +257,17 @@ def test_a_batch_drafts_only_where_that_pays_for_the_thinking_too() -> None:
     rows = [[DraftOption(0, 1.0, k, k, np.cumsum(0.2**k))] for _ in range(4)]
 
     def drafts() -> bool:
-        return any(any(nodes) for nodes in choose_for_many(rows, costs, 4, sampled=[False] * 4, rate=0.0).nodes)
+        return any(any(nodes) for nodes in choose(rows, costs, batch=4, sampled=[False] * 4).nodes)
 
     assert drafts()
     step = costs.step(4, 4)
     for _ in range(7):  # the first ones only set the level
         costs.observe(4, 4, 0, step)
-    costs.observe_thinking_of_batch(4, True, 0.5 * step)
-    assert costs.thinking_of_batch(4, True) == pytest.approx(0.5 * step, rel=1e-6)
-    assert costs.thinking_of_batch(8, True) == pytest.approx(step, rel=1e-6)
+    costs.observe_thinking(4, True, 0.5 * step)
+    assert costs.thinking(4, drafting=True) == pytest.approx(0.5 * step, rel=1e-6)
+    assert costs.thinking(8, drafting=True) == pytest.approx(step, rel=1e-6)
     assert not drafts()
-    costs.observe_thinking_of_batch(4, False, 0.45 * step)
+    costs.observe_thinking(4, False, 0.45 * step)
     assert drafts(), "thinking takes nearly as long without drafts"
 
 
@@ -278,11 +278,11 @@ def test_a_first_decision_that_was_interrupted_is_not_what_decisions_take() -> N
     costs = CurrentCosts(StepCosts(FLAT), [])
     for _ in range(8):
         costs.observe(1, 1, 0, costs.step(1, 1))
-    costs.observe_thinking(0.02)
-    assert costs.thinking <= 0.25 * costs.step(1, 1)
+    costs.observe_thinking(1, True, 0.02)
+    assert costs.thinking(1, drafting=True) <= 0.25 * costs.step(1, 1)
     for _ in range(200):
-        costs.observe_thinking(0.004)
-    assert costs.thinking == pytest.approx(0.004, rel=0.01), "if they do take that long, it is found out"
+        costs.observe_thinking(1, True, 0.004)
+    assert costs.thinking(1, drafting=True) == pytest.approx(0.004, rel=0.01), "if they do take that long, it is found out"
 
 
 def test_fixed_and_stepwise() -> None:
@@ -343,8 +343,8 @@ def test_point_masses_are_charged_for_distributions_only_as_far_as_they_are_acce
         nodes = np.arange(1, 9)
         option = DraftOption(0, 1.0, nodes, nodes, (0.5**nodes).cumsum())
         if batch == 1:
-            choice = choose_for_one([option], costs, sampled=True, rate=0.0)
+            choice = choose([[option]], costs, batch=1, sampled=[True])
         else:
-            choice = choose_for_many([[option]] * batch, costs, batch, sampled=[True] * batch, rate=0.0)
+            choice = choose([[option]] * batch, costs, batch=batch, sampled=[True] * batch)
         chosen[point_masses] = choice.nodes[0][0]
     assert 0 < chosen[False] < chosen[True]

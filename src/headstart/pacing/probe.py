@@ -6,18 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.pacing.acceptance import SourcePrior
+from headstart.pacing.belief import SourcePrior
+from headstart.pacing.constants import FIRST_ROUNDS, HORIZON_STEPS, MAX_TIME_SHARE, MIN_TIME_SHARE, REFRESH_STEPS
 from headstart.pacing.costs import CurrentCosts
 from headstart.pacing.decision import Choice, DraftOption, can_pay, net_gain
 from headstart.pacing.source import Source
-
-MIN_TIME_SHARE, MAX_TIME_SHARE = 0.005, 0.02
-"""Share of plain decoding's time that probing may take: for a source that never paid, and for one that did."""
-FIRST_ROUNDS = 3
-"""Rounds of a source after which it is believed that it could not pay: a profile may be wrong. Where steps scatter,
-because the machine is busy, more: until the costs are known."""
-RECHECK_STEPS = 64
-"""Decisions for which it is believed that a source could pay, or could not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ class Probe:
             return Verdict(None)
         self._passed_steps += passed_steps
         last, asked = self._verdict, (idle, batch, sampled)
-        if asked == self._asked and self._passed_steps < min(last.due_steps / 2, RECHECK_STEPS / 4):
+        if asked == self._asked and self._passed_steps < min(last.due_steps / 2, REFRESH_STEPS):
             return Verdict(None, last.interval_steps, last.due_steps - self._passed_steps)
         self._asked = asked
         self._verdict = self._judge(idle, options, choice, batch, sampled)
@@ -139,7 +132,7 @@ class Probe:
     def can_pay(self, place: int, batch: int, sampled: bool) -> bool:
         """Whether a source would pay if it were always right."""
         self._age += 1
-        if self._age >= RECHECK_STEPS:
+        if self._age >= HORIZON_STEPS:
             self._useful.clear()
             self._age = 0
         key = place, batch, sampled
