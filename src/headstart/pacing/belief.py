@@ -18,7 +18,6 @@ rounds are evidence for the same hidden rate, whatever its shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np

@@ -45,7 +45,9 @@ class CurrentCosts:
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
-        self._thinking: dict[tuple[bool, bool], float] = {}  # by row; of batches or lone rows, in steps that draft or do not
+        self._thinking: dict[
+            tuple[bool, bool], float
+        ] = {}  # by row; of batches or lone rows, in steps that draft or do not
         self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -106,9 +108,7 @@ class CurrentCosts:
             own, shared = quicker * own, quicker * shared
         return own, shared
 
-    def together(
-        self, source: int, levels: NDArray[Any], steps: NDArray[Any], drawn: bool
-    ) -> NDArray[Any]:
+    def together(self, source: int, levels: NDArray[Any], steps: NDArray[Any], drawn: bool) -> NDArray[Any]:
         """[plan] seconds that drafts of so many levels [plan, row] add to steps of so many seconds [plan] without them,
         ahead or in turn, whatever is quicker.
 

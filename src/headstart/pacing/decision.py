@@ -93,7 +93,8 @@ def choose(
         better = now > best
         if better:
             best, chosen = now, nodes
-        if abs(now - worth) <= PRECISION * worth or (worth <= best and not better):
+        # What a wrong worth loses is the square of its error
+        if (now / worth - 1) ** 2 < PRECISION / 2 or (worth <= best and not better):
             break
         worth = best
     return Choice([[0] * len(rows[0])] * len(rows), plain) if chosen is None else Choice(chosen, best)
@@ -111,32 +112,30 @@ class _Lone:
         sampled: bool,
         base: float,
     ) -> None:
-        self._options, self._batch, self._base = options, batch, base
-        self._seconds = [_seconds(option, costs, batch + extra, sampled) for option in options]
+        self._batch, self._base = batch, base
+        self._drafts = [(option, _seconds(option, costs, batch + extra, sampled)) for option in options]
 
     def at(self, worth: float) -> tuple[float, list[list[int]]]:
         """Tokens per second, and nodes by source, of the best drafts at this worth of a second."""
-        found: list[tuple[int, float]] = []
-        later = 0.0
-        for option, seconds in zip(reversed(self._options), reversed(self._seconds), strict=True):
+        later = tokens = seconds = 0.0  # of the sources that are asked after this one
+        nodes = []
+        for option, costs in reversed(self._drafts):
             size, value = -1, 0.0
-            if len(seconds):
-                left = option.gains - worth * seconds
+            if len(costs):
+                left = option.gains - worth * costs
                 size = int(left.argmax())
                 value = float(left[size])
-            found.append((size if value > 0 and value + PRECISION >= later else -1, value))
-            later = max(later, value)
-        tokens, whole, turn = float(self._batch), self._base, 1.0
-        nodes = []
-        for option, seconds, (size, _) in zip(self._options, self._seconds, reversed(found), strict=True):
-            nodes.append(int(option.nodes[size]) if size >= 0 else 0)
-            if size >= 0:
+            if value > 0.0 and value + PRECISION >= later:
                 # Where there is one source, a step without a draft of it is a plain one, whatever was decided
-                used = turn * option.coverage if len(self._options) > 1 else 1.0
-                tokens += used * float(option.gains[size])
-                whole += used * float(seconds[size])
-                turn -= used
-        return tokens / whole, [nodes]
+                used = option.coverage if len(self._drafts) > 1 else 1.0
+                tokens += used * (float(option.gains[size]) - tokens)
+                seconds += used * (float(costs[size]) - seconds)
+                nodes.append(int(option.nodes[size]))
+            else:
+                nodes.append(0)
+            if value > later:
+                later = value
+        return (self._batch + tokens) / (self._base + seconds), [nodes[::-1]]
 
 
 class _Batch:

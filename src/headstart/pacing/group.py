@@ -253,7 +253,11 @@ class Group:
         draft, (least, _) = min(zip(drafts, sizes, strict=True))
         rows = batch * (1 + least)
         step = costs.step(batch, batch, batch * sampled)
-        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, costs.thinking(batch, drafting=True) / step
+        prices = (
+            costs.step(batch, rows, rows * sampled) / step,
+            draft / step,
+            costs.thinking(batch, drafting=True) / step,
+        )
         return resting(chances, least, rows, prices, verdict.interval_steps)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:
