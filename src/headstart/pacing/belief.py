@@ -43,7 +43,7 @@ _FAILED = _ACCEPTED * (1 - _A)  # so many are, and the next is not
 _START = np.array(list(RATES.values())) / sum(RATES.values())
 MEAN_RATE = float(_A.dot(_START))
 """Chance that a guess of an unknown source is accepted."""
-_GOOD = _A > MEAN_RATE
+_GOOD = (_A > MEAN_RATE) / _START[_A > MEAN_RATE].sum()  # [rate]: the share of good rates over what it is at first
 
 
 class SourcePrior:
@@ -82,7 +82,7 @@ class SourcePrior:
             self._met = np.zeros(len(RATES))
             self._unlearnt = 0
             self.weights = (1 - EVEN_SHARE) * self._spread + EVEN_SHARE / len(RATES)
-            self.promise = min(1.0, float(self._spread[_GOOD].sum() / _START[_GOOD].sum()))
+            self.promise = min(1.0, float(_GOOD.dot(self._spread)))
             self._refresh()
 
     def calibrate(self, weights: NDArray[Any], accepted: int, drafted: int) -> None:

@@ -127,9 +127,8 @@ class AdaptivePacing(Pacing):
         asked = [self._states[step.request].learn(step, self._sources, plan.tried.get(step.request)) for step in steps]
         if plan.teaches_costs:
             self._learn_costs(plan, steps, asked)
-        seconds = plan.seconds + self._clock() - start
-        drafting = any(budget.nodes for budget in plan.budgets)
-        self._shared.costs.observe_thinking(len(steps), drafting, seconds)
+        drafting = any(step.budget.nodes for step in steps)
+        self._shared.costs.observe_thinking(len(steps), drafting, plan.seconds + self._clock() - start)
 
     def _learn_costs(self, plan: AdaptivePlan, steps: Sequence[Step], asked_by_step: Sequence[Asked]) -> None:
         """What the whole step cost."""
@@ -146,7 +145,7 @@ class AdaptivePacing(Pacing):
         costs.observe(
             len(steps), rows, sampled, seconds.verify + seconds.sample, max(0.0, seconds.plan - plan.seconds), beside
         )
-        if costs.reads_mostly(asked, unread):
+        if unread and costs.reads_mostly(asked, unread):
             if len(steps) == len(asked) == 1 and not any(map(costs.has_timed, asked)):
                 costs.observe_drafts(asked, seconds.draft, drawn=sampled > 0, unread=unread)
             return

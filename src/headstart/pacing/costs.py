@@ -45,9 +45,7 @@ class CurrentCosts:
         self._drafted = [0.0] * len(self._drafts)
         self._overhead = costs.overhead
         self._steps = self._last_plain = 0
-        self._thinking: dict[
-            tuple[bool, bool], float
-        ] = {}  # by row; of batches or lone rows, in steps that draft or do not
+        self._thinking = [0.0, 0.0], [0.0, 0.0]  # of a row; by whether there are several, and whether any drafts
         self._drafting: dict[tuple[int, int, bool], NDArray[Any]] = {}
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -83,8 +81,12 @@ class CurrentCosts:
         key = source, rows, sampled
         known = self._drafting.get(key)
         if known is None or len(known) < len(nodes):
-            own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
-            known = self._forwards.seconds_of(rows + nodes) - self._forwards.seconds(rows) + own + shared
+            drafting = self.start(source) + self.level(source, sampled) * depths
+            if self.hidden(source):
+                own, shared = self.shares(source, nodes, depths, rows, 1, sampled)
+                drafting = own + shared
+            known = self._forwards.seconds_of(rows + nodes) - self._forwards.seconds(rows)
+            known += drafting
             if sampled and not self.point_masses(source):
                 known += self.sampled_row * nodes  # of the others it depends on what is accepted
             self._drafting[key] = known
@@ -175,7 +177,7 @@ class CurrentCosts:
     def thinking(self, batch: int, *, drafting: bool) -> float:
         """Seconds that pacing takes in a step of so many requests, of which some have drafts, or none. Not part of
         `step`."""
-        return self._thinking.get((batch > 1, drafting), 0.0) * batch
+        return self._thinking[batch > 1][drafting] * batch
 
     @property
     def doubtful(self) -> bool:
@@ -283,10 +285,10 @@ class CurrentCosts:
 
     def observe_thinking(self, batch: int, drafting: bool, seconds: float) -> None:
         """Pacing took this long in a step of so many requests, of which some had drafts, or none."""
-        if self._warming_up:
+        if self._steps <= WARM_UP_STEPS:
             return
         seconds *= math.exp(-self._log_level) / batch
-        key = batch > 1, drafting
+        thinking = self._thinking[batch > 1]
         # The first may have been interrupted, and so may any other
-        known = self._thinking.get(key) or min(seconds, UNKNOWN_COST * self.step(1, 1))
-        self._thinking[key] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)
+        known = thinking[drafting] or min(seconds, UNKNOWN_COST * self.step(1, 1))
+        thinking[drafting] = known + RUNNING_SHARE * (min(seconds, 2 * known) - known)

@@ -236,7 +236,7 @@ class Group:
         able = [place for place, option in enumerate(options) if len(option.nodes)]  # the others are no reason
         chances = [round(state.beliefs[place].chance, 2) for place in able]
         if most:
-            names, sizes = (tuple(each[place] for place in able) for each in (self._names, nodes))
+            names, sizes = tuple([self._names[place] for place in able]), tuple([nodes[place] for place in able])
             reason = drafting(names, sizes, tuple(chances))
             return Budget(most, reason, named, self._expected_gain(options, nodes, sampled))
         payable = zip(able, chances, strict=True)
@@ -253,11 +253,8 @@ class Group:
         draft, (least, _) = min(zip(drafts, sizes, strict=True))
         rows = batch * (1 + least)
         step = costs.step(batch, batch, batch * sampled)
-        prices = (
-            costs.step(batch, rows, rows * sampled) / step,
-            draft / step,
-            costs.thinking(batch, drafting=True) / step,
-        )
+        deciding = costs.thinking(batch, drafting=True)
+        prices = costs.step(batch, rows, rows * sampled) / step, draft / step, deciding / step
         return resting(chances, least, rows, prices, verdict.interval_steps)
 
     def _expected_gain(self, options: Sequence[DraftOption], nodes: Sequence[int], sampled: bool) -> dict[str, float]:

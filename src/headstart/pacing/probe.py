@@ -26,6 +26,9 @@ class Verdict:
     verdict stands until half of them have passed: judging is expensive, and what it rests on moves slowly."""
 
 
+NO_TRIAL = Verdict(None)
+
+
 class Probe:
     """Saves up time, step by step, and spends it on the smallest draft of the source whose trial is cheapest.
 
@@ -47,17 +50,19 @@ class Probe:
         self._useful: dict[tuple[int, int, bool], bool] = {}
         self._age = 0
         self._asked: tuple[set[int], int, bool] | None = None
-        self._verdict = Verdict(None)
+        self._verdict = NO_TRIAL
         self._passed_steps = 0  # since the verdict
 
     def decide(
         self, options: Sequence[Sequence[DraftOption]], choice: Choice, batch: int, sampled: bool, passed_steps: int
     ) -> Verdict:
         """Whether to try a source that drafts nothing for some row. passed_steps: since the last decision."""
+        if all(map(all, choice.nodes)):
+            return NO_TRIAL
         drafts = [each for row in zip(options, choice.nodes, strict=True) for each in zip(*row, strict=True)]
         idle = {option.source for option, nodes in drafts if nodes == 0 and len(option.nodes)}
         if not idle:
-            return Verdict(None)
+            return NO_TRIAL
         self._passed_steps += passed_steps
         last, asked = self._verdict, (idle, batch, sampled)
         if asked == self._asked and self._passed_steps < min(last.due_steps / 2, REFRESH_STEPS):
@@ -78,7 +83,7 @@ class Probe:
         candidates = [place for place in idle if self._unknown(place) or self.can_pay(place, batch, sampled)]
         losses = {place: self._loss(place, options, choice, batch, sampled) for place in candidates}
         if not losses:
-            return Verdict(None)
+            return NO_TRIAL
         place = min(losses, key=lambda each: losses[each])
         share = MIN_TIME_SHARE + (MAX_TIME_SHARE - MIN_TIME_SHARE) * self._priors[place].promise
         allowance = self._costs.step(batch, batch, batch * sampled) * share
