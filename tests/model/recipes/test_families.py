@@ -25,6 +25,7 @@ from headstart.model.decoders.lean import LeanDecoder, _Norm
 from headstart.model.decoders.linears import can_quantize
 from headstart.model.decoders.parts import embedding_factor, part
 from headstart.model.loading import adopt
+from headstart.model.longrope import fix_rotation
 from headstart.model.native.weights import kind_of
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes import BUILDERS, Recipe, recipe_of
@@ -52,7 +53,7 @@ TEXT = tokens(TOKENS)
 
 @cache
 def _model(name: str, dtype: torch.dtype) -> Any:
-    return random_model(name).to(dtype)
+    return random_model(config_of(name), dtype)
 
 
 def model_of(name: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -189,6 +190,7 @@ def test_greedy_text_is_that_of_generate(name: str, tmp_path: Path, load: Callab
     """With a drafter, by requests side by side."""
     model = model_of(name)
     model.save_pretrained(tmp_path)
+    fix_rotation(model, LENGTH)
     prompts = [list(tokens(length, length)) for length in (3, 21, 14)]
     want = []
     for prompt in prompts:
@@ -224,9 +226,7 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
         elif name == "scaling":
             plain = [node.dim**-0.5]
         elif name == "rope":
-            plain = [Rope(node.dim)]
-        elif name == "rotary" and isinstance(node, Rope):
-            plain = []  # the tables of angles would not fit
+            plain = [Rope(node.dim) if value is None else replace(value, rotary=node.dim), None]
         elif name == "name":
             plain = [None]
         elif name == "table":
@@ -254,6 +254,7 @@ def flipped(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
 def logits_by(recipe: Recipe, name: str) -> Tensor:
     """What a recipe makes of a family's model in float32."""
     model = adopt(model_of(name))
+    fix_rotation(model, LENGTH)
     decoder: Decoder
     if recipe.inputs is None:  # the lean forward, which raises where the kernels would read what is not there
         shapes = {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
