@@ -23,11 +23,17 @@ def part(owner: Any, name: str) -> Any:
 
 
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:
-    """A norm's gain [d] in float32, with what is added to it; None where it has no weights."""
+    """A norm's gain [d], or [heads, dim], in float32, with what is added to it; None where it has no weights."""
     if norm.name is None:
         return None
-    weight: Tensor | None = part(owner, norm.name).weight
-    return None if weight is None else weight.detach().float() + norm.offset
+    module = part(owner, norm.name)
+    if isinstance(module, nn.ModuleList):  # a norm for each head: StableLM
+        weight: Tensor | None = torch.stack([each.weight for each in module])
+    else:
+        weight = module.weight
+    if weight is None:
+        return None
+    return weight.detach().float() + norm.offset if norm.wide_gain else (weight.detach() + norm.offset).float()
 
 
 def bias_of(owner: Any, norm: Norm) -> Tensor | None:
@@ -114,8 +120,9 @@ def angles(
     model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
-    assert recipe.rotary is not None, "a recipe with rotation names its module"
-    return rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+    module = rope.module or recipe.rotary
+    assert module is not None, "a recipe with rotation names its module"
+    return rotation(part(model, module), length, device, table=rope.table, pairs=rope.table_pairs)
 
 
 def rotation(

@@ -6,19 +6,36 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.recipes import gemma, llama
+from headstart.model.recipes import cohere, gemma, glm, gpt, granite_swa, llama, olmo, ungated
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
 
 BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
+    "cohere": cohere.cohere,
+    "cohere2": cohere.cohere2,
+    "falcon": gpt.falcon,
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
+    "glm": glm.glm,
+    "glm4": glm.glm4,
+    "gpt2": gpt.gpt2,
+    "gpt_bigcode": gpt.gpt_bigcode,
+    "gpt_neox": gpt.gpt_neox,
+    "granite_swa": granite_swa.granite_swa,
     "llama": llama.llama,
     "mistral": llama.llama,
+    "nemotron": ungated.nemotron,
+    "olmo": olmo.olmo,
+    "olmo2": olmo.olmo2,
+    "olmo3": olmo.olmo3,
+    "opt": gpt.opt,
+    "phi": ungated.phi,
     "qwen2": llama.llama,
     "qwen3": llama.qwen3,
+    "stablelm": ungated.stablelm,
+    "starcoder2": ungated.starcoder2,
 }
 """By the `model_type` of a config of transformers."""
 

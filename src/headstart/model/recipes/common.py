@@ -49,6 +49,19 @@ def rotary(stated: Stated, dim: int) -> int:
     return dim if part is None else int(dim * part)
 
 
+def partial(stated: Stated) -> int:
+    """Numbers of a head that turn, where only some of them do."""
+    dim = stated.get("head_dim", stated.hidden_size // stated.num_attention_heads)
+    return int(dim * stated.rope().get("partial_rotary_factor", 1.0))
+
+
+def whole(stated: Stated, table: str | None = None) -> None:
+    """Raise `UnsupportedModel` unless all numbers of a head turn. table: see `Stated.rope`."""
+    part = stated.rope(table=table).get("partial_rotary_factor")
+    if part not in (None, 1.0):
+        raise stated.refused("partial_rotary_factor", part)
+
+
 def attention(stated: Stated) -> Attention:
     """Attention as Llama's, without a window."""
     count, kv_heads, dim = heads(stated)
@@ -75,8 +88,13 @@ def windowed(layer: Layer, window: int | None) -> Layer:
     return replace(layer, attention=replace(layer.attention, window=window))
 
 
-def decoder(stated: Stated, layers: list[Layer]) -> Recipe:
-    """A decoder as Llama's, of these layers; equal ones become one object."""
+def shared(layers: list[Layer]) -> tuple[Layer, ...]:
+    """The same layers; equal ones become one object."""
     kept: dict[Layer, Layer] = {}
-    shared = tuple(kept.setdefault(each, each) for each in layers)
-    return Recipe(stated.hidden_size, stated.vocab_size, shared, rms(stated, "model.norm"))
+    return tuple(kept.setdefault(each, each) for each in layers)
+
+
+def decoder(stated: Stated, layers: list[Layer], final_norm: Norm | None = None) -> Recipe:
+    """A decoder as Llama's, of these layers. final_norm: in place of Llama's."""
+    last = rms(stated, "model.norm") if final_norm is None else final_norm
+    return Recipe(stated.hidden_size, stated.vocab_size, shared(layers), last)
