@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.recipes import cohere, gemma, glm, gpt, granite_swa, llama, olmo, ungated
+from headstart.model.recipes import cohere, gemma, glm, gpt, granite_swa, llama, olmo, layer_norm
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
@@ -26,16 +26,16 @@ BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
     "granite_swa": granite_swa.granite_swa,
     "llama": llama.llama,
     "mistral": llama.llama,
-    "nemotron": ungated.nemotron,
+    "nemotron": layer_norm.nemotron,
     "olmo": olmo.olmo,
     "olmo2": olmo.olmo2,
     "olmo3": olmo.olmo3,
     "opt": gpt.opt,
-    "phi": ungated.phi,
+    "phi": layer_norm.phi,
     "qwen2": llama.llama,
     "qwen3": llama.qwen3,
-    "stablelm": ungated.stablelm,
-    "starcoder2": ungated.starcoder2,
+    "stablelm": layer_norm.stablelm,
+    "starcoder2": layer_norm.starcoder2,
 }
 """By the `model_type` of a config of transformers."""
 

@@ -34,8 +34,8 @@ def gpt2(stated: Stated) -> Recipe:
 def gpt_bigcode(stated: Stated) -> Recipe:
     for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):
         stated.get(name)  # it always is
-    for name in ("attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length"):
-        stated.get(name)  # of the training framework
+    for name in ("inference_runner", "max_batch_size", "max_sequence_length", "pre_allocate_kv_cache"):
+        stated.get(name)  # of the framework that trained StarCoder
     stated.must_be("add_cross_attention", False)
     heads, dim, multi_query = stated.n_head, stated.n_embd // stated.n_head, stated.multi_query
     stated.must_be("num_key_value_heads", 1 if multi_query else heads)
@@ -80,7 +80,7 @@ def gpt_neox(stated: Stated) -> Recipe:
 
 
 def falcon(stated: Stated) -> Recipe:
-    """Falcon 7B and 40B. Those with ALiBi (Falcon RW) are refused."""
+    """Falcon 7B, 11B and 40B. Those with ALiBi (Falcon RW) are refused."""
     stated.must_be("alibi", False)
     stated.must_be("apply_residual_connection_post_layernorm", False)
     for name in ("bias", "n_embed"):
@@ -89,7 +89,8 @@ def falcon(stated: Stated) -> Recipe:
     grouped, one, parallel = stated.new_decoder_architecture, stated.multi_query, stated.parallel_attn
     if grouped:
         stated.must_be("parallel_attn", True)
-    kv_heads = stated.num_kv_heads if grouped else 1 if one else heads
+    stated_heads = stated.get("num_kv_heads", heads)
+    kv_heads = stated_heads if grouped else 1 if one else heads
     if not grouped and not one:
         stated.must_be("num_kv_heads", heads)
     norms = stated.get("num_ln_in_parallel_attn", 2 if grouped else 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import attention, decoder, mlp, rms, whole, windows
+from headstart.model.recipes.common import attention, decoder, heads, mlp, rms, whole, windows
 from headstart.model.recipes.recipe import Attention, Layer, Norm, Recipe, Rope
 from headstart.model.recipes.stated import Stated
 
@@ -24,17 +24,13 @@ def olmo2(stated: Stated) -> Recipe:
 
 def olmo3(stated: Stated) -> Recipe:
     """Layers with a window turn by other angles than those without."""
-    tables = sorted(set(stated.layer_types))
-    for table in tables:
-        whole(stated, table)
-    plain = attention(stated)
-    return _post_normed(
-        stated,
-        [
-            replace(plain, rope=Rope(plain.dim, table=kind), window=window)
-            for kind, window in zip(stated.layer_types, windows(stated), strict=True)
-        ],
-    )
+    stated.get("attention_bias")
+    count, kv_heads, dim = heads(stated)
+    attentions = []
+    for kind, window in zip(stated.layer_types, windows(stated), strict=True):
+        whole(stated, kind)
+        attentions.append(Attention(count, kv_heads, dim, dim**-0.5, Rope(dim, table=kind), window=window))
+    return _post_normed(stated, attentions)
 
 
 def _post_normed(stated: Stated, attentions: list[Attention]) -> Recipe:
