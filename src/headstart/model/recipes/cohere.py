@@ -15,7 +15,7 @@ def norm(stated: Stated, name: str) -> Norm:
 
 def cohere(stated: Stated) -> Recipe:
     """With `use_qk_norm` (Command R+) queries and keys are normed, each head by a gain of its own."""
-    stated.get("model_max_length")
+    stated.without_effect("model_max_length")
     made = _attention(stated)
     if stated.get("use_qk_norm"):
         q, k = norm(stated, "self_attn.q_norm"), norm(stated, "self_attn.k_norm")
@@ -27,8 +27,10 @@ def cohere2(stated: Stated) -> Recipe:
     """Layers with a window turn; those without know no positions."""
     for name, value in AS_COMPUTED.items():
         stated.must_be(name, value)
-    for name in ("cache_implementation", "layer_switch", "order_of_interleaved_layers", "sliding_window_pattern"):
-        stated.get(name)  # `layer_types` says what comes of them
+    # `layer_types` says what comes of the last three
+    stated.without_effect(
+        "cache_implementation", "layer_switch", "order_of_interleaved_layers", "sliding_window_pattern"
+    )
     plain = _attention(stated)
     rope = plain.rope
     return _decoder(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import attention, decoder, layer, mlp, partial, rms
-from headstart.model.recipes.recipe import Layer, Recipe, Rope
+from headstart.model.recipes.common import decoder, layer, rms
+from headstart.model.recipes.recipe import Layer, Recipe
 from headstart.model.recipes.stated import Stated
 
 
@@ -23,5 +23,7 @@ def glm4(stated: Stated) -> Recipe:
 
 
 def _layer(stated: Stated) -> Layer:
-    turning = replace(attention(stated), rope=Rope(partial(stated), pairs=True))
-    return replace(layer(stated), attention=turning, mlp=replace(mlp(stated), gate_up=("mlp.gate_up_proj",)))
+    plain = layer(stated)
+    assert plain.attention.rope is not None
+    turning = replace(plain.attention, rope=replace(plain.attention.rope, pairs=True))
+    return replace(plain, attention=turning, mlp=replace(plain.mlp, gate_up=("mlp.gate_up_proj",)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.model.recipes.common import activation, partial, shared, whole
+from headstart.model.recipes.common import activation, rotary, shared, whole
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
 from headstart.model.recipes.stated import Stated
 
@@ -14,11 +14,15 @@ def _norm(name: str, eps: float) -> Norm:
     return Norm(name, eps, kind="layer")
 
 
+WITHOUT_EFFECT = (
+    "n_special", "predict_special_tokens", "reorder_and_upcast_attn", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj",
+)  # fmt: skip
+"""Fields of GPT-2's configs: tokens of GPT-1, the order of the same operations, heads that are no language models."""
+
+
 def gpt2(stated: Stated) -> Recipe:
-    for name in ("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels"):
-        stated.get(name)  # of models that are no language models, as is the next
-    for name in ("summary_first_dropout", "reorder_and_upcast_attn", "n_special", "predict_special_tokens"):
-        stated.get(name)  # the order of the same operations; tokens of GPT-1
+    stated.without_effect(*WITHOUT_EFFECT)
     stated.must_be("add_cross_attention", False)
     heads, dim, by_layer = stated.n_head, stated.n_embd // stated.n_head, stated.get("scale_attn_by_inverse_layer_idx")
     scaling = dim**-0.5 if stated.get("scale_attn_weights", True) else 1.0
@@ -32,10 +36,10 @@ def gpt2(stated: Stated) -> Recipe:
 
 
 def gpt_bigcode(stated: Stated) -> Recipe:
-    for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):
-        stated.get(name)  # it always is
-    for name in ("inference_runner", "max_batch_size", "max_sequence_length", "pre_allocate_kv_cache"):
-        stated.get(name)  # of the framework that trained StarCoder
+    stated.without_effect(
+        "attention_softmax_in_fp32", "inference_runner", "max_batch_size", "max_sequence_length",
+        "pre_allocate_kv_cache", "scale_attention_softmax_in_fp32",
+    )  # fmt: skip
     stated.must_be("add_cross_attention", False)
     heads, dim, multi_query = stated.n_head, stated.n_embd // stated.n_head, stated.multi_query
     stated.must_be("num_key_value_heads", 1 if multi_query else heads)
@@ -61,13 +65,14 @@ def _gpt2(stated: Stated, attentions: list[Attention]) -> Recipe:
 
 
 def gpt_neox(stated: Stated) -> Recipe:
-    for name in ("attention_bias", "is_decoder"):
-        stated.get(name)
+    stated.rope()
+    stated.get("attention_bias")
+    stated.without_effect("is_decoder")
     heads, width, eps = stated.num_attention_heads, stated.hidden_size, stated.layer_norm_eps
     dim, parallel = width // heads, stated.get("use_parallel_residual", True)
     attention = Attention(
-        heads, heads, dim, dim**-0.5, Rope(partial(stated)), qkv=("attention.query_key_value",), out="attention.dense",
-        order="heads",
+        heads, heads, dim, dim**-0.5, Rope(rotary(stated, dim)), qkv=("attention.query_key_value",),
+        out="attention.dense", order="heads",
     )  # fmt: skip
     layer = Layer(
         attention, _falling(stated.intermediate_size, stated, "hidden_act"), _norm("input_layernorm", eps),
@@ -83,8 +88,7 @@ def falcon(stated: Stated) -> Recipe:
     """Falcon 7B, 11B and 40B. Those with ALiBi (Falcon RW) are refused."""
     stated.must_be("alibi", False)
     stated.must_be("apply_residual_connection_post_layernorm", False)
-    for name in ("bias", "n_embed"):
-        stated.get(name)
+    stated.get("bias")
     heads, width, eps = stated.num_attention_heads, stated.hidden_size, stated.layer_norm_epsilon
     grouped, one, parallel = stated.new_decoder_architecture, stated.multi_query, stated.parallel_attn
     if grouped:
@@ -100,7 +104,7 @@ def falcon(stated: Stated) -> Recipe:
     dim = width // heads
     attention = Attention(
         heads, kv_heads, dim, dim**-0.5, Rope(dim), qkv=("self_attention.query_key_value",), out="self_attention.dense",
-        order="groups" if grouped or one else "heads",
+        order="groups" if grouped else "parts" if one else "heads",
     )  # fmt: skip
     before, after = "input_layernorm", "post_attention_layernorm"
     if parallel:
@@ -120,8 +124,9 @@ def _falling(width: Any, stated: Stated, field: str) -> Mlp:
 
 def opt(stated: Stated) -> Recipe:
     """OPT but for 350M, whose norms are of the stream itself and whose embeddings are narrower than it."""
-    for name in ("enable_bias", "init_std", "layer_norm_elementwise_affine", "activation_dropout"):
+    for name in ("enable_bias", "layer_norm_elementwise_affine"):
         stated.get(name)
+    stated.without_effect("activation_dropout", "init_std")
     width, heads = stated.hidden_size, stated.num_attention_heads
     stated.must_be("do_layer_norm_before", True)
     stated.must_be("_remove_final_layer_norm", False)

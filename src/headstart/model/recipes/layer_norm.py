@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headstart.model.recipes.common import attention, decoder, mlp, partial, whole, windowed
-from headstart.model.recipes.recipe import Layer, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.common import attention, decoder, mlp, whole, windowed
+from headstart.model.recipes.recipe import Layer, Mlp, Norm, Recipe
 from headstart.model.recipes.stated import Stated
 
 
@@ -37,7 +37,7 @@ def nemotron(stated: Stated) -> Recipe:
         return Norm(name, stated.norm_eps, kind="layer", offset=1.0)
 
     layer = Layer(
-        replace(attention(stated), rope=Rope(partial(stated))), plain(stated, "mlp.up_proj", "mlp.down_proj"),
+        attention(stated), plain(stated, "mlp.up_proj", "mlp.down_proj"),
         norm("input_layernorm"), norm("post_attention_layernorm"),
     )  # fmt: skip
     return decoder(stated, [layer] * stated.num_hidden_layers, norm("model.norm"))
@@ -49,7 +49,7 @@ def phi(stated: Stated) -> Recipe:
     def norm(name: str) -> Norm:
         return Norm(name, stated.layer_norm_eps, kind="layer")
 
-    made = replace(attention(stated), rope=Rope(partial(stated)), out="self_attn.dense")
+    made = replace(attention(stated), out="self_attn.dense")
     if stated.get("qk_layernorm"):
         made = replace(made, q_norm=norm("self_attn.q_layernorm"), k_norm=norm("self_attn.k_layernorm"))
     before = norm("input_layernorm")
@@ -64,7 +64,7 @@ def stablelm(stated: Stated) -> Recipe:
     def norm(name: str) -> Norm:
         return Norm(name, stated.layer_norm_eps, kind="layer")
 
-    made = replace(attention(stated), rope=Rope(partial(stated)))
+    made = attention(stated)
     if stated.get("qk_layernorm"):
         q, k = norm("self_attn.q_layernorm.norms"), norm("self_attn.k_layernorm.norms")
         made = replace(made, q_norm=q, k_norm=k, norm_over="each")
