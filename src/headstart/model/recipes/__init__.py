@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.recipes import gemma, llama
+from headstart.model.recipes import gemma, gemma4, llama
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
@@ -15,6 +15,7 @@ __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
 BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
+    "gemma4_text": gemma4.gemma4,
     "llama": llama.llama,
     "mistral": llama.llama,
     "qwen2": llama.llama,
