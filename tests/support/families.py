@@ -41,6 +41,14 @@ def _sizes(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+def _gemma4(**more: Any) -> dict[str, Any]:
+    """A quarter of the full layers' heads turns."""
+    return _sizes(
+        global_head_dim=32, sliding_window=WINDOW, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
+        rms_norm_eps=4 * EPS,
+    ) | more  # fmt: skip
+
+
 FAMILIES: dict[str, Callable[[], Any]] = {
     "llama": lambda: tf.LlamaConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True, mlp_bias=True)),
     "mistral": lambda: tf.MistralConfig(**_sizes(sliding_window=WINDOW)),
@@ -61,6 +69,24 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _LINEAR},
         )
     ),
+    "gemma4_text": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            num_hidden_layers=8,
+            layer_types=[*_ALTERNATING, *_ALTERNATING],
+            hidden_size_per_layer_input=32,
+            num_kv_shared_layers=4,
+            use_double_wide_mlp=True,
+        )
+    ),
+    "gemma4_text, keys as values": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            layer_types=_ALTERNATING,
+            hidden_size_per_layer_input=0,
+            attention_k_eq_v=True,
+            num_global_key_value_heads=1,
+            attention_bias=True,
+        )
+    ),
 }
 """By a name that starts with the `model_type`. Each config has at least two layers of each kind."""
 
@@ -75,8 +101,13 @@ def random_model(name: str, *, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config_of(name), attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed + 1)
+    tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(0.15 * noise) if parameter.dim() > 1 else parameter.add_(0.2 * noise)
+        for tensor_name, tensor in model.state_dict(keep_vars=True).items():  # parameters, and stored buffers
+            if tensor_name in tied:
+                continue
+            noise = torch.randn(tensor.shape, generator=generator)
+            tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
+            if tensor_name.endswith("q_norm.weight") and name.startswith("gemma4"):
+                tensor *= 0.25  # scores that nothing scales: weights near 0 and 1 would magnify every rounding
     return model.requires_grad_(False)

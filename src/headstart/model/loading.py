@@ -20,6 +20,7 @@ from headstart.model.codes import codes_of
 from headstart.model.decoders.attention import IMPLEMENTATION
 from headstart.model.gguf import checkpoint as gguf
 from headstart.model.hub import folder_of, hub
+from headstart.model.layer_configs import sizes_of
 from headstart.model.quantised import checkpoint as quantised
 from headstart.model.quantised.tensors import Tensors
 from headstart.model.reading import read_object, reading
@@ -209,13 +210,12 @@ def _weight_bytes(source: str, config: Any, dtype: torch.dtype) -> int:
 
 def cache_bytes(config: Any, dtype: torch.dtype, *, slots: int, length: int) -> int:
     """Bytes of a KV cache, from the config alone."""
-    recipe, text = find_recipe(config), config.get_text_config()
+    recipe = find_recipe(config)
     if recipe is not None:
-        numbers = sum(2 * each.kv_heads * each.dim for each in recipe.stored.values())
-        return numbers * slots * length * torch.finfo(dtype).bits // 8
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return int(2 * text.num_hidden_layers * heads * dim * slots * length * torch.finfo(dtype).bits // 8)
+        sizes = [(each.kv_heads, each.dim) for each in recipe.stored.values()]
+    else:
+        sizes = sizes_of(config.get_text_config())
+    return sum(2 * heads * dim for heads, dim in sizes) * slots * length * torch.finfo(dtype).bits // 8
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 from safetensors import safe_open
 
 from headstart.base.errors import DamagedModel, UnsupportedModel
+from headstart.model.layer_configs import values_of
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MOST_LAYERS = 10_000
@@ -90,9 +91,9 @@ def check_sizes(source: str, config: Any) -> None:
     """
     for part in (config, config.get_text_config()):
         for key in _SIZES:
-            value = getattr(part, key, None)
-            if isinstance(value, (int, float)) and value < 1:
-                raise UnsupportedModel(f"{source!r}: {key} is {value}, which no model has", hint=_AGAIN)
+            for value in values_of(part, key):
+                if isinstance(value, (int, float)) and value < 1:
+                    raise UnsupportedModel(f"{source!r}: {key} is {value}, which no model has", hint=_AGAIN)
 
 
 def check_complete(source: str, model: Any, found: Mapping[str, Any], is_zero: Callable[[str], bool]) -> None:

@@ -37,10 +37,10 @@ class LeanDecoder:
     width_invariant = False
     can_exit = True
 
-    def __init__(self, model: Any, recipe: Recipe, length: int) -> None:
+    def __init__(self, model: Any, recipe: Recipe, shapes: Mapping[int, LayerShape], length: int) -> None:
         linear = float_layer(model.dtype, model.device)
         self._recipe, self._dtype, self._device = recipe, model.dtype, model.device
-        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
+        self.shapes = shapes
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
@@ -61,7 +61,7 @@ class LeanDecoder:
         recipe = find_recipe(model.config)
         if recipe is None or quantize == "int8" or fewest_bits(model) is not None:
             return None
-        return cls(model, recipe, length)
+        return cls(model, recipe, parts.shapes(recipe), length)
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)
@@ -200,9 +200,7 @@ class _Layer:
         self._factor = None if layer.factor is None else part(owner, layer.factor).detach().to(dtype)
         parts.release(owner, layer.linears)
 
-    def run(
-        self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed, own: Tensor | None
-    ) -> Tensor:
+    def run(self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed, own: Tensor | None) -> Tensor:
         """x [M, d]; turns: by rotation, cos and sin of each row [M, 1, rotary]; own: the layer's own input of each row
         [M, width], if it has one; returns [M, d]."""
         layer, norms = self._layer, self._norms

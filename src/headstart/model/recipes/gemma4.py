@@ -8,6 +8,7 @@ from headstart.model.recipes.common import activation, decoder, windows
 from headstart.model.recipes.recipe import Attention, Layer, LayerInput, Mlp, Norm, Recipe, Rope, TokenInputs
 from headstart.model.recipes.stated import Stated
 
+
 def norm(stated: Stated, name: str | None) -> Norm:
     return Norm(name, stated.rms_norm_eps, wide_gain=True)
 
