@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from headstart.model.gguf.splits import SPLITS
-from headstart.model.gguf.weights import tensor_name
 
 Q = gguf.GGMLQuantizationType
 
@@ -43,7 +42,7 @@ def write(
     the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
     instead, and of which kind."""
     config = model.config
-    architecture = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
+    architecture = architecture_of(config)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in {**_metadata(config), **(metadata or {})}.items():
         if value is not None:
@@ -52,17 +51,18 @@ def write(
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
     for name, parameter in model.named_parameters():
-        stored = tensor_name(name, config.model_type)
+        stored = stored_name(config, name)
         if stored in leave_out:
             continue
         if stored in (blocks or {}):
             writer.add_tensor(stored, blocks[stored][0], raw_dtype=blocks[stored][1])
             continue
         values = parameter.detach().float().numpy()
-        if architecture == "llama" and (".attn_q." in stored or ".attn_k." in stored):
+        if architecture in _NEIGHBOURS and (".attn_q." in stored or ".attn_k." in stored):
             values = _interleaved(values, config.head_dim)
         if values.ndim == 1:
-            writer.add_tensor(stored, values + 1 if architecture.startswith("gemma") else values)
+            added = architecture in _ONE_ADDED and stored.endswith("norm.weight")
+            writer.add_tensor(stored, values + 1 if added else values)
         else:
             writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
     for name, values in (tensors or {}).items():
@@ -72,6 +72,29 @@ def write(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+_CALLED = {"mistral": "llama", "gemma3_text": "gemma3"}
+_NEIGHBOURS = ("llama",)
+"""Architectures for which llama.cpp's converter interleaves the rows of queries and keys."""
+_ONE_ADDED = ("gemma", "gemma2", "gemma3")
+"""Architectures for which it adds 1 to the gains of norms."""
+
+
+def architecture_of(config: Any) -> str:
+    """The architecture of files of such a model."""
+    return _CALLED.get(config.model_type, config.model_type)
+
+
+def stored_name(config: Any, parameter: str) -> str:
+    """What llama.cpp's converter calls a parameter, by the table of the package `gguf` that it uses."""
+    architecture = {name: each for each, name in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
+    table = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
+    found = table.get_name(parameter, try_suffixes=(".weight", ".bias"))
+    if parameter == "lm_head.weight":  # of which the table says nothing for models that are never converted with one
+        found = "output.weight"
+    assert found is not None, parameter
+    return found
 
 
 def quantised(model: Any, kind: Q) -> Any:
