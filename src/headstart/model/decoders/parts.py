@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from headstart.base.errors import UnsupportedModel
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
@@ -59,6 +60,8 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
     Numbers that turn in pairs are put so that each turns with the one half of a head further on, as decoders do it.
     """
     linear = side_by_side([part(owner, name) for name in attention.qkv])
+    kinds = 0 if attention.keys_of is not None else 1 if attention.value_is_key else 2
+    _check_outputs(linear, attention.dim * (attention.heads + kinds * attention.kv_heads), attention.qkv)
     order = _order(attention, linear.out_features)
     return linear if order is None else _reordered(linear, order)
 
@@ -107,7 +110,18 @@ def _reordered(linear: Any, order: Tensor) -> Any:
 
 def gate_up(owner: Any, mlp: Mlp) -> Any:
     """One layer that computes gate and up, or `up` alone."""
-    return side_by_side([part(owner, name) for name in mlp.gate_up])
+    linear = side_by_side([part(owner, name) for name in mlp.gate_up])
+    _check_outputs(linear, mlp.width * (2 if mlp.gated else 1), mlp.gate_up)
+    return linear
+
+
+def _check_outputs(linear: Any, wanted: int, names: Sequence[str]) -> None:
+    """Kernels would read what is not there."""
+    if linear.out_features != wanted:
+        raise UnsupportedModel(
+            f"{' and '.join(names)} have {linear.out_features} outputs, and by the config {wanted}",
+            hint="compare config.json with the original's",
+        )
 
 
 def angles(
@@ -115,7 +129,13 @@ def angles(
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
     assert recipe.rotary is not None, "a recipe with rotation names its module"
-    return rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+    cos, sin = rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+    if 2 * cos.shape[-1] != rope.rotary:
+        raise UnsupportedModel(
+            f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",
+            hint="compare config.json with the original's",
+        )
+    return cos, sin
 
 
 def rotation(

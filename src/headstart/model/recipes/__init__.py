@@ -6,19 +6,34 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.base.errors import UnsupportedModel
-from headstart.model.recipes import gemma, llama
+from headstart.model.recipes import exaone, gemma, granite, hunyuan, llama, pairs, phi, smollm, ungated
 from headstart.model.recipes.recipe import Recipe
 from headstart.model.recipes.stated import Stated
 
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
 
 BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
+    "apertus": ungated.apertus,
+    "arcee": ungated.arcee,
+    "ernie4_5": pairs.ernie4_5,
+    "exaone4": exaone.exaone4,
+    "gemma": gemma.gemma,
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
+    "granite": granite.granite,
+    "helium": pairs.helium,
+    "hunyuan_v1_dense": hunyuan.hunyuan_v1_dense,
+    "internlm3": llama.llama,
+    "iquestcoder": llama.llama,
     "llama": llama.llama,
-    "mistral": llama.llama,
-    "qwen2": llama.llama,
+    "ministral": llama.qwen2,
+    "ministral3": llama.ministral3,
+    "mistral": llama.mistral,
+    "phi3": phi.phi3,
+    "qwen2": llama.qwen2,
     "qwen3": llama.qwen3,
+    "seed_oss": llama.seed_oss,
+    "smollm3": smollm.smollm3,
 }
 """By the `model_type` of a config of transformers."""
 

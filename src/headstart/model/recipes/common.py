@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
-from headstart.model.recipes.stated import Stated
+from headstart.model.recipes.stated import FIXED_ROPE, Stated
 
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
@@ -49,10 +49,10 @@ def rotary(stated: Stated, dim: int) -> int:
     return dim if part is None else int(dim * part)
 
 
-def attention(stated: Stated) -> Attention:
-    """Attention as Llama's, without a window."""
+def attention(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Attention:
+    """Attention as Llama's, without a window. more, kinds: see `Stated.rope`."""
     count, kv_heads, dim = heads(stated)
-    stated.rope()
+    stated.rope(*more, kinds=kinds)
     stated.get("attention_bias")
     return Attention(count, kv_heads, dim, dim**-0.5, Rope(rotary(stated, dim)))
 
@@ -63,11 +63,19 @@ def mlp(stated: Stated, field: str = "hidden_act") -> Mlp:
     return Mlp(stated.intermediate_size, activation(stated, field))  # type: ignore[arg-type]
 
 
-def layer(stated: Stated) -> Layer:
-    """A layer as Llama's, without a window."""
+def layer(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Layer:
+    """A layer as Llama's, without a window. more, kinds: of the rotation, see `Stated.rope`."""
     return Layer(
-        attention(stated), mlp(stated), rms(stated, "input_layernorm"), rms(stated, "post_attention_layernorm")
+        attention(stated, *more, kinds=kinds),
+        mlp(stated),
+        rms(stated, "input_layernorm"),
+        rms(stated, "post_attention_layernorm"),
     )
+
+
+def with_norms(layer: Layer, q: Norm, k: Norm) -> Layer:
+    """The same layer with norms of queries and keys."""
+    return replace(layer, attention=replace(layer.attention, q_norm=q, k_norm=k))
 
 
 def windowed(layer: Layer, window: int | None) -> Layer:

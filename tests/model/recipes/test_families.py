@@ -1,0 +1,365 @@
+"""Each family of models by its recipe: logits of transformers' own modules, the same bits in any company, the text of
+transformers' `generate`; and each field of the recipe is needed for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.families import FAMILIES, TOKENS, VOCAB, config_of, random_model
+from torch import Tensor
+
+import headstart as hs
+from headstart.base.errors import UnsupportedModel
+from headstart.model import int4, native
+from headstart.model.cache import LayerShape
+from headstart.model.decoders import Decoder
+from headstart.model.decoders.fused import FusedDecoder
+from headstart.model.decoders.lean import LeanDecoder, _Norm
+from headstart.model.decoders.linears import can_quantize
+from headstart.model.decoders.parts import embedding_factor, part
+from headstart.model.loading import adopt
+from headstart.model.longrope import fix_rotation
+from headstart.model.native.weights import kind_of
+from headstart.model.packed import Packed, Segment
+from headstart.model.recipes import BUILDERS, Recipe, recipe_of
+from headstart.model.recipes.recipe import Norm, Rope
+from headstart.model.runner import DECODERS, ModelRunner
+from headstart.model.threads import use_threads
+from headstart.types import Draft
+
+MOST = {torch.float32: 1e-5, torch.bfloat16: 0.04}
+"""The largest error of a logit that is rounding, relative to the spread of the logits."""
+CLEAR = 2e-4
+"""An error in float32 that no rounding makes."""
+LENGTH = 128
+
+needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
+every_family = pytest.mark.parametrize("name", FAMILIES)
+
+
+def tokens(count: int, seed: int = 0) -> tuple[int, ...]:
+    return tuple(torch.randint(3, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+TEXT = tokens(TOKENS)
+
+
+@cache
+def _model(name: str, dtype: torch.dtype) -> Any:
+    return random_model(config_of(name), dtype)
+
+
+def model_of(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of one's own: decoders take the weights out of it."""
+    return copy.deepcopy(_model(name, dtype))
+
+
+@cache
+def theirs(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The logits [TOKENS, V] of transformers' modules, with their own attention."""
+    return _model(name, dtype)(torch.tensor([TEXT]), use_cache=False).logits[0].float()
+
+
+def runner_of(name: str, dtype: torch.dtype, **options: Any) -> ModelRunner:
+    return ModelRunner(adopt(model_of(name, dtype)), max_length=LENGTH, **options)
+
+
+def logits_of(runner: ModelRunner) -> Tensor:
+    cache = runner.new_cache(1)
+    return runner.forward([Segment(cache.acquire(), TEXT, judged=TOKENS)], cache).logits.float()
+
+
+def error(mine: Tensor, want: Tensor) -> float:
+    """The largest one, relative to the spread of the logits."""
+    return float((mine - want).abs().max() / (want.max() - want.min()))
+
+
+def recipe_for(name: str) -> Recipe:
+    return recipe_of(config_of(name))
+
+
+# -- what a model computes --------------------------------------------------------------------------------------------
+
+
+def test_every_builder_is_tested() -> None:
+    assert {config_of(name).model_type for name in FAMILIES} == set(BUILDERS)
+
+
+@needs_kernels
+@every_family
+def test_the_row_kernels_take_it(name: str) -> None:
+    assert runner_of(name, torch.bfloat16).decoder == "fused"
+
+
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+@pytest.mark.parametrize("decoder", [kind.name for kind in DECODERS])
+@every_family
+def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.dtype) -> None:
+    """Beyond the window, and beyond the length that a scaled rotation comes from."""
+    if decoder == "fused" and not native.available():
+        pytest.skip("no row kernels on this machine")
+    if decoder == "lean" and recipe_for(name).inputs is not None:
+        pytest.skip("the lean forward has no inputs of layers")
+    runner = runner_of(name, dtype, decoder=decoder)
+    assert error(logits_of(runner), theirs(name, dtype)) < MOST[dtype]
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@every_family
+def test_rounded_weights_stay_near(name: str, quantize: str) -> None:
+    if not can_quantize(torch.device("cpu")) or not int4.can_run(torch.device("cpu")):
+        pytest.skip("this processor has no products of whole numbers")
+    runner = runner_of(name, torch.float32, quantize=quantize)
+    assert (runner.decoder, runner.quantize) == ("fused", quantize)
+    changed = float((logits_of(runner) - theirs(name)).norm() / theirs(name).norm())
+    assert 1e-4 < changed < (0.15 if quantize == "int8" else 0.6), changed
+
+
+# -- the same bits in any company -------------------------------------------------------------------------------------
+
+
+def one_by_one(runner: ModelRunner, prompt: tuple[int, ...], text: tuple[int, ...]) -> Tensor:
+    """The logits after each token of `text`, each alone in its forward; the prompt is read at once."""
+    cache, rows = runner.new_cache(1), []
+    slot = cache.acquire()
+    for piece in (prompt, *((token,) for token in text)):
+        rows.append(runner.forward([Segment(slot, piece)], cache).logits[0])
+        cache.keep(slot, len(piece))
+    return torch.stack(rows[1:])
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+@every_family
+def test_a_row_has_the_same_bits_in_any_company(name: str, dtype: torch.dtype) -> None:
+    """In a chain, in a tree, after a prompt in pieces, in a batch, with 1 and 2 threads."""
+    runner = runner_of(name, dtype)
+    prompt, text = TEXT[:20], TEXT[20:28]
+    alone = one_by_one(runner, prompt, text)
+    slots = runner.new_cache(4)
+
+    def read(*pieces: int) -> int:
+        slot, begin = slots.acquire(), 0
+        for piece in pieces:
+            runner.forward([Segment(slot, prompt[begin : begin + piece])], slots)
+            slots.keep(slot, piece)
+            begin += piece
+        return slot
+
+    whole, pieces = read(20), read(1, 3, 16)
+    chain = Draft.chain(text[1:])
+    # the true path, each of its nodes behind one that is wrong; a child of a wrong one at the end
+    nodes = [node for token in text[1:] for node in ((token + 1) % VOCAB, token)]
+    parents = [-1, -1, *(parent for depth in range(len(text) - 2) for parent in (2 * depth + 1,) * 2)]
+    tree = Draft((*nodes, 5), (*parents, 0))
+    path = [0, *range(2, 2 * len(text), 2)]
+    segments = [
+        Segment(whole, text[:1], chain, judged=8),
+        Segment(slots.acquire(), tokens(33, 9), judged=0),
+        Segment(pieces, text[:1], tree, judged=16),
+    ]
+    for count in (1, 2):
+        use_threads(count)
+        try:
+            for slot in (whole, pieces):
+                got = runner.forward([Segment(slot, text[:1], chain, judged=8)], slots).logits
+                assert torch.equal(got, alone), "a chain"
+            got = runner.forward(segments[2:], slots).logits[path]
+            assert torch.equal(got, alone), "a tree"
+            got = runner.forward(segments, slots).logits
+            assert torch.equal(got[:8], alone), "a batch"
+            assert torch.equal(got[8:][path], alone), "a batch"
+            assert torch.equal(one_by_one(runner, prompt, text), alone), f"{count} threads"
+        finally:
+            use_threads(None)
+
+
+# -- the text ---------------------------------------------------------------------------------------------------------
+
+
+@every_family
+def test_greedy_text_is_that_of_generate(name: str, tmp_path: Path, load: Callable[..., hs.Engine]) -> None:
+    """With a drafter, by requests side by side."""
+    model = model_of(name)
+    model.save_pretrained(tmp_path)
+    fix_rotation(model, LENGTH)
+    prompts = [list(tokens(length, length)) for length in (3, 21, 14)]
+    want = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False)
+        want.append(tuple(out[0, len(prompt) :].tolist()))
+    engine = load(str(tmp_path), "ngram")
+    outs = engine.generate(prompts, hs.Sampling(max_tokens=24, temperature=0))
+    assert [out.tokens for out in outs] == want
+    assert any(out.stats.drafted for out in outs)
+
+
+# -- each field is needed ---------------------------------------------------------------------------------------------
+
+PLAIN: dict[str, Any] = {"eps": 1e-6, "activation": "silu", "gated": True}
+"""Values of fields that have no default, which a recipe could have been given by mistake."""
+STRUCTURE = {"heads", "kv_heads", "dim", "width", "vocabulary", "layers", "ignored"}
+"""Fields that say how large the weights are: a decoder refuses others at load."""
+ROUNDING = {"wide_gain", "embedding_factor_rounded"}
+"""Fields that change nothing in float32, with tests of their own below."""
+Flip = tuple[str, Any]
+
+
+def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
+    """The same node of a recipe with one field at a time set back to what is plain: what field, and the node."""
+    for field in fields(node):
+        value, name = getattr(node, field.name), field.name
+        if name in STRUCTURE | ROUNDING:
+            continue
+        plain = [] if field.default is MISSING else [field.default]
+        if name in PLAIN:
+            plain = [PLAIN[name]]
+        elif name == "scaling":
+            plain = [node.dim**-0.5]
+        elif name == "rope":
+            plain = [Rope(node.dim) if value is None else replace(value, rotary=node.dim), None]
+        elif name == "name":
+            plain = [None]
+        elif name == "table":
+            plain = [None, *sorted(tables)]
+        elif is_dataclass(value) and field.default is MISSING:
+            plain = [Norm(None, value.eps)] if isinstance(value, Norm) else []
+        for other in plain:
+            if other != value:
+                yield f"{name}={other}", replace(node, **{name: other})
+        if is_dataclass(value):
+            for path, changed in flips(value, tables):
+                yield f"{name}.{path}", replace(node, **{name: changed})
+
+
+def flipped(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """Every recipe that differs from this in one field, which is plain there."""
+    tables = frozenset(x.attention.rope.table for x in recipe.layers if x.attention.rope and x.attention.rope.table)
+    yield from flips(recipe, tables)
+    for number, (_, kind) in enumerate(recipe.kinds):
+        for path, changed in flips(kind, tables):
+            layers = tuple(changed if layer == kind else layer for layer in recipe.layers)
+            yield f"layers {number}: {path}", replace(recipe, layers=layers)
+
+
+def logits_by(recipe: Recipe, name: str) -> Tensor:
+    """What a recipe makes of a family's model in float32."""
+    model = adopt(model_of(name))
+    fix_rotation(model, LENGTH)
+    decoder: Decoder
+    if recipe.inputs is None:  # the lean forward, which raises where the kernels would read what is not there
+        shapes = {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+        decoder = LeanDecoder(model, recipe, shapes, LENGTH)
+    else:
+        kind = kind_of(model.dtype, model.device, recipe.widths, None)
+        assert kind is not None
+        decoder = FusedDecoder(model, recipe, LENGTH, kind)
+    cache = decoder.new_cache(1, LENGTH)
+    with torch.inference_mode():
+        return decoder.run(
+            Packed([Segment(cache.acquire(), TEXT, judged=TOKENS)], cache, model.dtype, model.device)
+        ).logits
+
+
+@every_family
+def test_each_field_of_its_recipe_is_needed(name: str) -> None:
+    """Set back to what is plain, the logits are others, or the weights do not fit."""
+    recipe = recipe_for(name)
+    assert error(logits_by(recipe, name), theirs(name)) < MOST[torch.float32]
+    unseen = []
+    for path, changed in flipped(recipe):
+        try:
+            off = error(logits_by(changed, name), theirs(name))
+        except (AttributeError, AssertionError, IndexError, KeyError, RuntimeError, TypeError, UnsupportedModel):
+            continue
+        if not off > CLEAR:
+            unseen.append(f"{path}: {off:.1e}")
+    assert not unseen
+
+
+@every_family
+def test_norms_round_as_those_of_transformers(name: str) -> None:
+    """In bfloat16, bit for bit; with the gain on the other side of the rounding they would not."""
+    recipe, model = recipe_for(name), model_of(name, torch.bfloat16)
+    owners = [(model, recipe.final_norm), (model, recipe.embedding_norm)]
+    for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
+        attention = layer.attention
+        norms = (layer.attention_in, layer.attention_out, layer.mlp_in, layer.mlp_out)
+        owners += [(owner, norm) for norm in (*norms, attention.q_norm, attention.k_norm)]
+    for owner, norm in owners:
+        if norm is None or norm.name is None:
+            continue
+        theirs = part(owner, norm.name)
+        width = theirs.weight.numel()
+        x = torch.randn(200, width, generator=torch.Generator().manual_seed(1)).bfloat16()
+        assert torch.equal(_Norm(owner, norm, torch.bfloat16)(x), theirs(x)), norm
+        if norm.kind == "rms":
+            turned = replace(norm, wide_gain=not norm.wide_gain)
+            assert not torch.equal(_Norm(owner, turned, torch.bfloat16)(x), theirs(x)), norm
+
+
+@every_family
+def test_embeddings_are_scaled_as_by_transformers(name: str) -> None:
+    """In bfloat16, bit for bit: the factor itself is rounded first, or is not."""
+    recipe, model = recipe_for(name), model_of(name, torch.bfloat16)
+    if recipe.embedding_factor == 1.0 or recipe.embedding_norm is not None:
+        pytest.skip("embeddings have no factor")
+    states = model(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True).hidden_states[0][0]
+    plain = torch.nn.functional.embedding(torch.tensor(TEXT), part(model, recipe.embedding).weight)
+    assert torch.equal(plain * embedding_factor(recipe, torch.bfloat16), states)
+    if recipe.embedding_factor_rounded:
+        other = replace(recipe, embedding_factor_rounded=False)
+        assert not torch.equal(plain * embedding_factor(other, torch.bfloat16), states)
+
+
+# -- what a config says and no builder reads --------------------------------------------------------------------------
+
+STATED: dict[str, Any] = {
+    "invented_field": 3, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 1.5, "residual_multiplier": 0.3,
+    "embedding_multiplier": 3.0, "logits_scaling": 3.0, "logit_scale": 0.3, "attention_multiplier": 0.3,
+    "use_qk_norm": True, "num_local_experts": 8, "partial_rotary_factor": 0.5, "query_pre_attn_scalar": 7,
+    "num_kv_shared_layers": 2, "no_rope_layers": [0, 1, 0, 1], "add_swish_gate": True, "clip_qkv": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", STATED)
+@every_family
+def test_what_a_config_states_is_read_or_refused(name: str, field: str) -> None:
+    """A field of any family: the recipe is another, or the refusal names the field."""
+    config = config_of(name)
+    setattr(config, field, STATED[field])
+    changed, said = recipe_for(name), ""
+    try:
+        changed = recipe_of(config)
+    except UnsupportedModel as refused:
+        said = str(refused)
+    assert changed != recipe_for(name) or field in said
+
+
+@every_family
+def test_an_invented_field_is_refused(name: str) -> None:
+    config = config_of(name)
+    config.invented_field = 3
+    with pytest.raises(UnsupportedModel, match="invented_field=3"):
+        recipe_of(config)
+
+
+@every_family
+def test_an_invented_kind_of_rotation_is_refused(name: str) -> None:
+    if not any(layer.attention.rope for layer in recipe_for(name).layers):
+        pytest.skip("nothing turns")
+    config = config_of(name)
+    stated = config.rope_parameters
+    for each in stated.values() if "rope_theta" not in stated else [stated]:
+        each["invented"] = 3.0
+    with pytest.raises(UnsupportedModel, match=r"rope_parameters\.invented=3"):
+        recipe_of(config)

@@ -1,0 +1,140 @@
+"""One tiny config for each model type that has a recipe: random weights, every optional feature on.
+
+Widths are multiples of 16, as the row kernels want them. Windows are shorter than `TOKENS`, and rotations are scaled
+from an original length below it. `eps` is large, so that a recipe with another one computes something else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as tf
+from transformers import AutoModelForCausalLM
+
+VOCAB = 97
+TOKENS = 40
+"""The length of the texts that logits are compared on."""
+EPS = 0.1
+WINDOW = 8
+ORIGIN = 16
+"""The length that a scaled rotation was trained for."""
+
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": ORIGIN}
+_LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": ORIGIN,
+}  # fmt: skip
+_LINEAR = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+_ALPHA = {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 30.0, "factor": 1.0}
+_LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
+    "original_max_position_embeddings": ORIGIN,
+}  # fmt: skip
+_DEFAULT = {"rope_type": "default", "rope_theta": 1e4}
+_ALTERNATING = ["sliding_attention", "full_attention"] * 2
+
+
+def _sizes(**more: Any) -> dict[str, Any]:
+    """Sizes as most configs call them. The width is 48, whose root is no whole number."""
+    sizes = {
+        "vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256,
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "rms_norm_eps": EPS, "tie_word_embeddings": False,
+    } | more  # fmt: skip
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+FAMILIES: dict[str, Callable[[], Any]] = {
+    "apertus": lambda: tf.ApertusConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True)),
+    "arcee": lambda: tf.ArceeConfig(**_sizes(rope_parameters=_YARN, attention_bias=True, mlp_bias=True)),
+    "ernie4_5": lambda: tf.Ernie4_5Config(**_sizes(use_bias=True, rope_parameters=_LINEAR)),
+    "exaone4": lambda: tf.Exaone4Config(
+        **_sizes(sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_LLAMA3)
+    ),
+    "exaone4, no windows": lambda: tf.Exaone4Config(
+        sliding_window=None, **_sizes(layer_types=["full_attention"] * 4, rope_parameters=_LLAMA3)
+    ),
+    "gemma": lambda: tf.GemmaConfig(**_sizes(attention_bias=True, tie_word_embeddings=True)),
+    "granite": lambda: tf.GraniteConfig(
+        **_sizes(
+            rope_parameters=_YARN,
+            attention_bias=True,
+            mlp_bias=True,
+            embedding_multiplier=3.1,
+            logits_scaling=0.6,
+            residual_multiplier=0.43,
+            attention_multiplier=0.17,
+        )
+    ),
+    "helium": lambda: tf.HeliumConfig(
+        **_sizes(hidden_size=64, rope_parameters=_YARN, attention_bias=True, mlp_bias=True)
+    ),
+    "hunyuan_v1_dense": lambda: tf.HunYuanDenseV1Config(**_sizes(attention_bias=True, rope_parameters=_ALPHA)),
+    "internlm3": lambda: tf.AutoConfig.for_model(
+        "internlm3", **_sizes(rope_parameters=_YARN, attention_bias=True, mlp_bias=True)
+    ),
+    "iquestcoder": lambda: tf.AutoConfig.for_model("iquestcoder", **_sizes(rope_parameters=_LINEAR)),
+    "ministral": lambda: tf.MinistralConfig(
+        **_sizes(sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_YARN)
+    ),
+    "ministral3": lambda: tf.Ministral3Config(
+        **_sizes(sliding_window=WINDOW, rope_parameters=_YARN | {"llama_4_scaling_beta": 0.7})
+    ),
+    "phi3": lambda: tf.Phi3Config(
+        **_sizes(
+            hidden_size=64, sliding_window=WINDOW, original_max_position_embeddings=ORIGIN, rope_parameters=_LONGROPE
+        )
+    ),
+    "phi3, plain": lambda: tf.Phi3Config(**_sizes(head_dim=None, hidden_size=64, hidden_act="gelu")),
+    "seed_oss": lambda: tf.SeedOssConfig(**_sizes(attention_out_bias=True, mlp_bias=True, rope_parameters=_LINEAR)),
+    "smollm3": lambda: tf.SmolLM3Config(
+        **_sizes(
+            rope_parameters=_YARN,
+            no_rope_layers=[1, 0, 1, 0],
+            use_sliding_window=True,
+            sliding_window=WINDOW,
+            attention_bias=True,
+            mlp_bias=True,
+        )
+    ),
+    "llama": lambda: tf.LlamaConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True, mlp_bias=True)),
+    "mistral": lambda: tf.MistralConfig(**_sizes(sliding_window=WINDOW)),
+    "qwen2": lambda: tf.Qwen2Config(
+        **_sizes(use_sliding_window=True, sliding_window=WINDOW, layer_types=_ALTERNATING, rope_parameters=_YARN)
+    ),
+    "qwen3": lambda: tf.Qwen3Config(**_sizes(rope_parameters=_YARN, attention_bias=True)),
+    "gemma2": lambda: tf.Gemma2Config(
+        **_sizes(
+            sliding_window=WINDOW, query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=5.0
+        )
+    ),
+    "gemma3_text": lambda: tf.Gemma3TextConfig(
+        **_sizes(
+            sliding_window=WINDOW,
+            query_pre_attn_scalar=24,
+            layer_types=_ALTERNATING,
+            rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _LINEAR},
+        )
+    ),
+}
+"""By a name that starts with the `model_type`. Each config has at least two layers of each kind."""
+
+
+def config_of(name: str) -> Any:
+    """A config of one's own."""
+    return copy.deepcopy(FAMILIES[name]())
+
+
+def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """A model of which no parameter is trivial: gains are not 1, biases not 0."""
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(0.15 * noise) if parameter.dim() > 1 else parameter.add_(0.2 * noise)
+    return model.requires_grad_(False)
