@@ -45,7 +45,9 @@ def rms(stated: Stated, name: str) -> Norm:
 
 def rotary(stated: Stated, dim: int) -> int:
     """Numbers of a head that turn."""
-    part = stated.get("partial_rotary_factor") or (stated.get("rope_parameters") or {}).get("partial_rotary_factor")
+    within = (stated.get("rope_parameters") or {}).get("partial_rotary_factor")
+    beside = stated.get("partial_rotary_factor")  # of configs that transformers has not made its own of
+    part = beside if within is None else within
     return dim if part is None else int(dim * part)
 
 

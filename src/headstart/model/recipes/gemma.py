@@ -63,5 +63,9 @@ def gemma3(stated: Stated) -> Recipe:
     made = gemma2(stated, tables=True)
     q, k = norm(stated, "self_attn.q_norm"), norm(stated, "self_attn.k_norm")
     return replace(
-        made, layers=tuple(replace(x, attention=replace(x.attention, q_norm=q, k_norm=k)) for x in made.layers)
+        made,
+        layers=tuple(
+            replace(x, attention=replace(x.attention, q_norm=q, k_norm=k, softcap=None))  # transformers caps no scores
+            for x in made.layers
+        ),
     )
