@@ -49,6 +49,7 @@ def check_tensors(file: GgufFile, config: Any) -> None:
             f"{file.label} holds {left[0]!r} (and {len(left) - 1} more), which {config.model_type} models have not",
             hint="give the original checkpoint, a directory with config.json and *.safetensors",
         )
+    activation_numbers(file, names)
     factors = file.tensors.get(FREQUENCIES)
     rotary = max((each.attention.rope.rotary for each in names.recipe.layers if each.attention.rope), default=0)
     if factors is not None and factors.shape != (rotary // 2,):
@@ -74,6 +75,19 @@ def _wanted(names: Names, config: Any) -> dict[str, tuple[str, tuple[int, ...]]]
     return found
 
 
+def activation_numbers(file: GgufFile, names: Names) -> dict[int, dict[str, float]]:
+    """The learned numbers of activations, by layer and by name, which stand in the metadata.
+
+    Raises:
+        DamagedModel: they are missing, or not one for each layer.
+    """
+    layers = names.recipe.layers
+    if all(layer.mlp.numbers is None for layer in layers):
+        return {}
+    found = {name: file.metadata.each(f"xielu.{name}", len(layers)) for name in ("alpha_p", "alpha_n", "beta", "eps")}
+    return {index: {name: each[index] for name, each in found.items()} for index in range(len(layers))}
+
+
 def load(file: GgufFile, config: Any, dtype: torch.dtype) -> Any:
     """The model on the CPU, its weights the file's own numbers rounded to `dtype`. config: see `check_tensors`.
 
@@ -88,7 +102,12 @@ def fill(model: Any, file: GgufFile, config: Any) -> None:
     """Read all parameters of a model on the CPU, and what its rotation is divided by."""
     names = Names.of(file, config)
     for name, parameter in model.named_parameters():
-        read(file, names, name, parameter.data)
+        if names.tensor(name):
+            read(file, names, name, parameter.data)
+    for index, each in activation_numbers(file, names).items():
+        module = model.get_submodule(f"{names.recipe.stack}.{index}.{names.recipe.layers[index].mlp.numbers}")
+        for name, number in each.items():
+            getattr(module, name).data.fill_(number)
     if FREQUENCIES in file.tensors:
         factors = torch.from_numpy(floats(file.tensors[FREQUENCIES])[0].copy())
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
