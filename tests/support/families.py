@@ -141,6 +141,94 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Fields of published files that the classes of transformers do not read, by family."""
 
+_PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+
+
+def _wide(**more: Any) -> dict[str, Any]:
+    """Sizes of a family whose heads are as wide as its stream together, and whose norms call their eps otherwise."""
+    sizes = _sizes(hidden_size=64, **more)
+    return {name: value for name, value in sizes.items() if name not in ("head_dim", "rms_norm_eps")}
+
+
+def _gpt(**more: Any) -> dict[str, Any]:
+    """Sizes as GPT-2's config calls them."""
+    return {
+        "vocab_size": VOCAB, "n_embd": 64, "n_inner": 80, "n_layer": 4, "n_head": 4, "n_positions": 256,
+        "layer_norm_epsilon": EPS, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+    } | more  # fmt: skip
+
+
+def _falcon(**more: Any) -> Any:
+    sizes = {name: value for name, value in _wide(**more).items() if "key_value" not in name and name[:5] != "inter"}
+    return tf.FalconConfig(**sizes, ffn_hidden_size=80, layer_norm_epsilon=EPS)
+
+
+FAMILIES |= {
+    "olmo": lambda: tf.OlmoConfig(**_wide(attention_bias=True, rope_parameters=_YARN)),
+    "olmo2": lambda: tf.Olmo2Config(**_sizes(attention_bias=True, rope_parameters=_YARN)),
+    "olmo3": lambda: tf.Olmo3Config(
+        **_sizes(
+            sliding_window=WINDOW,
+            layer_types=_ALTERNATING,
+            rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _YARN},
+        )
+    ),
+    "glm": lambda: tf.GlmConfig(**_sizes(rope_parameters=_PARTIAL)),
+    "glm4": lambda: tf.Glm4Config(**_sizes(rope_parameters=_PARTIAL)),
+    "cohere": lambda: tf.CohereConfig(**_wide(layer_norm_eps=EPS, logit_scale=0.25, attention_bias=True)),
+    "cohere, qk norm": lambda: tf.CohereConfig(**_wide(layer_norm_eps=EPS, logit_scale=0.25, use_qk_norm=True)),
+    "cohere2": lambda: tf.Cohere2Config(
+        **_wide(layer_norm_eps=EPS, logit_scale=0.25, sliding_window=WINDOW, layer_types=_ALTERNATING)
+    ),
+    "starcoder2": lambda: tf.Starcoder2Config(**_wide(norm_epsilon=EPS, sliding_window=WINDOW)),
+    "nemotron": lambda: tf.NemotronConfig(
+        **_wide(norm_eps=EPS, attention_bias=True, mlp_bias=True, rope_parameters=_PARTIAL)
+    ),
+    "granite_swa": lambda: tf.GraniteSWAConfig(
+        **_sizes(
+            sliding_window=WINDOW,
+            layer_types=_ALTERNATING,
+            layer_rope_theta=[1e3, 0, 1e6, 1e3],
+            embedding_multiplier=6.0,
+            logits_scaling=4.0,
+            residual_multiplier=0.3,
+            attention_multiplier=0.125,
+            attention_bias=True,
+            mlp_bias=True,
+        )
+    ),
+    "phi": lambda: tf.PhiConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL)),
+    "phi, qk norm": lambda: tf.PhiConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, qk_layernorm=True)),
+    "stablelm": lambda: tf.StableLmConfig(**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, use_qkv_bias=True)),
+    "stablelm, parallel": lambda: tf.StableLmConfig(
+        **_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL, qk_layernorm=True, use_parallel_residual=True)
+    ),
+    "gpt_neox": lambda: tf.GPTNeoXConfig(
+        **{**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL), "num_key_value_heads": None}
+    ),
+    "gpt_neox, in turn": lambda: tf.GPTNeoXConfig(
+        **{**_wide(layer_norm_eps=EPS, rope_parameters=_PARTIAL), "num_key_value_heads": None},
+        use_parallel_residual=False,
+    ),
+    "gpt2": lambda: tf.GPT2Config(**_gpt(scale_attn_by_inverse_layer_idx=True)),
+    "gpt_bigcode": lambda: tf.GPTBigCodeConfig(**_gpt()),
+    "gpt_bigcode, by head": lambda: tf.GPTBigCodeConfig(**_gpt(multi_query=False)),
+    "opt": lambda: tf.OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        ffn_dim=80,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=256,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    ),
+    "falcon": lambda: _falcon(bias=True),
+    "falcon, groups": lambda: _falcon(new_decoder_architecture=True, num_kv_heads=2),
+    "falcon, in turn": lambda: _falcon(multi_query=False, parallel_attn=False, bias=True),
+}
+
 
 def config_of(name: str) -> Any:
     """A config of one's own."""

@@ -39,8 +39,8 @@ def write(
     blocks: dict[str, tuple[np.ndarray, Q]] | None = None,
     split: int = 0,
 ) -> Path:
-    """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name, instead of
-    the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
+    """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name,
+    instead of the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
     instead, and of which kind."""
     config = model.config
     architecture = architecture_of(config)

@@ -180,7 +180,7 @@ def _read_model(source: str, config: Any, dtype: torch.dtype, *, trust_remote_co
 
 def adopt(model: Any) -> Any:
     """Prepare a model already in memory: eval mode, no gradients, our attention."""
-    check_class(type(model), model.config.model_type)
+    check_class(type(model), model.config)
     model.eval().requires_grad_(False)
     model.set_attn_implementation(IMPLEMENTATION)
     return model

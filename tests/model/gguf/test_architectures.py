@@ -53,6 +53,7 @@ _ROPES = {
 MODELS: dict[str, Callable[[], Any]] = {
     "apertus": family("apertus"),
     "arcee": family("arcee"),
+    "cohere2": family("cohere2", layer_types=_KINDS, tie_word_embeddings=True),
     "ernie4_5": family("ernie4_5"),
     "exaone4": family("exaone4", layer_types=_KINDS),
     "exaone4, no windows": family("exaone4, no windows", layer_types=["full_attention"] * 4),
@@ -61,6 +62,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gemma3": family(
         "gemma3_text", query_pre_attn_scalar=16, num_hidden_layers=6, layer_types=["sliding_attention"] * 5 + _KINDS[3:]
     ),
+    "glm4": family("glm4"),
     "granite": family("granite"),
     "hunyuan": family("hunyuan_v1_dense", pad_token_id=None),
     "llama": family("llama"),
@@ -70,12 +72,16 @@ MODELS: dict[str, Callable[[], Any]] = {
         rope_parameters={**_ROPES["yarn"], "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.7},
     ),
     "mistral": family("mistral"),
+    "nemotron": family("nemotron"),
+    "olmo2": family("olmo2"),
+    "olmo3": family("olmo3", layer_types=_KINDS),
     "phi3": family("phi3"),
     "phi3, plain": family("phi3, plain", hidden_act="silu"),
     "qwen2": family("qwen2", use_sliding_window=False, sliding_window=None),
     "qwen3": family("qwen3"),
     "seed_oss": family("seed_oss"),
     "smollm3": family("smollm3", use_sliding_window=False, sliding_window=None),
+    "starcoder2": family("starcoder2", sliding_window=None),
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
 from headstart.model.decoders.lean import LeanDecoder, _Norm
 from headstart.model.decoders.linears import can_quantize
-from headstart.model.decoders.parts import embedding_factor, part
+from headstart.model.decoders.parts import embedding_factor, gain_of, part
 from headstart.model.loading import adopt
 from headstart.model.longrope import fix_rotation
 from headstart.model.native.weights import kind_of
@@ -39,6 +39,9 @@ MOST = {torch.float32: 1e-5, torch.bfloat16: 0.04}
 CLEAR = 2e-4
 """An error in float32 that no rounding makes."""
 LENGTH = 128
+
+UNDRIVEN = ("falcon", "nemotron", "stablelm")
+"""Families whose modules do not hand their attention over: they run by their recipe or not at all."""
 
 needs_kernels = pytest.mark.skipif(not native.available(), reason="no row kernels on this machine")
 every_family = pytest.mark.parametrize("name", FAMILIES)
@@ -107,6 +110,10 @@ def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.
         pytest.skip("no row kernels on this machine")
     if decoder == "lean" and recipe_for(name).inputs is not None:
         pytest.skip("the lean forward has no inputs of layers")
+    if decoder == "modules" and name.startswith(UNDRIVEN):
+        with pytest.raises(UnsupportedModel, match="through"):
+            runner_of(name, dtype, decoder=decoder)
+        return
     runner = runner_of(name, dtype, decoder=decoder)
     assert error(logits_of(runner), theirs(name, dtype)) < MOST[dtype]
 
@@ -227,13 +234,18 @@ def test_greedy_text_is_that_of_generate(name: str, tmp_path: Path, load: Callab
 
 # -- each field is needed ---------------------------------------------------------------------------------------------
 
-PLAIN: dict[str, Any] = {"eps": 1e-6, "activation": "silu", "gated": True}
+PLAIN: dict[str, Any] = {"eps": 100.0, "activation": "silu", "gated": True}
 """Values of fields that have no default, which a recipe could have been given by mistake."""
 STRUCTURE = {"heads", "kv_heads", "dim", "width", "vocabulary", "layers", "ignored"}
 """Fields that say how large the weights are: a decoder refuses others at load."""
 ROUNDING = {"wide_gain", "embedding_factor_rounded"}
 """Fields that change nothing in float32, with tests of their own below."""
 Flip = tuple[str, Any]
+
+
+def _turns_by_it(rope: Rope | None) -> bool:
+    """Whether a layer turns by the rotary module that the recipe names."""
+    return rope is not None and rope.module is None
 
 
 def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
@@ -251,6 +263,12 @@ def flips(node: Any, tables: frozenset[str]) -> Iterator[Flip]:
             plain = [Rope(node.dim) if value is None else replace(value, rotary=node.dim), None]
         elif name == "name":
             plain = [None]
+        elif (
+            isinstance(node, Recipe)
+            and name == "rotary"
+            and not any(_turns_by_it(x.attention.rope) for x in node.layers)
+        ):
+            plain = []
         elif name == "table":
             plain = [None, *sorted(tables)]
         elif is_dataclass(value) and field.default is MISSING:
@@ -310,7 +328,8 @@ def test_each_field_of_its_recipe_is_needed(name: str) -> None:
 
 @every_family
 def test_norms_round_as_those_of_transformers(name: str) -> None:
-    """In bfloat16, bit for bit; with the gain on the other side of the rounding they would not."""
+    """In bfloat16, bit for bit; with the gain on the other side of the rounding they would not. PyTorch sums the
+    squares of a LayerNorm in another order, which turns the last bit of a few numbers."""
     recipe, model = recipe_for(name), model_of(name, torch.bfloat16)
     owners = [(model, recipe.final_norm), (model, recipe.embedding_norm)]
     for owner, layer in zip(part(model, recipe.stack), recipe.layers, strict=True):
@@ -320,13 +339,23 @@ def test_norms_round_as_those_of_transformers(name: str) -> None:
     for owner, norm in owners:
         if norm is None or norm.name is None:
             continue
-        theirs = part(owner, norm.name)
-        width = theirs.weight.numel()
-        x = torch.randn(200, width, generator=torch.Generator().manual_seed(1)).bfloat16()
-        assert torch.equal(_Norm(owner, norm, torch.bfloat16)(x), theirs(x)), norm
+        gain = gain_of(owner, norm)
+        assert gain is not None
+        x = torch.randn(200, *gain.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+        module = part(owner, norm.name)
+        by_head = isinstance(module, torch.nn.ModuleList)
+        want = torch.stack([each(x[:, i]) for i, each in enumerate(module)], 1) if by_head else module(x)
+
+        def turned(by: Norm, owner: Any = owner, x: Tensor = x, want: Tensor = want) -> float:
+            """The part of the numbers that are others."""
+            return float((_Norm(owner, by, torch.bfloat16)(x) != want).float().mean())
+
+        other = replace(norm, wide_gain=not norm.wide_gain)
         if norm.kind == "rms":
-            turned = replace(norm, wide_gain=not norm.wide_gain)
-            assert not torch.equal(_Norm(owner, turned, torch.bfloat16)(x), theirs(x)), norm
+            assert turned(norm) == 0.0 < turned(other), norm
+        else:
+            assert turned(norm) < 0.005, norm
+            assert norm.offset == 0.0 or turned(other) > 0.05, norm
 
 
 @every_family

@@ -200,6 +200,7 @@ class _Layers:
             activation=structs.ACTIVATIONS.index(mlp.activation),
             gated=mlp.gated,
             norm_over_all=attention.norm_over == "all",
+            gain_by_head=attention.norm_over == "each",
             norm_after_rotation=attention.norm_after_rope,
             value_is_key=attention.value_is_key,
             parallel=layer.parallel,

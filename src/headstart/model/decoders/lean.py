@@ -196,7 +196,7 @@ class _Layer:
         if attention.norm_over == "all":
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         q, k, v = (part.reshape(rows, -1, dim) for part in (q, k, v))
-        by_head = attention.norm_over == "head"
+        by_head = attention.norm_over != "all"
         if by_head and not attention.norm_after_rope:
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         if attention.rope is not None:

@@ -24,11 +24,17 @@ def part(owner: Any, name: str) -> Any:
 
 
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:
-    """A norm's gain [d] in float32, with what is added to it; None where it has no weights."""
+    """A norm's gain [d], or [heads, dim], in float32, with what is added to it; None where it has no weights."""
     if norm.name is None:
         return None
-    weight: Tensor | None = part(owner, norm.name).weight
-    return None if weight is None else weight.detach().float() + norm.offset
+    module = part(owner, norm.name)
+    if isinstance(module, nn.ModuleList):  # a norm for each head: StableLM
+        weight: Tensor | None = torch.stack([each.weight for each in module])
+    else:
+        weight = module.weight
+    if weight is None:
+        return None
+    return weight.detach().float() + norm.offset if norm.wide_gain else (weight.detach() + norm.offset).float()
 
 
 def bias_of(owner: Any, norm: Norm) -> Tensor | None:
@@ -69,10 +75,20 @@ def queries_keys_values(owner: Any, attention: Attention) -> Any:
 def head_gain(owner: Any, norm: Norm, attention: Attention) -> Tensor | None:
     """The gain of a norm of queries or keys, in the order of `queries_keys_values`."""
     gain, order = gain_of(owner, norm), _turned(attention)
+    if gain is not None and gain.numel() not in {count * attention.dim for count in _gained(attention)}:
+        raise UnsupportedModel(
+            f"{norm.name} has {gain.numel()} numbers, which do not fit heads of {attention.dim} by the config",
+            hint="compare config.json with the original's",
+        )
     if gain is None or order is None:
         return gain
     heads = torch.arange(gain.numel()).view(-1, attention.dim)  # one head, or all of them
     return gain.reshape(-1)[heads[:, order].reshape(-1)].reshape(gain.shape)
+
+
+def _gained(attention: Attention) -> set[int]:
+    """Of how many heads a gain of queries or keys may be."""
+    return {1} if attention.norm_over == "head" else {attention.heads, attention.kv_heads}
 
 
 def _turned(attention: Attention) -> Tensor | None:
@@ -128,8 +144,9 @@ def angles(
     model: Any, recipe: Recipe, rope: Rope, length: int, device: torch.device | None = None
 ) -> tuple[Tensor, Tensor]:
     """Cosine and sine [length, rotary / 2] in float32 of each angle, from the model's rotary module."""
-    assert recipe.rotary is not None, "a recipe with rotation names its module"
-    cos, sin = rotation(part(model, recipe.rotary), length, device, table=rope.table, pairs=rope.table_pairs)
+    module = rope.module or recipe.rotary
+    assert module is not None, "a recipe with rotation names its module"
+    cos, sin = rotation(part(model, module), length, device, table=rope.table, pairs=rope.table_pairs)
     if 2 * cos.shape[-1] != rope.rotary:
         raise UnsupportedModel(
             f"{2 * cos.shape[-1]} numbers of a head turn, and by the config {rope.rotary}",

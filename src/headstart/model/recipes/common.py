@@ -51,6 +51,14 @@ def rotary(stated: Stated, dim: int) -> int:
     return dim if part is None else int(dim * part)
 
 
+def whole(stated: Stated, table: str | None = None) -> None:
+    """Raise `UnsupportedModel` unless all numbers of a head turn, in families whose modules know no other way. table:
+    see `Stated.rope`."""
+    part = stated.rope(table=table).get("partial_rotary_factor")
+    if part not in (None, 1.0):
+        raise stated.refused("partial_rotary_factor", part)
+
+
 def attention(stated: Stated, *more: str, kinds: frozenset[str] = FIXED_ROPE) -> Attention:
     """Attention as Llama's, without a window. more, kinds: see `Stated.rope`."""
     count, kv_heads, dim = heads(stated)
@@ -85,8 +93,13 @@ def windowed(layer: Layer, window: int | None) -> Layer:
     return replace(layer, attention=replace(layer.attention, window=window))
 
 
-def decoder(stated: Stated, layers: list[Layer]) -> Recipe:
-    """A decoder as Llama's, of these layers; equal ones become one object."""
+def shared(layers: list[Layer]) -> tuple[Layer, ...]:
+    """The same layers; equal ones become one object."""
     kept: dict[Layer, Layer] = {}
-    shared = tuple(kept.setdefault(each, each) for each in layers)
-    return Recipe(stated.hidden_size, stated.vocab_size, shared, rms(stated, "model.norm"))
+    return tuple(kept.setdefault(each, each) for each in layers)
+
+
+def decoder(stated: Stated, layers: list[Layer], final_norm: Norm | None = None) -> Recipe:
+    """A decoder as Llama's, of these layers. final_norm: in place of Llama's."""
+    last = rms(stated, "model.norm") if final_norm is None else final_norm
+    return Recipe(stated.hidden_size, stated.vocab_size, shared(layers), last)

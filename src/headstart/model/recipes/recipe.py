@@ -24,7 +24,7 @@ class Norm:
     kind: Literal["rms", "layer"] = "rms"
     """"rms" takes no mean off."""
     offset: float = 0.0
-    """What is added to the stored gain."""
+    """What is added to the stored gain: in float32 with `wide_gain`, else in the gain's own dtype."""
     wide_gain: bool = False
     """Whether the gain is applied before the row is rounded to the model's dtype (Gemma) or after it (Llama)."""
 
@@ -41,6 +41,8 @@ class Rope:
     """Whether neighbouring numbers turn together; otherwise each does with the one half of `rotary` further on."""
     table_pairs: bool = False
     """Whether the rotary module gives each angle twice in a row; otherwise all of them twice."""
+    module: str | None = None
+    """The rotary module below the model, where there are several; None for the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Attention:
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     v_norm: Norm | None = None
-    norm_over: Literal["head", "all"] = "head"
-    """Whether `q_norm` and `k_norm` are of each head or of all heads together."""
+    norm_over: Literal["head", "each", "all"] = "head"
+    """Whether `q_norm` and `k_norm` are of each head, of each head by a gain of its own, or of all heads together."""
     norm_after_rope: bool = False
     value_is_key: bool = False
     """Whether values are the keys as they are before norm and rotation (Gemma 4); then `qkv` has no values."""
