@@ -37,19 +37,21 @@ def write(
     tokenizer: dict[str, Any] | None = None,
     leave_out: tuple[str, ...] = (),
     blocks: dict[str, tuple[np.ndarray, Q]] | None = None,
+    plain: dict[str, Any] | None = None,
     split: int = 0,
 ) -> Path:
     """Write a model as llama.cpp's converter does. kind: of the matrices. metadata: below the architecture's name,
-    instead of the model's own or beside it. split: tensors in a file, if it is to be several. blocks: what matrices hold
-    instead, and of which kind."""
+    instead of the model's own or beside it; plain: the same without that name. split: tensors in a file, if it is to be
+    several. blocks: what matrices hold instead, and of which kind."""
     config = model.config
     architecture = architecture_of(config)
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
     for key, value in {**_metadata(config), **(metadata or {})}.items():
         if value is not None:
             _add(writer, f"{architecture}.{key}", value)
-    for key, value in _xielu(model).items():
-        _add(writer, key, value)
+    for key, value in {**_xielu(model), **(plain or {})}.items():
+        if value is not None:
+            _add(writer, key, value)
     for key, value in (tokenizer or {}).items():
         if value is not None:
             _add(writer, f"tokenizer.{key}", value)
@@ -71,7 +73,8 @@ def write(
         else:
             writer.add_tensor(stored, gguf.quantize(values, kind), raw_dtype=kind)
     for name, values in {**_extra_tensors(model), **(tensors or {})}.items():
-        writer.add_tensor(name, values)
+        if name not in leave_out:
+            writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

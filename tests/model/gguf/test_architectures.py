@@ -6,17 +6,20 @@ The names of tensors come from the table of the package `gguf` that the converte
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from support.families import FAMILIES, TOKENS, VOCAB, random_model
 from support.gguf_files import Q, architecture_of, quantised, write
 from torch import Tensor
 
+from headstart.base.errors import DamagedModel, UnsupportedModel
 from headstart.model import native
 from headstart.model.gguf import checkpoint
 from headstart.model.gguf.architectures import ARCHITECTURES
@@ -102,11 +105,11 @@ def logits(model: Any) -> Tensor:
     return found
 
 
-def run(path: Path, *, packed: bool = True, decoder: str = "auto") -> tuple[Tensor, ModelRunner]:
+def run(path: Path, *, packed: bool = True) -> tuple[Tensor, ModelRunner]:
     load = checkpoint.load_packed if packed else checkpoint.load_model
     model = adopt(load(str(path), checkpoint.load_config(str(path)), torch.float32))
     blocks = tuple(types(open_gguf(path))) if packed else ()
-    runner = ModelRunner(model, max_length=LENGTH, decoder=decoder, blocks=blocks)  # type: ignore[arg-type]
+    runner = ModelRunner(model, max_length=LENGTH, blocks=blocks)
     cache = runner.new_cache(1)
     segment = Segment(cache.acquire(), tuple(IDS[0].tolist()), judged=TOKENS)
     return runner.forward([segment], cache).logits.clone(), runner
@@ -136,8 +139,9 @@ def test_codes_are_those_of_the_original(name: str, kind: Q, tmp_path: Path) -> 
     path = write(tmp_path / "m.gguf", model, kind=kind)
     twin = quantised(model, kind)
     fix_rotation(twin, LENGTH)
-    on_modules, _ = run(path, decoder="modules")
-    assert off(on_modules, logits(twin)) < 1e-5
+    on_modules = checkpoint.load_packed(str(path), checkpoint.load_config(str(path)), torch.float32)
+    fix_rotation(on_modules, LENGTH)
+    assert off(logits(on_modules), logits(twin)) < 1e-5
     found, runner = run(path)
     assert (runner.decoder, runner.blocks) == ("fused", (kind.name,))
     assert 0 < off(found, logits(twin)) < 0.05
@@ -155,9 +159,64 @@ def test_every_architecture_is_tested() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_names_are_those_of_the_converter(name: str) -> None:
-    """Also those of parameters that this model has not, biases say: each is one that the package lists."""
+    """Each matrix is called as one that the package lists for the architecture."""
     config = MODELS[name]()
     architecture = {called: each for each, called in gguf.MODEL_ARCH_NAMES.items()}[architecture_of(config)]
     listed = {gguf.TENSOR_NAMES[each].replace("{bid}", "0") for each in gguf.MODEL_TENSORS[architecture]} | {"output"}
     names = Names(recipe_of(config), ARCHITECTURES[architecture_of(config)])
     assert {stored.removesuffix(".weight") for _, stored in names.matrices() if "blk.0." in stored} <= listed
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "error", "message"),
+    [
+        ("granite", {"rope.scaling.finetuned": False}, UnsupportedModel, "it has no positions"),
+        ("granite", {"logit_scale": 0.0}, DamagedModel, "granite.logit_scale' is 0.0, not a number above 0"),
+        ("seed_oss", {"attention.sliding_window": 8}, UnsupportedModel, "attention.sliding_window is 8"),
+        ("nemotron", {"attention.sliding_window": 8}, UnsupportedModel, "attention.sliding_window is 8"),
+        ("nemotron", {"rope.dimension_count": 3}, UnsupportedModel, "nemotron.rope.dimension_count is 3"),
+        ("seed_oss", {"rope.dimension_count": 8}, UnsupportedModel, "seed_oss.rope.dimension_count is 8"),
+        ("smollm3", {"logit_scale": 2.0}, UnsupportedModel, "smollm3.logit_scale is 2.0, which is not known"),
+        ("ministral3", {"rope.scaling.type": "none"}, UnsupportedModel, "no length to count from"),
+        ("exaone4", {"attention.sliding_window_pattern": [True, False]}, DamagedModel, "has 2 entries for 4 layers"),
+        ("cohere2", {"logit_scale": "a"}, DamagedModel, "logit_scale' is 'a', not a number"),
+        ("glm4", {"nextn_predict_layers": 1}, UnsupportedModel, "glm4.nextn_predict_layers is 1"),
+        ("phi3", {"rope.scaling.type": "linear"}, UnsupportedModel, "rope.scaling.type is 'linear', and the file has"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(
+    name: str, said: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        checkpoint.load_config(str(write(tmp_path / "m.gguf", made(name), metadata=said)))
+
+
+def test_damaged_factors_of_a_rotation_are_refused(tmp_path: Path) -> None:
+    model = made("phi3")
+    for factors, message in (
+        (np.ones(5, np.float32), r"'rope_factors_long.weight' is \[5\], and \[6\] is needed"),
+        (np.zeros(6, np.float32), "rope_factors_long.weight holds numbers that are not positive"),
+    ):
+        path = write(tmp_path / "m.gguf", model, tensors={"rope_factors_long.weight": factors})
+        with pytest.raises(DamagedModel, match=message):
+            checkpoint.load_config(str(path))
+    with pytest.raises(DamagedModel, match=r"'rope_factors_short.weight' is missing"):
+        checkpoint.load_config(str(write(tmp_path / "s.gguf", model, leave_out=("rope_factors_short.weight",))))
+
+
+def test_damaged_numbers_of_an_activation_are_refused(tmp_path: Path) -> None:
+    model = made("apertus")
+    for damaged, message in (({"xielu.beta": None}, "does not say 'xielu.beta'"),
+        ({"xielu.eps": [0.1]}, "xielu.eps' is an array of 1 entries, not 4 numbers"),
+        ({"xielu.alpha_p": [1.0, 2.0, math.nan, 1.0]}, "not 4 numbers"),
+        ({"xielu.alpha_p": "x"}, "not a number"),
+    ):  # fmt: skip
+        with pytest.raises(DamagedModel, match=message):
+            checkpoint.load_config(str(write(tmp_path / "m.gguf", model, plain=damaged)))
+
+
+def test_factors_of_frequencies_are_refused_where_no_file_has_them(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.ones(8, np.float32)}
+    for name in ("cohere2", "ernie4_5", "glm4", "granite", "hunyuan", "olmo2", "seed_oss"):
+        with pytest.raises(UnsupportedModel, match=r"'rope_freqs.weight' \(and 0 more\), which"):
+            checkpoint.load_config(str(write(tmp_path / f"{name}.gguf", made(name), tensors=factors)))
