@@ -59,7 +59,7 @@ def with_codes(
     for module in base.modules():
         if next(module.buffers(recurse=False), None) is not None and module is not base.rotary_emb:
             for parameter in module.parameters(recurse=False):
-                parameter._is_hf_initialized = True  # type: ignore[attr-defined]
+                parameter._is_hf_initialized = True
             model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
     if not isinstance(model.lm_head, nn.Linear):
         return model

@@ -29,7 +29,7 @@ from headstart.model.runner import ModelRunner
 
 pytestmark = pytest.mark.skipif(not int4.can_run(torch.device("cpu")), reason="no grouped products here")
 
-SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0)
+SIMPLE = (Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.MXFP4)
 SUPER = (Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_XS)
 GREEDY = hs.Sampling(max_tokens=16, temperature=0.0, ignore_eos=True, logprobs=0)
 PROMPT = list(range(3, 20))
