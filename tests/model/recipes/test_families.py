@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import quantised
 from support.families import FAMILIES, PUBLISHED, TOKENS, VOCAB, config_of, random_model
 from torch import Tensor
 
@@ -160,6 +161,28 @@ def test_rounded_weights_give_nearly_the_same_logits(name: str, quantize: str) -
     assert 1e-4 < off < 0.1, off
     if quantize == "int4":
         assert float((want - theirs(name)).norm() / theirs(name).norm()) > 0.1
+
+
+CHECKPOINTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "gptq": (quantised.Matrices().gptq, quantised.GPTQ),
+    "w8a8": (quantised.Matrices(8).channels, quantised.W8A8),
+}
+
+
+@needs_kernels
+@pytest.mark.parametrize("layout", CHECKPOINTS)
+@every_family
+def test_quantised_checkpoints_run_on_their_codes(name: str, layout: str, tmp_path: Path) -> None:
+    """Random codes are further from floats than those of a real model; a wrong order of inputs is beyond 1."""
+    if not can_quantize(torch.device("cpu")) or not int4.can_run(torch.device("cpu")):
+        pytest.skip("this processor has no products of whole numbers")
+    config = config_of(name)
+    config.tie_word_embeddings = False  # the head stays floats, and is written
+    twin = quantised.write(tmp_path, random_model(config), *CHECKPOINTS[layout])
+    want = twin(torch.tensor([TEXT]), use_cache=False).logits[0]
+    runner = hs.Target(tmp_path, dtype="float32", max_length=LENGTH).runner
+    assert (runner.decoder, runner.quantize) == ("fused", "int4" if layout == "gptq" else "int8")
+    assert 1e-4 < float((logits_of(runner) - want).norm() / want.norm()) < 0.3
 
 
 # -- the same bits in any company -------------------------------------------------------------------------------------
