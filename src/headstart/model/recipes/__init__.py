@@ -16,6 +16,7 @@ BUILDERS: dict[str, Callable[[Stated], Recipe]] = {
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
     "gemma4_text": gemma4.gemma4,
+    "gemma4_unified_text": gemma4.gemma4,
     "llama": llama.llama,
     "mistral": llama.llama,
     "qwen2": llama.llama,
