@@ -189,7 +189,7 @@ def _found(found: Mapping[str, Any], config: Any) -> Mapping[str, Any]:
 
 def adopt(model: Any) -> Any:
     """Prepare a model already in memory: eval mode, no gradients, our attention."""
-    check_class(type(model), model.config.model_type)
+    check_class(type(model), model.config)
     model.eval().requires_grad_(False)
     model.set_attn_implementation(IMPLEMENTATION)
     return model

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -28,7 +29,7 @@ from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.recipes import find_recipe
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, windows_of
 
 
 class FusedDecoder:
@@ -46,8 +47,9 @@ class FusedDecoder:
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
         self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self._weights = weights = NativeWeights(kind)
-        self._windows = recipe.windows
-        self._layers = _Layers(model, recipe, length, weights).structs
+        self._windows = windows_of(recipe.layers)
+        owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
@@ -167,14 +169,26 @@ def _token_inputs(model: Any, recipe: Recipe, weights: NativeWeights) -> structs
     )
 
 
-class _Layers:
-    """A model's layers as the kernels read them; its own linear layers are gone afterwards."""
+class FusedLayers:
+    """Layers as the kernels read them; the linear layers that held their weights are gone afterwards.
 
-    def __init__(self, model: Any, recipe: Recipe, length: int, weights: NativeWeights) -> None:
-        self._model, self._recipe, self._length, self._weights = model, recipe, length, weights
+    owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
+    [length, rotary / 2] of a rotation.
+    """
+
+    def __init__(
+        self,
+        owners: Iterable[Any],
+        layers: Sequence[Layer],
+        weights: NativeWeights,
+        length: int,
+        angles: Callable[[Rope], tuple[Tensor, Tensor]],
+    ) -> None:
+        self._weights, self._length, self._make_angles = weights, length, angles
         self._angles: dict[Rope, tuple[int, int]] = {}
-        self.structs = (structs.Layer * len(recipe.layers))()
-        for index, (owner, layer) in enumerate(zip(part(model, recipe.stack), recipe.layers, strict=True)):
+        self._windows = windows_of(layers)
+        self.structs = (structs.Layer * len(layers))()
+        for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
             parts.release(owner, layer.linears)
 
@@ -182,7 +196,7 @@ class _Layers:
         if rope is None:
             return None, None
         if rope not in self._angles:
-            cos, sin = parts.angles(self._model, self._recipe, rope, self._length)
+            cos, sin = self._make_angles(rope)
             self._angles[rope] = self._weights.pointer(cos), self._weights.pointer(sin)
         return self._angles[rope]
 
@@ -212,7 +226,7 @@ class _Layers:
             dim=attention.dim,
             rotary=attention.rope.rotary if attention.rope else 0,
             keys_of=index if attention.keys_of is None else attention.keys_of,
-            window=self._recipe.windows.index(attention.window),
+            window=self._windows.index(attention.window),
             scaling=attention.scaling,
             softcap=attention.softcap or 0.0,
             residual_factor=layer.residual_factor,
@@ -220,6 +234,7 @@ class _Layers:
             activation=structs.ACTIVATIONS.index(mlp.activation),
             gated=mlp.gated,
             norm_over_all=attention.norm_over == "all",
+            gain_by_head=attention.norm_over == "each",
             norm_after_rotation=attention.norm_after_rope,
             value_is_key=attention.value_is_key,
             parallel=layer.parallel,

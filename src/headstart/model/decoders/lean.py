@@ -44,11 +44,11 @@ class LeanDecoder:
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
-        self._embedding_norm = _Norm(model, recipe.embedding_norm, model.dtype)
+        self._embedding_norm = TensorNorm(model, recipe.embedding_norm, model.dtype)
         owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
-        self._layers = [_Layer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
+        self._layers = [TensorLayer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
         self._inputs = None if recipe.inputs is None else _Inputs(model, recipe.inputs, linear)
-        self._norm = _Norm(model, recipe.final_norm, model.dtype)
+        self._norm = TensorNorm(model, recipe.final_norm, model.dtype)
         self._head = linear(parts.plain(part(model, recipe.head)))
         self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
         self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
@@ -80,7 +80,7 @@ class LeanDecoder:
         for index, layer in enumerate(self._layers[:layers]):
             if index in taps:
                 hidden[index] = x
-            x = layer.run(x, turns, packed, None if inputs is None else inputs[:, index])
+            x = layer.run(x, turns, packed, own=None if inputs is None else inputs[:, index])
         last = len(self._layers) if layers is None else layers
         if last in taps:
             hidden[last] = self._norm(x)
@@ -117,7 +117,7 @@ class LeanDecoder:
             yield from layer.weights()
 
 
-class _Norm:
+class TensorNorm:
     """A norm of a recipe, or none."""
 
     def __init__(self, owner: Any, norm: Norm | None, dtype: torch.dtype, gain: Tensor | None = None) -> None:
@@ -138,7 +138,7 @@ class _Norm:
     def __bool__(self) -> bool:
         return self._norm is not None
 
-    def with_gain(self, gain: Tensor) -> _Norm:
+    def with_gain(self, gain: Tensor) -> TensorNorm:
         """A norm without bias or centre, of the same eps, by another gain in the dtype of the model."""
         made = copy.copy(self)
         assert self._norm is not None, "a model that is left early ends in a norm"
@@ -157,7 +157,7 @@ class _Inputs:
         self._table = part(model, inputs.table).weight.detach()
         self._factor = parts.factor(inputs.factor, model.dtype, rounded=inputs.factor_rounded)
         self._projection = linear(part(model, inputs.projection))
-        self._norm = _Norm(model, inputs.norm, model.dtype)
+        self._norm = TensorNorm(model, inputs.norm, model.dtype)
         parts.release(model, [inputs.projection])
 
     def __call__(self, ids: Tensor, x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class _Inputs:
         yield from (*self._projection.weights(), *self._norm.weights())
 
 
-class _Layer:
+class TensorLayer:
     """One layer of a recipe."""
 
     def __init__(
@@ -187,24 +187,35 @@ class _Layer:
         self._gate_up = linear(parts.gate_up(owner, mlp))
         self._down = linear(parts.plain(part(owner, mlp.down)))
         names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
-        self._norms = {name: _Norm(owner, getattr(layer, name), dtype) for name in names}
+        self._norms = {name: TensorNorm(owner, getattr(layer, name), dtype) for name in names}
         for name in ("q_norm", "k_norm", "v_norm"):
             norm = getattr(attention, name)
             gain = None if norm is None else parts.head_gain(owner, norm, attention)
-            self._norms[name] = _Norm(owner, norm, dtype, gain)
+            self._norms[name] = TensorNorm(owner, norm, dtype, gain)
         self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
         if layer.input is not None:
-            self._norms["input"] = _Norm(owner, layer.input.norm, dtype)
+            self._norms["input"] = TensorNorm(owner, layer.input.norm, dtype)
             self._input_gate = linear(part(owner, layer.input.gate))
             self._input_out = linear(part(owner, layer.input.out))
         self._factor = None if layer.factor is None else part(owner, layer.factor).detach().to(dtype)
         parts.release(owner, layer.linears)
 
-    def run(self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed, own: Tensor | None) -> Tensor:
-        """x [M, d]; turns: by rotation, cos and sin of each row [M, 1, rotary]; own: the layer's own input of each row
-        [M, width], if it has one; returns [M, d]."""
+    def run(
+        self,
+        x: Tensor,
+        turns: Mapping[Rope, tuple[Tensor, Tensor]],
+        packed: Packed,
+        *,
+        own: Tensor | None = None,
+        z: Tensor | None = None,
+    ) -> Tensor:
+        """x [M, d]: the stream; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d].
+
+        own: the layer's own input of each row [M, width], if it has one. z: what attention takes instead of the normed
+        stream.
+        """
         layer, norms = self._layer, self._norms
-        attended = self._attend(norms["attention_in"](x), turns, packed)
+        attended = self._attend(norms["attention_in"](x) if z is None else z, turns, packed)
         early = norms["mlp_in"](x) if layer.parallel else None
         x = self._add(self._out, attended, x, norms["attention_out"])
         y = self._gate_up(norms["mlp_in"](x) if early is None else early)
@@ -219,7 +230,7 @@ class _Layer:
             x = x + norms["input"](self._input_out(gated))
         return x if self._factor is None else x * self._factor
 
-    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: _Norm) -> Tensor:
+    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm) -> Tensor:
         """x, and what a part of the layer adds to it."""
         if not norm and self._layer.residual_factor == 1.0:
             return linear.add(y, x)
@@ -236,7 +247,7 @@ class _Layer:
         if attention.norm_over == "all":
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         q, k, v = (part.reshape(rows, -1, dim) for part in (q, k, v))
-        by_head = attention.norm_over == "head"
+        by_head = attention.norm_over != "all"
         if by_head and not attention.norm_after_rope:
             q, k = self._norms["q_norm"](q), self._norms["k_norm"](k)
         if attention.rope is not None:
@@ -249,8 +260,8 @@ class _Layer:
             q = q * factors.to(q.dtype)[:, None, None]
         q, k, v = (part.transpose(0, 1)[None] for part in (q, k, self._norms["v_norm"](v)))
         layer = self._index if attention.keys_of is None else attention.keys_of
-        new = (k, v) if stores else (None, None)
-        return attend_packed(packed, layer, q, *new, self._scores).reshape(rows, -1)
+        new_keys, new_values = (k, v) if stores else (None, None)
+        return attend_packed(packed, layer, q, new_keys, new_values, self._scores).reshape(rows, -1)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x [M, heads, dim], of which the first numbers turn."""

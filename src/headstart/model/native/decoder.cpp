@@ -46,7 +46,8 @@ struct Layer {
     float scaling, softcap;                      // softcap: 0 for none
     float residual_factor, layer_factor;         // of what attention and MLP add; of the stream after the layer
     int32_t activation, gated;
-    int32_t norm_over_all, norm_after_rotation, value_is_key;
+    int32_t norm_over_all, gain_by_head;         // q_norm and k_norm of all heads together; of each by its own gain
+    int32_t norm_after_rotation, value_is_key;
     int32_t parallel;                            // attention and MLP read the same stream
 };
 
@@ -266,9 +267,11 @@ void gate_input(const Model &model, const float *inputs, const Layer &layer, int
     }
 }
 
-// One head, normed and turned as its layer says. to: [dim]; from: may be `to`.
-inline void turn_head(const float *from, const Norm &norm, const Layer &layer, int64_t position, float *scratch, float *to) {
+// Head `h`, normed and turned as its layer says. to: [dim]; from: may be `to`.
+inline void turn_head(const float *from, Norm norm, const Layer &layer, int64_t h, int64_t position, float *scratch,
+                      float *to) {
     const bool own = norm.kind && !layer.norm_over_all;
+    if (layer.gain_by_head && norm.gain) norm.gain += h * layer.dim;
     const int64_t half = layer.cosine ? layer.rotary / 2 : 0;
     if (own && !layer.norm_after_rotation) {
         norm_row(from, norm, layer.dim, scratch);
@@ -301,7 +304,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
         }
         for (int64_t h = 0; h < s.heads; h++) {
             float *turned = query + (r * s.heads + h) * s.dim;
-            turn_head(row + h * s.dim, layer.q_norm, layer, position, head, turned);
+            turn_head(row + h * s.dim, layer.q_norm, layer, h, position, head, turned);
             if (!layer.query_factors) continue;
             const float factor = layer.query_factors[position];
             for (int64_t i = 0; i < s.dim; i += LANES) store(turned + i, load(turned + i) * factor);
@@ -316,7 +319,7 @@ void rotate(float *y, const Layer &layer, bool stores, const Batch &batch, const
             }
             for (int64_t i = 0; i < s.dim; i += LANES) store(to + i, load(value + i));
             float *turned = head + s.dim;
-            turn_head(key, layer.k_norm, layer, position, head, turned);
+            turn_head(key, layer.k_norm, layer, h, position, head, turned);
             KV *stored = (KV *)(turned + s.dim);
             for (int64_t i = 0; i < s.dim; i += LANES) store(stored + i, load(turned + i));
             KV *tile = key_tile(keys, s, slot, h, place) + place % LANES;
@@ -604,8 +607,8 @@ std::string layout() {
     FIELD(Layer, sinks), FIELD(Layer, activation_numbers), FIELD(Layer, heads), FIELD(Layer, kv_heads);
     FIELD(Layer, dim), FIELD(Layer, rotary), FIELD(Layer, keys_of), FIELD(Layer, window), FIELD(Layer, scaling);
     FIELD(Layer, softcap), FIELD(Layer, residual_factor), FIELD(Layer, layer_factor), FIELD(Layer, activation);
-    FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, norm_after_rotation), FIELD(Layer, value_is_key);
-    FIELD(Layer, parallel);
+    FIELD(Layer, gated), FIELD(Layer, norm_over_all), FIELD(Layer, gain_by_head), FIELD(Layer, norm_after_rotation);
+    FIELD(Layer, value_is_key), FIELD(Layer, parallel);
     STRUCT(TokenInputs);
     FIELD(TokenInputs, table), FIELD(TokenInputs, codes), FIELD(TokenInputs, projection), FIELD(TokenInputs, norm);
     FIELD(TokenInputs, width), FIELD(TokenInputs, factor), FIELD(TokenInputs, projection_factor);

@@ -48,7 +48,8 @@ class Layer(ctypes.Structure):
         *((name, _number) for name in ("heads", "kv_heads", "dim", "rotary", "keys_of", "window")),
         *((name, _real) for name in ("scaling", "softcap", "residual_factor", "layer_factor")),
         *((name, _flag) for name in ("activation", "gated")),
-        *((name, _flag) for name in ("norm_over_all", "norm_after_rotation", "value_is_key", "parallel")),
+        *((name, _flag) for name in ("norm_over_all", "gain_by_head")),
+        *((name, _flag) for name in ("norm_after_rotation", "value_is_key", "parallel")),
     )
 
 
