@@ -260,8 +260,7 @@ class TensorLayer:
             q = q * factors.to(q.dtype)[:, None, None]
         q, k, v = (part.transpose(0, 1)[None] for part in (q, k, self._norms["v_norm"](v)))
         layer = self._index if attention.keys_of is None else attention.keys_of
-        new_keys, new_values = (k, v) if stores else (None, None)
-        return attend_packed(packed, layer, q, new_keys, new_values, self._scores).reshape(rows, -1)
+        return attend_packed(packed, layer, q, (k, v) if stores else None, self._scores).reshape(rows, -1)
 
     def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x [M, heads, dim], of which the first numbers turn."""
