@@ -327,8 +327,8 @@ def flipped(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
 
 
 def logits_by(recipe: Recipe, model: Any) -> Tensor:
-    """What a recipe makes of a model in float32, which is used up, by the lean forward: it raises where the kernels would
-    read what is not there."""
+    """What a recipe makes of a model in float32, which is used up, by the lean forward: it raises where the kernels
+    would read what is not there."""
     adopt(model)
     fix_rotation(model, LENGTH)
     decoder = LeanDecoder(model, recipe, shapes(recipe), LENGTH)

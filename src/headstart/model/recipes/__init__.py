@@ -24,6 +24,7 @@ BUILDERS = {
     "gemma2": "gemma.gemma2",
     "gemma3_text": "gemma.gemma3",
     "gemma4_text": "gemma4.gemma4",
+    "gemma4_unified_text": "gemma4.gemma4",
     "glm": "glm.glm",
     "glm4": "glm.glm4",
     "gpt2": "gpt.gpt2",
