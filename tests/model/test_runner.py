@@ -143,12 +143,13 @@ def test_rewinding_forward_is_an_error(tiny: Callable[..., str]) -> None:
 
 
 def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
-    """The probe: StableLM swallows keyword arguments on the way to its attention, so ours cannot be driven."""
+    """The probe: Nemotron swallows keyword arguments on the way to its attention, so ours cannot be driven; and with
+    this activation it has no recipe."""
     import transformers as tf
 
-    config = tf.StableLmConfig(
+    config = tf.NemotronConfig(
         vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, bos_token_id=1, eos_token_id=2,
+        num_key_value_heads=4, bos_token_id=1, eos_token_id=2, hidden_act="tanh",
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config).eval()
     with pytest.raises(UnsupportedModel, match="attention interface"):
@@ -157,7 +158,7 @@ def test_a_model_whose_attention_is_not_ours_is_refused() -> None:
 
 def test_the_probe_finds_positions_that_are_not_driven(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that ignores position_ids gives other logits on a tree, and is refused with the error's size."""
-    model = adopt(random_model("llama"))
+    model = adopt(random_model("mixtral"))
     rotary = model.model.rotary_emb
     original = rotary.forward
 
