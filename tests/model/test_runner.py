@@ -102,7 +102,7 @@ def test_a_fast_forward_is_not_taken_for_what_it_does_not_compute() -> None:
     assert ModelRunner(adopt(other)).decoder == "modules"
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt2", "mixtral"])
 def test_a_kept_tree_path_continues_as_if_it_had_been_read(name: str, tiny: Callable[..., str]) -> None:
     """Compaction: after the accepted path is gathered, the next logits are those of the plain text."""
     runner = ModelRunner(adopt(AutoModelForCausalLM.from_pretrained(tiny(name), dtype=torch.float32)))

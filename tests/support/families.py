@@ -123,6 +123,24 @@ FAMILIES: dict[str, Callable[[], Any]] = {
 }
 """By a name that starts with the `model_type`. Each config has at least two layers of each kind."""
 
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "apertus": {"hidden_dropout": 0.0, "mlp_bias": False, "post_norm": False, "qk_norm": True},
+    "exaone4": {"reorder_and_qk_norm": True, "sliding_window_pattern": "LLLG"},
+    "gemma": {"hidden_activation": "gelu_pytorch_tanh"},
+    "hunyuan_v1_dense": {
+        "add_classification_head": False, "attention_head_dim": 16, "cla_share_factor": 2, "class_num": 0,
+        "dense_list": [4096, 0], "eod_token_id": 5, "mlp_bias": False, "norm_type": "rms", "num_experts": 1,
+        "org_vocab_size": 128167, "pool_type": "last", "use_cla": False, "use_qk_norm": True,
+        "use_rotary_pos_emb": True,
+    },
+    "phi3": {
+        "attention_bias": False, "embd_pdrop": 0.0, "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False,
+        "mlp_bias": False, "resid_pdrop": 0.0,
+    },
+    "smollm3": {"max_window_layers": 28, "pretraining_tp": 2},
+}  # fmt: skip
+"""Fields of published files that the classes of transformers do not read, by family."""
+
 _PARTIAL = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
 
 

@@ -70,6 +70,7 @@ class ExitStudent(Student):
         super().__init__(options, material)
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
+<<<<<<< HEAD
         recipe = find_recipe(config)
         norm = None if recipe is None else recipe.final_norm
         if norm is None or depth < 2:
@@ -77,6 +78,11 @@ class ExitStudent(Student):
                 f"{config.model_type} of {depth} layers cannot be left early",
                 hint="exits need headstart's own; train a head or a draft model instead",
             )
+=======
+        if find_recipe(config) is None or depth < 2:
+            hint = "exits need headstart's own decoder; train a head or a draft model instead"
+            raise UnsupportedModel(f"{config.model_type} of {depth} layers cannot be left early", hint=hint)
+>>>>>>> main
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:
             raise InvalidOption(
@@ -92,8 +98,9 @@ class ExitStudent(Student):
         gain = gain_of(target, norm)
         module = ExitModule(torch.ones(int(config.hidden_size)) if gain is None else gain, norm.eps)
         self.module = module.to(material.device, material.dtype)
-        size = self._vocab if self.known is None else len(self.known)
-        self.logits_per_token = 2 * size
+        self.size = self._vocab if self.known is None else len(self.known)
+        """Tokens that it knows."""
+        self.logits_per_token = 2 * self.size
 
     def loss(self, learnt: Windows, places: Tensor, step: int) -> Tensor:
         """The divergence of the exit's distribution from the target's over the tokens it knows, mean over rows."""
@@ -132,5 +139,4 @@ class ExitStudent(Student):
         exits.write(folder, made, vocab_size=self._vocab, target=str(self._options.target))
 
     def facts(self) -> dict[str, Any]:
-        size = self._vocab if self.known is None else len(self.known)
-        return {"layers": self.layers, "draft_vocab_size": size, **super().facts()}
+        return {"layers": self.layers, "draft_vocab_size": self.size, **super().facts()}

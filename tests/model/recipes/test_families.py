@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.families import FAMILIES, TOKENS, VOCAB, config_of, random_model
+from support.families import FAMILIES, PUBLISHED, TOKENS, VOCAB, config_of, random_model
 from torch import Tensor
 
 import headstart as hs
@@ -116,6 +116,28 @@ def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.
         return
     runner = runner_of(name, dtype, decoder=decoder)
     assert error(logits_of(runner), theirs(name, dtype)) < MOST[dtype]
+
+
+@pytest.mark.parametrize("decoder", ["fused", "lean"])
+@every_family
+def test_its_first_layers_are_those_of_transformers(name: str, decoder: Any) -> None:
+    """The states between layers, and the logits of a model that ends after 2 of its layers."""
+    if decoder == "fused" and not native.available():
+        pytest.skip("no row kernels on this machine")
+    if decoder == "lean" and recipe_for(name).inputs is not None:
+        pytest.skip("the lean forward has no inputs of layers")
+    short = model_of(name)
+    stack = part(short, recipe_for(name).stack)
+    del stack[2:]
+    short.config.num_hidden_layers = 2
+    want = short(torch.tensor([TEXT]), use_cache=False, output_hidden_states=True)
+    runner = runner_of(name, torch.float32, decoder=decoder)
+    cache = runner.new_cache(1)
+    segments = [Segment(cache.acquire(), TEXT, judged=TOKENS)]
+    out = runner.forward(segments, cache, taps=(0, 1, 2), layers=2)
+    assert error(out.logits, want.logits[0]) < MOST[torch.float32]
+    for layer, states in out.hidden.items():
+        assert error(states, want.hidden_states[layer][0]) < MOST[torch.float32], layer
 
 
 @needs_kernels
@@ -387,6 +409,13 @@ def test_what_a_config_states_has_the_effect_it_has_in_transformers(name: str) -
         if not off < MOST[torch.float32]:
             wrong.append(f"{field}: {off:.1e}")
     assert not wrong
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_fields_of_published_files_change_nothing(name: str) -> None:
+    config = config_of(name)
+    config = type(config).from_dict({**config.to_dict(), **PUBLISHED[name]})
+    assert recipe_of(config) == recipe_for(name)
 
 
 @every_family

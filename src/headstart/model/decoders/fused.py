@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -28,7 +29,7 @@ from headstart.model.native import structs
 from headstart.model.native.weights import NativeWeights, kind_of, takes_codes
 from headstart.model.packed import Forward, Packed
 from headstart.model.recipes import find_recipe
-from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Layer, Norm, Recipe, Rope, windows_of
 
 
 class FusedDecoder:
@@ -48,8 +49,9 @@ class FusedDecoder:
             i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()
         }
         self._weights = weights = NativeWeights(kind)
-        self._windows = recipe.windows
-        self._layers = _Layers(model, recipe, length, weights).structs
+        self._windows = windows_of(recipe.layers)
+        owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
+        self._layers = FusedLayers(owners, recipe.layers, weights, length, angles).structs
         places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         if places is not None:
             self._length = min(length, len(places))
@@ -147,14 +149,26 @@ def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Ten
     return structs.Norm(weights.gain(gain), weights.gain(bias), norm.eps, kind)
 
 
-class _Layers:
-    """A model's layers as the kernels read them; its own linear layers are gone afterwards."""
+class FusedLayers:
+    """Layers as the kernels read them; the linear layers that held their weights are gone afterwards.
 
-    def __init__(self, model: Any, recipe: Recipe, length: int, weights: NativeWeights) -> None:
-        self._model, self._recipe, self._length, self._weights = model, recipe, length, weights
+    owners: what holds the weights of each layer, by the names of its recipe. length: positions. angles: cosine and sine
+    [length, rotary / 2] of a rotation.
+    """
+
+    def __init__(
+        self,
+        owners: Iterable[Any],
+        layers: Sequence[Layer],
+        weights: NativeWeights,
+        length: int,
+        angles: Callable[[Rope], tuple[Tensor, Tensor]],
+    ) -> None:
+        self._weights, self._length, self._make_angles = weights, length, angles
         self._angles: dict[Rope, tuple[int, int]] = {}
-        self.structs = (structs.Layer * len(recipe.layers))()
-        for index, (owner, layer) in enumerate(zip(part(model, recipe.stack), recipe.layers, strict=True)):
+        self._windows = windows_of(layers)
+        self.structs = (structs.Layer * len(layers))()
+        for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
             parts.release(owner, layer)
 
@@ -162,7 +176,7 @@ class _Layers:
         if rope is None:
             return None, None
         if rope not in self._angles:
-            cos, sin = parts.angles(self._model, self._recipe, rope, self._length)
+            cos, sin = self._make_angles(rope)
             self._angles[rope] = self._weights.pointer(cos), self._weights.pointer(sin)
         return self._angles[rope]
 
@@ -192,7 +206,7 @@ class _Layers:
             dim=attention.dim,
             rotary=attention.rope.rotary if attention.rope else 0,
             keys_of=index if attention.keys_of is None else attention.keys_of,
-            window=self._recipe.windows.index(attention.window),
+            window=self._windows.index(attention.window),
             scaling=attention.scaling,
             softcap=attention.softcap or 0.0,
             residual_factor=layer.residual_factor,

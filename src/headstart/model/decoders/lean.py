@@ -44,10 +44,10 @@ class LeanDecoder:
         self._embedding = part(model, recipe.embedding).weight.detach()
         self._places = None if recipe.places is None else part(model, recipe.places).weight[recipe.places_from :]
         self._factor = parts.embedding_factor(recipe, model.dtype)
-        self._embedding_norm = _Norm(model, recipe.embedding_norm, model.dtype)
+        self._embedding_norm = TensorNorm(model, recipe.embedding_norm, model.dtype)
         owners = zip(part(model, recipe.stack), recipe.layers, strict=True)
-        self._layers = [_Layer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
-        self._norm = _Norm(model, recipe.final_norm, model.dtype)
+        self._layers = [TensorLayer(owner, layer, i, linear, model.dtype) for i, (owner, layer) in enumerate(owners)]
+        self._norm = TensorNorm(model, recipe.final_norm, model.dtype)
         self._head = linear(parts.plain(part(model, recipe.head)))
         self._logit_factor, self._logit_softcap = recipe.logit_factor, recipe.logit_softcap
         self._turns: dict[Rope, tuple[Tensor, Tensor]] = {}
@@ -113,7 +113,7 @@ class LeanDecoder:
             yield from layer.weights()
 
 
-class _Norm:
+class TensorNorm:
     """A norm of a recipe, or none."""
 
     def __init__(self, owner: Any, norm: Norm | None, dtype: torch.dtype, gain: Tensor | None = None) -> None:
@@ -134,7 +134,7 @@ class _Norm:
     def __bool__(self) -> bool:
         return self._norm is not None
 
-    def with_gain(self, gain: Tensor) -> _Norm:
+    def with_gain(self, gain: Tensor) -> TensorNorm:
         """A norm without bias or centre, of the same eps, by another gain in the dtype of the model."""
         made = copy.copy(self)
         assert self._norm is not None, "a model that is left early ends in a norm"
@@ -145,7 +145,7 @@ class _Norm:
         return [tensor for tensor in (self._gain, self._bias) if tensor is not None]
 
 
-class _Layer:
+class TensorLayer:
     """One layer of a recipe."""
 
     def __init__(
@@ -160,18 +160,23 @@ class _Layer:
         self._gate_up = linear(parts.gate_up(owner, mlp))
         self._down = linear(parts.plain(part(owner, mlp.down)))
         names = ("attention_in", "attention_out", "mlp_in", "mlp_out")
-        self._norms = {name: _Norm(owner, getattr(layer, name), dtype) for name in names}
+        self._norms = {name: TensorNorm(owner, getattr(layer, name), dtype) for name in names}
         for name in ("q_norm", "k_norm", "v_norm"):
             norm = getattr(attention, name)
             gain = None if norm is None else parts.head_gain(owner, norm, attention)
-            self._norms[name] = _Norm(owner, norm, dtype, gain)
+            self._norms[name] = TensorNorm(owner, norm, dtype, gain)
         self._numbers = None if mlp.numbers is None else parts.xielu_numbers(part(owner, mlp.numbers)).tolist()
         parts.release(owner, layer)
 
-    def run(self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed) -> Tensor:
-        """x [M, d]; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d]."""
+    def run(
+        self, x: Tensor, turns: Mapping[Rope, tuple[Tensor, Tensor]], packed: Packed, z: Tensor | None = None
+    ) -> Tensor:
+        """x [M, d]: the stream; turns: by rotation, cos and sin of each row [M, 1, rotary]; returns [M, d].
+
+        z: what attention takes instead of the normed stream.
+        """
         layer, norms = self._layer, self._norms
-        attended = self._attend(norms["attention_in"](x), turns, packed)
+        attended = self._attend(norms["attention_in"](x) if z is None else z, turns, packed)
         early = norms["mlp_in"](x) if layer.parallel else None
         x = self._add(self._out, attended, x, norms["attention_out"])
         y = self._gate_up(norms["mlp_in"](x) if early is None else early)
@@ -182,7 +187,7 @@ class _Layer:
             y = activated(y, layer.mlp.activation, self._numbers)
         return self._add(self._down, y, x, norms["mlp_out"])
 
-    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: _Norm) -> Tensor:
+    def _add(self, linear: PackedLinear | PlainLinear, y: Tensor, x: Tensor, norm: TensorNorm) -> Tensor:
         """x, and what a part of the layer adds to it."""
         if not norm and self._layer.residual_factor == 1.0:
             return linear.add(y, x)

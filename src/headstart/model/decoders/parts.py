@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,6 +22,20 @@ def part(owner: Any, name: str) -> Any:
     for each in name.split("."):
         owner = getattr(owner, each)
     return owner
+
+
+def tree(parts: Mapping[str, Any]) -> Any:
+    """An object with these parts below it, by their paths: what stands for a module where there are tensors alone."""
+    root = SimpleNamespace()
+    for name, each in parts.items():
+        *owners, last = name.split(".")
+        owner = root
+        for step in owners:
+            if not hasattr(owner, step):
+                setattr(owner, step, SimpleNamespace())
+            owner = getattr(owner, step)
+        setattr(owner, last, each)
+    return root
 
 
 def gain_of(owner: Any, norm: Norm) -> Tensor | None:

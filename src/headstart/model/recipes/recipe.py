@@ -8,6 +8,7 @@ modules, below a layer or, where it says so, below the model.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -178,11 +179,6 @@ class Recipe:
         return found
 
     @property
-    def windows(self) -> list[int | None]:
-        """The different sliding windows, None for full attention."""
-        return sorted({layer.attention.window for layer in self.layers}, key=lambda w: w or 0)
-
-    @property
     def stored(self) -> dict[int, Attention]:
         """The layers that store keys and values."""
         return {i: layer.attention for i, layer in enumerate(self.layers) if layer.attention.keys_of is None}
@@ -197,3 +193,8 @@ class Recipe:
                 if rest in names:
                     return [f"{self.stack}.{owner}.{name}" for name in names]
         return [module]
+
+
+def windows_of(layers: Sequence[Layer]) -> list[int | None]:
+    """The different sliding windows, None for full attention."""
+    return sorted({layer.attention.window for layer in layers}, key=lambda w: w or 0)

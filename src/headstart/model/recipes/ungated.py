@@ -18,8 +18,7 @@ def arcee(stated: Stated) -> Recipe:
 
 def apertus(stated: Stated) -> Recipe:
     """An MLP without a gate, whose activation has learned numbers; norms of each head's queries and keys."""
-    stated.must_be("post_norm", False)
-    stated.must_be("qk_norm", True)
+    stated.without_effect("post_norm", "qk_norm")
     plain = layer(stated)
     learned = plain.mlp.activation == "xielu"
     plain = replace(

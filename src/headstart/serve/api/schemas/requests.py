@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`."""
+"""What the four paths with a body take: a conversation, a prompt, a text to count, tokens to write as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from headstart.serve.api.errors import invalid_value
 from headstart.serve.api.schemas.common import MOST_LOGPROBS, Common
-from headstart.serve.api.schemas.parts import TextPart, text_of
+from headstart.serve.api.schemas.parts import PredictionField, TextPart, text_of
 from headstart.serve.api.schemas.strict import Strict
 
 
@@ -56,3 +56,54 @@ class ChatRequest(Common):
         if self.top_logprobs and not self.logprobs:
             raise invalid_value("top_logprobs", "top_logprobs needs logprobs", "set logprobs to true")
         return (self.top_logprobs or 0) if self.logprobs else None
+
+
+MOST_PROMPTS = 256
+COMPLETION_TOKENS = 16
+"""`max_tokens` of a completion that does not say; OpenAI's."""
+
+
+class CompletionRequest(Common):
+    """One prompt to continue, or several: each a text, or a list of token ids."""
+
+    harmless: ClassVar[Mapping[str, Sequence[Any]]] = {**Common.harmless, "suffix": ("",)}
+    refused: ClassVar[Mapping[str, str]] = {
+        **Common.refused, "suffix": "a text is continued at its end only; put what comes after it into the prompt",
+        "max_completion_tokens": "completions have max_tokens",
+        "top_logprobs": "completions have logprobs, a number",
+        "messages": "conversations go to /v1/chat/completions",
+    }  # fmt: skip
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    echo: bool | None = Field(default=None, description="The text begins with the prompt.")
+    best_of: int | None = Field(default=None, ge=1, description="Must be n, or left out.")
+    logprobs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS)
+    n_probs: int | None = Field(default=None, ge=0, le=MOST_LOGPROBS, description="llama.cpp's name of logprobs.")
+    prediction: str | PredictionField | None = None  # type: ignore[assignment]
+
+    def limit(self) -> int:
+        return COMPLETION_TOKENS if self.max_tokens is None else self.max_tokens
+
+    def alternatives(self) -> int | None:
+        return self.n_probs or None if self.logprobs is None else self.logprobs
+
+
+class TokenizeRequest(Strict):
+    """A text (`prompt` of vLLM, `content` of llama.cpp) or a conversation to count."""
+
+    model: str | None = None
+    prompt: str | None = None
+    content: str | None = None
+    messages: list[MessageField] | None = Field(default=None, min_length=1)
+    add_special_tokens: bool | None = Field(default=None, description="For texts; true by default.")
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Strict):
+    """Token ids to write as text."""
+
+    model: str | None = None
+    tokens: list[int]

@@ -18,59 +18,32 @@ rounds are evidence for the same hidden rate, whatever its shape.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headstart.drafters.growing.ranks import Ranks, outcomes
+from headstart.pacing.constants import (
+    CHANGE,
+    DOUBT_ROUNDS,
+    EVEN_SHARE,
+    MAX_DEPTH,
+    PRIOR_ROUNDS,
+    RATES,
+    RUNNING_SHARE,
+    SETTLED_STEPS,
+)
 from headstart.theory.trees import likeliest_gains
 from headstart.types import Draft
 
-MAX_DEPTH = 32
-"""Guesses beyond this depth are not told apart."""
-RATES = (0.02, 0.15, 0.3, 0.45, 0.6, 0.72, 0.82, 0.9, 0.95, 0.985)
-
-
-@dataclass(frozen=True)
-class Memory:
-    """How fast beliefs change. Fixed: nobody has to choose these."""
-
-    change_per_token: float = 1 / 50
-    """Chance that the quality is drawn anew from the prior."""
-    even_share: float = 0.05
-    """Share of the prior that stays evenly spread, so that nothing is ever thought impossible."""
-    prior_rate: float = 0.02
-    """Share of a prior that each round replaces, once there have been many."""
-    prior_rounds: int = 8
-    """Rounds that the first prior counts as; also rounds between two looks at what was learnt."""
-    new_rounds: int = 3
-    """Rounds up to which hardly anything is known of a source."""
-    doubt_rounds: float = 20.0
-    """Rounds' worth of doubt about depths that behave otherwise than the mixture says."""
-    calibration: float = 1 - 1 / 200
-    """What each counted round leaves of the calibration by depth."""
-    calibrated_rounds: int = 2
-    """One of so many rounds is counted: counting takes time."""
-    coverage_rate: float = 0.15
-    """How far one answer moves how often a source has a draft, for its request."""
-    prior_coverage_rate: float = 0.05
-    """The same for later requests."""
-
-
-MEMORY = Memory()
-GOOD_RATE = RATES.index(0.72)
-"""From this rate on a source is good."""
-MAX_RANK = 8
-"""Siblings beyond this rank are not told apart."""
-
-_A = np.array(RATES)
+_A = np.array(list(RATES))
 _ACCEPTED = _A[None, :] ** np.arange(MAX_DEPTH + 1)[:, None]  # [depth, rate]: all of so many guesses are accepted
 _FAILED = _ACCEPTED * (1 - _A)  # so many are, and the next is not
-_START = np.array([1.0, 1.0, 1.2, 1.5, 1.8, 2.0, 2.0, 1.6, 1.0, 0.6])  # moderate: 0.6 on average
-_START /= _START.sum()
-_CHANGED = (1 - (1 - MEMORY.change_per_token) ** np.arange(8 * MAX_DEPTH)).tolist()  # by tokens of text
+_START = np.array(list(RATES.values())) / sum(RATES.values())
+MEAN_RATE = float(_A.dot(_START))
+"""Chance that a guess of an unknown source is accepted."""
+_GOOD = (_A > MEAN_RATE) / _START[_A > MEAN_RATE].sum()  # [rate]: the share of good rates over what it is at first
 
 
 class SourcePrior:
@@ -84,10 +57,10 @@ class SourcePrior:
     def __init__(self, sizes: Sequence[tuple[int, int]], *, trees: bool = False) -> None:
         self.weights: NDArray[Any] = _START
         """Belief [rate] to begin a request with, and to drift back to."""
-        self.coverage = 0.8
+        self.coverage = 1.0
         """How likely the source has a draft when it is asked."""
         self.promise = 1.0
-        """0 to 1: how far this source has been known to be good at times."""
+        """0 to 1: how good this source is known to be, beside one of which nothing is known."""
         self.rounds = 0
         self.trees = TreeGains(sizes) if trees else None
         self._depths = np.minimum([depth for _, depth in sizes], MAX_DEPTH)
@@ -98,25 +71,18 @@ class SourcePrior:
         self._expected = [0.0] * MAX_DEPTH
         self._refresh()
 
-    @property
-    def new(self) -> bool:
-        """Whether hardly anything is known yet."""
-        return self.rounds < MEMORY.new_rounds
-
     def learn(self, posterior: NDArray[Any]) -> None:
         """Move the prior towards what a round left believed: fast at first, then with a memory of 50 rounds."""
         self.rounds += 1
         self._met += posterior
         self._unlearnt += 1
-        if self.rounds % MEMORY.prior_rounds == 0 or self.rounds < 2 * MEMORY.prior_rounds:
-            rate = max(MEMORY.prior_rate, 1 / (self.rounds + MEMORY.prior_rounds))
-            self._spread = self._spread + (1 - (1 - rate) ** self._unlearnt) * (
-                self._met / self._unlearnt - self._spread
-            )
+        if self.rounds % PRIOR_ROUNDS == 0 or self.rounds < 2 * PRIOR_ROUNDS:
+            share = 1 - (1 - max(CHANGE, 1 / (self.rounds + PRIOR_ROUNDS))) ** self._unlearnt
+            self._spread = self._spread + share * (self._met / self._unlearnt - self._spread)
             self._met = np.zeros(len(RATES))
             self._unlearnt = 0
-            self.weights = (1 - MEMORY.even_share) * self._spread + MEMORY.even_share / len(RATES)
-            self.promise = min(1.0, 4 * float(self._spread[GOOD_RATE:].sum()))
+            self.weights = (1 - EVEN_SHARE) * self._spread + EVEN_SHARE / len(RATES)
+            self.promise = min(1.0, float(_GOOD.dot(self._spread)))
             self._refresh()
 
     def calibrate(self, weights: NDArray[Any], accepted: int, drafted: int) -> None:
@@ -125,15 +91,15 @@ class SourcePrior:
         survival = _ACCEPTED[: tested + 1].dot(weights).tolist()
         for depth in range(tested):
             chance = survival[depth + 1] / survival[depth]
-            self._expected[depth] = MEMORY.calibration * self._expected[depth] + chance
-            self._seen[depth] = MEMORY.calibration * self._seen[depth] + (depth < accepted)
+            self._expected[depth] = (1 - CHANGE) * self._expected[depth] + chance
+            self._seen[depth] = (1 - CHANGE) * self._seen[depth] + (depth < accepted)
 
     def _refresh(self) -> None:
         """`gains` [size, rate]: accepted tokens of every draft at every rate."""
         if self.trees is not None:
             self.gains: NDArray[Any] = self.trees.gains * self.trees.lift
             return
-        bias = (np.array(self._seen) + MEMORY.doubt_rounds) / (np.array(self._expected) + MEMORY.doubt_rounds)
+        bias = (np.array(self._seen) + DOUBT_ROUNDS) / (np.array(self._expected) + DOUBT_ROUNDS)
         survival = np.cumprod(np.minimum(bias[:, None] * _A, 1.0), axis=0)
         self.gains = np.cumsum(survival, axis=0)[self._depths - 1]
 
@@ -147,7 +113,7 @@ class TreeGains:
         best static ones."""
         self._sizes = tuple(sizes)
         self._ranks = Ranks()
-        self._due = MEMORY.prior_rounds
+        self._due = PRIOR_ROUNDS
         self._seen = self._expected = 0.0
         self._tabulate()
 
@@ -159,20 +125,21 @@ class TreeGains:
             nodes: the budget of the round.
         """
         size = max((place for place, (most, _) in enumerate(self._sizes) if most <= nodes), default=0)
-        self._expected = MEMORY.calibration * self._expected + float(self.gains[size].dot(weights))
-        self._seen = MEMORY.calibration * self._seen + len(path)
-        self.lift = (self._seen + MEMORY.doubt_rounds) / (self._expected + MEMORY.doubt_rounds)
+        self._expected = (1 - CHANGE) * self._expected + float(self.gains[size].dot(weights))
+        self._seen = (1 - CHANGE) * self._seen + len(path)
+        self.lift = (self._seen + DOUBT_ROUNDS) / (self._expected + DOUBT_ROUNDS)
         evidence = np.ones(len(RATES))
+        last = len(self.missed) - 1
         for rank, children in outcomes(draft, path):
-            evidence *= self.accepted[min(rank, MAX_RANK)] if rank else self.missed[min(children, MAX_RANK)]
+            evidence *= self.accepted[min(rank, last)] if rank else self.missed[min(children, last)]
         self._ranks.learn(draft, path)
         if self._ranks.rounds >= self._due:
-            self._due += min(self._ranks.rounds, 256)
+            self._due += self._ranks.rounds
             self._tabulate()
         return evidence
 
     def _tabulate(self) -> None:
-        hazards = self._ranks.hazards[:MAX_RANK]
+        hazards = self._ranks.hazards
         shares = np.minimum.accumulate([1.0, *(hazard / hazards[0] for hazard in hazards[1:])])
         hazard = shares[:, None] * _A  # [rank, rate]
         self.missed = np.concatenate((np.ones((1, len(_A))), np.cumprod(1 - hazard, axis=0)))
@@ -197,7 +164,7 @@ class Belief:
     def weights(self) -> NDArray[Any]:
         """The chance of each rate, as of now."""
         if self._elapsed:
-            share = _CHANGED[min(self._elapsed, len(_CHANGED) - 1)]
+            share = 1 - (1 - CHANGE) ** self._elapsed
             self._weights = self._weights + share * (self.prior.weights - self._weights)
             self._elapsed = 0
         return self._weights
@@ -217,7 +184,7 @@ class Belief:
         drafted = min(drafted, MAX_DEPTH)
         accepted = min(accepted, drafted)
         weights = self.weights
-        if self.prior.rounds % MEMORY.calibrated_rounds == 0:
+        if self.prior.rounds % SETTLED_STEPS == 0:
             self.prior.calibrate(weights, accepted, drafted)
         self._weigh(weights * (_ACCEPTED if accepted == drafted else _FAILED)[accepted])
 
@@ -233,8 +200,8 @@ class Belief:
 
     def answered(self, drafted: bool) -> None:
         """Asked, the source had a draft, or none."""
-        self.coverage += MEMORY.coverage_rate * (drafted - self.coverage)
-        self.prior.coverage += MEMORY.prior_coverage_rate * (drafted - self.prior.coverage)
+        self.coverage += RUNNING_SHARE * (drafted - self.coverage)
+        self.prior.coverage += RUNNING_SHARE * (drafted - self.prior.coverage)
 
     def drift(self, tokens: int) -> None:
         """The text went on by so many tokens."""
