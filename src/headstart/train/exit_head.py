@@ -70,19 +70,11 @@ class ExitStudent(Student):
         super().__init__(options, material)
         self._vocab = int(config.vocab_size)
         depth = int(config.num_hidden_layers)
-<<<<<<< HEAD
         recipe = find_recipe(config)
         norm = None if recipe is None else recipe.final_norm
         if norm is None or depth < 2:
-            raise UnsupportedModel(
-                f"{config.model_type} of {depth} layers cannot be left early",
-                hint="exits need headstart's own; train a head or a draft model instead",
-            )
-=======
-        if find_recipe(config) is None or depth < 2:
             hint = "exits need headstart's own decoder; train a head or a draft model instead"
             raise UnsupportedModel(f"{config.model_type} of {depth} layers cannot be left early", hint=hint)
->>>>>>> main
         self.layers = options.layers or max(1, depth // 4)
         if self.layers >= depth:
             raise InvalidOption(
