@@ -48,6 +48,14 @@ def _sizes(**more: Any) -> dict[str, Any]:
     return {name: size for name, size in sizes.items() if size is not None}
 
 
+def _gemma4(**more: Any) -> dict[str, Any]:
+    """A quarter of the full layers' heads turns."""
+    return _sizes(
+        global_head_dim=32, sliding_window=WINDOW, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
+        rms_norm_eps=4 * EPS,
+    ) | more  # fmt: skip
+
+
 FAMILIES: dict[str, Callable[[], Any]] = {
     "apertus": lambda: tf.ApertusConfig(**_sizes(rope_parameters=_LLAMA3, attention_bias=True)),
     "arcee": lambda: tf.ArceeConfig(**_sizes(rope_parameters=_YARN, attention_bias=True, mlp_bias=True)),
@@ -118,6 +126,24 @@ FAMILIES: dict[str, Callable[[], Any]] = {
             query_pre_attn_scalar=24,
             layer_types=_ALTERNATING,
             rope_parameters={"sliding_attention": _DEFAULT, "full_attention": _LINEAR},
+        )
+    ),
+    "gemma4_text": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            num_hidden_layers=8,
+            layer_types=[*_ALTERNATING, *_ALTERNATING],
+            hidden_size_per_layer_input=32,
+            num_kv_shared_layers=4,
+            use_double_wide_mlp=True,
+        )
+    ),
+    "gemma4_text, keys as values": lambda: tf.Gemma4TextConfig(
+        **_gemma4(
+            layer_types=_ALTERNATING,
+            hidden_size_per_layer_input=0,
+            attention_k_eq_v=True,
+            num_global_key_value_heads=1,
+            attention_bias=True,
         )
     ),
 }
@@ -239,8 +265,13 @@ def random_model(config: Any, dtype: torch.dtype = torch.float32) -> Any:
     """A model of which no parameter is trivial: gains are not 1, biases not 0."""
     model = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager", dtype=dtype).eval()
     generator = torch.Generator().manual_seed(1)
+    tied = model.state_dict().keys() - dict(model.named_parameters()).keys() - dict(model.named_buffers()).keys()
     with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(0.15 * noise) if parameter.dim() > 1 else parameter.add_(0.2 * noise)
+        for tensor_name, tensor in model.state_dict(keep_vars=True).items():  # parameters, and stored buffers
+            if tensor_name in tied:
+                continue
+            noise = torch.randn(tensor.shape, generator=generator)
+            tensor.copy_(0.15 * noise) if tensor.dim() > 1 else tensor.add_(0.2 * noise)
+            if tensor_name.endswith("q_norm.weight") and config.model_type == "gemma4_text":
+                tensor *= 0.25  # scores that nothing scales: weights near 0 and 1 would magnify every rounding
     return model.requires_grad_(False)

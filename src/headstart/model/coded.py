@@ -55,11 +55,18 @@ def with_codes(
         if isinstance(module, nn.Linear | nn.Embedding) and (layer := coded(name, module)) is not None:
             model.set_submodule(name, layer)
     recipe = recipe_of(config)
-    getattr(model, model.base_model_prefix).to_empty(device="cpu")
+    base = getattr(model, model.base_model_prefix).to_empty(device="cpu")
     ropes = [layer.attention.rope for layer in recipe.layers if layer.attention.rope is not None]
+    rotaries = {}
     for name in {each.module or recipe.rotary for each in ropes}:
         rotary = model.get_submodule(name)
-        model.set_submodule(name, type(rotary)(config=rotary.config))
+        rotaries[name] = type(rotary)(config=rotary.config)
+        model.set_submodule(name, rotaries[name])
+    for module in base.modules():
+        if next(module.buffers(recurse=False), None) is not None and module not in rotaries.values():
+            for parameter in module.parameters(recurse=False):
+                parameter._is_hf_initialized = True
+            model._init_weights(module)  # buffers that no checkpoint holds: the factor of Gemma's embedding
     embedding = model.get_submodule(recipe.embedding)
     if not isinstance(model.lm_head, nn.Linear):
         return model

@@ -22,6 +22,7 @@ from headstart.model.longrope import fix_rotation
 from headstart.model.memory import bytes_of
 from headstart.model.packed import Forward, Packed, Segment
 from headstart.model.probe import CAPACITY, Probe
+from headstart.model.wrappers import media_tokens
 
 DECODERS: tuple[type[Decoder], ...] = (FusedDecoder, LeanDecoder, ModulesDecoder)
 """All forwards, the fastest first: the first that takes a model runs it."""
@@ -51,6 +52,8 @@ class ModelRunner:
         self.vocab_size = int(text.vocab_size)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self.media_tokens = media_tokens(model.config)
+        """Tokens that no prompt may hold, and what each stands for: an image, say, which this model does not see."""
         limit = context_limit(model.config)
         self.max_length = limit if max_length is None else min(limit, max_length)
         fix_rotation(model, self.max_length)

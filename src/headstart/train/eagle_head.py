@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.layer_configs import values_of
 from headstart.train.unrolled import attend
 
 
@@ -76,7 +77,7 @@ class HeadShape:
 
 
 def _whole(config: Any, name: str, default: int) -> int:
-    value = getattr(config, name, None)
+    value = values_of(config, name)[0]
     return value if isinstance(value, int) and value > 0 else default
 
 

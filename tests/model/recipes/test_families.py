@@ -18,15 +18,12 @@ from torch import Tensor
 import headstart as hs
 from headstart.base.errors import UnsupportedModel
 from headstart.model import int4, native
-from headstart.model.cache import LayerShape
-from headstart.model.decoders import Decoder
 from headstart.model.decoders.fused import FusedDecoder
-from headstart.model.decoders.lean import LeanDecoder, _Norm
+from headstart.model.decoders.lean import LeanDecoder, TensorNorm
 from headstart.model.decoders.linears import can_quantize
-from headstart.model.decoders.parts import embedding_factor, gain_of, part
+from headstart.model.decoders.parts import embedding_factor, factor, gain_of, part, shapes
 from headstart.model.loading import adopt
 from headstart.model.longrope import fix_rotation
-from headstart.model.native.weights import kind_of
 from headstart.model.packed import Packed, Segment
 from headstart.model.recipes import BUILDERS, Recipe, recipe_of
 from headstart.model.recipes.recipe import Layer, Norm, Rope
@@ -108,8 +105,6 @@ def test_logits_are_those_of_transformers(name: str, decoder: Any, dtype: torch.
     """Beyond the window, and beyond the length that a scaled rotation comes from."""
     if decoder == "fused" and not native.available():
         pytest.skip("no row kernels on this machine")
-    if decoder == "lean" and recipe_for(name).inputs is not None:
-        pytest.skip("the lean forward has no inputs of layers")
     if decoder == "modules" and name.startswith(UNDRIVEN):
         with pytest.raises(UnsupportedModel, match="through"):
             runner_of(name, dtype, decoder=decoder)
@@ -124,8 +119,8 @@ def test_its_first_layers_are_those_of_transformers(name: str, decoder: Any) -> 
     """The states between layers, and the logits of a model that ends after 2 of its layers."""
     if decoder == "fused" and not native.available():
         pytest.skip("no row kernels on this machine")
-    if decoder == "lean" and recipe_for(name).inputs is not None:
-        pytest.skip("the lean forward has no inputs of layers")
+    if recipe_for(name).inputs is not None:
+        pytest.skip("transformers' own table of the layers' inputs cannot be cut")
     short = model_of(name)
     stack = part(short, recipe_for(name).stack)
     del stack[2:]
@@ -238,7 +233,7 @@ PLAIN: dict[str, Any] = {"eps": 100.0, "activation": "silu", "gated": True}
 """Values of fields that have no default, which a recipe could have been given by mistake."""
 STRUCTURE = {"heads", "kv_heads", "dim", "width", "vocabulary", "layers", "ignored"}
 """Fields that say how large the weights are: a decoder refuses others at load."""
-ROUNDING = {"wide_gain", "embedding_factor_rounded"}
+ROUNDING = {"wide_gain", "embedding_factor_rounded", "factor_rounded"}
 """Fields that change nothing in float32, with tests of their own below."""
 Flip = tuple[str, Any]
 
@@ -292,17 +287,11 @@ def flipped(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
 
 
 def logits_by(recipe: Recipe, model: Any) -> Tensor:
-    """What a recipe makes of a model in float32, which is used up."""
+    """What a recipe makes of a model in float32, which is used up, by the lean forward: it raises where the kernels would
+    read what is not there."""
     adopt(model)
     fix_rotation(model, LENGTH)
-    decoder: Decoder
-    if recipe.inputs is None:  # the lean forward, which raises where the kernels would read what is not there
-        shapes = {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
-        decoder = LeanDecoder(model, recipe, shapes, LENGTH)
-    else:
-        kind = kind_of(model.dtype, model.device, recipe.widths, None)
-        assert kind is not None
-        decoder = FusedDecoder(model, recipe, LENGTH, kind)
+    decoder = LeanDecoder(model, recipe, shapes(recipe), LENGTH)
     cache = decoder.new_cache(1, LENGTH)
     with torch.inference_mode():
         return decoder.run(
@@ -348,7 +337,7 @@ def test_norms_round_as_those_of_transformers(name: str) -> None:
 
         def turned(by: Norm, owner: Any = owner, x: Tensor = x, want: Tensor = want) -> float:
             """The part of the numbers that are others."""
-            return float((_Norm(owner, by, torch.bfloat16)(x) != want).float().mean())
+            return float((TensorNorm(owner, by, torch.bfloat16)(x) != want).float().mean())
 
         other = replace(norm, wide_gain=not norm.wide_gain)
         if norm.kind == "rms":
@@ -370,6 +359,19 @@ def test_embeddings_are_scaled_as_by_transformers(name: str) -> None:
     if recipe.embedding_factor_rounded:
         other = replace(recipe, embedding_factor_rounded=False)
         assert not torch.equal(plain * embedding_factor(other, torch.bfloat16), states)
+
+
+@every_family
+def test_inputs_of_layers_are_scaled_as_by_transformers(name: str) -> None:
+    """In bfloat16, bit for bit: the factor of their table is rounded first."""
+    inputs, model = recipe_for(name).inputs, model_of(name, torch.bfloat16)
+    if inputs is None:
+        pytest.skip("layers have no inputs of their own")
+    table, ids = part(model, inputs.table), torch.tensor(TEXT)
+    plain = torch.nn.functional.embedding(ids, table.weight)
+    scaled = [plain * factor(inputs.factor, torch.bfloat16, rounded=rounded) for rounded in (True, False)]
+    assert inputs.factor_rounded
+    assert [torch.equal(each, table(ids)) for each in scaled] == [True, False]
 
 
 # -- what a config says and no builder reads --------------------------------------------------------------------------

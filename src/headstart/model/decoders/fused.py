@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headstart.base.errors import InvalidBatch
 from headstart.model import native
@@ -45,9 +45,7 @@ class FusedDecoder:
         bits = 8 if kind == native.INT8 else fewest_bits(model)
         self.quantize = None if bits is None else f"int{bits}"
         self._dtype, self._recipe, self._length = model.dtype, recipe, length
-        self.shapes: Mapping[int, LayerShape] = {
-            i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()
-        }
+        self.shapes: Mapping[int, LayerShape] = parts.shapes(recipe)
         self._weights = weights = NativeWeights(kind)
         self._windows = windows_of(recipe.layers)
         owners, angles = part(model, recipe.stack), partial(parts.angles, model, recipe, length=length)
@@ -56,28 +54,26 @@ class FusedDecoder:
         if places is not None:
             self._length = min(length, len(places))
         head, embedding = weights.product(part(model, recipe.head)), part(model, recipe.embedding)
-        table = structs.Product()
-        if isinstance(embedding, GroupedEmbedding):
-            tied = isinstance(model.lm_head, GroupedLinear) and model.lm_head.held is embedding.held
-            table = head if tied else weights.product(GroupedLinear(embedding.held))
+        tied = isinstance(embedding, GroupedEmbedding) and getattr(model.lm_head, "held", None) is embedding.held
+        numbers, codes = (None, head) if tied else _table(embedding, weights)
         self._model = structs.Model(
             layers=self._layers,
             layer_count=len(recipe.layers),
             width=recipe.width,
-            embedding=None if table.weights else weights.pointer(embedding.weight),
+            embedding=numbers,
             places=None if places is None else weights.pointer(places.float()),
             embedding_norm=norm_struct(model, recipe.embedding_norm, weights),
             final_norm=norm_struct(model, recipe.final_norm, weights),
             head=head,
-            table=table,
+            table=codes,
+            inputs=_token_inputs(model, recipe, weights),
             embedding_factor=parts.embedding_factor(recipe, model.dtype),
             logit_factor=recipe.logit_factor,
             logit_softcap=recipe.logit_softcap or 0.0,
             bf16=model.dtype == torch.bfloat16,
         )
         self._vocabulary = embedding.num_embeddings
-        path, _, last = recipe.head.rpartition(".")
-        setattr(part(model, path) if path else model, last, nn.Identity())
+        parts.release(model, [recipe.head, *([recipe.inputs.projection] if recipe.inputs else [])])
 
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:  # noqa: ARG003
@@ -149,6 +145,30 @@ def norm_struct(owner: Any, norm: Norm | None, weights: NativeWeights, gain: Ten
     return structs.Norm(weights.gain(gain), weights.gain(bias), norm.eps, kind)
 
 
+def _table(embedding: Any, weights: NativeWeights) -> tuple[int | None, structs.Product]:
+    """An embedding as the kernels look tokens up in it: the address of its own numbers, or its codes."""
+    if isinstance(embedding, GroupedEmbedding):
+        return None, weights.product(GroupedLinear(embedding.held))
+    return weights.pointer(embedding.weight), structs.Product()
+
+
+def _token_inputs(model: Any, recipe: Recipe, weights: NativeWeights) -> structs.TokenInputs:
+    inputs = recipe.inputs
+    if inputs is None:
+        return structs.TokenInputs()
+    numbers, codes = _table(part(model, inputs.table), weights)
+    return structs.TokenInputs(
+        table=numbers,
+        codes=codes,
+        projection=weights.product(part(model, inputs.projection)),
+        norm=norm_struct(model, inputs.norm, weights),
+        width=inputs.width,
+        factor=parts.factor(inputs.factor, model.dtype, rounded=inputs.factor_rounded),
+        projection_factor=inputs.projection_factor,
+        sum_factor=inputs.sum_factor,
+    )
+
+
 class FusedLayers:
     """Layers as the kernels read them; the linear layers that held their weights are gone afterwards.
 
@@ -170,7 +190,7 @@ class FusedLayers:
         self.structs = (structs.Layer * len(layers))()
         for index, (owner, layer) in enumerate(zip(owners, layers, strict=True)):
             self.structs[index] = self._layer(owner, layer, index)
-            parts.release(owner, layer)
+            parts.release(owner, layer.linears)
 
     def _angles_of(self, rope: Rope | None) -> tuple[int | None, int | None]:
         if rope is None:

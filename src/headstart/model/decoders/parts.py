@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headstart.base.errors import UnsupportedModel
+from headstart.model.cache import LayerShape
 from headstart.model.decoders.grouped import GroupedLinear, joined_grouped
 from headstart.model.decoders.linears import joined, linear_of
-from headstart.model.recipes.recipe import Attention, Layer, Mlp, Norm, Recipe, Rope
+from headstart.model.recipes.recipe import Attention, Mlp, Norm, Recipe, Rope
 
 
 def part(owner: Any, name: str) -> Any:
@@ -196,17 +197,23 @@ def xielu_numbers(module: Any) -> Tensor:
     return torch.stack((positive, beta + negative, beta, eps))
 
 
+def shapes(recipe: Recipe) -> dict[int, LayerShape]:
+    """What each layer that has keys and values of its own stores."""
+    return {i: LayerShape(each.kv_heads, each.dim, each.dim) for i, each in recipe.stored.items()}
+
+
 def embedding_factor(recipe: Recipe, dtype: torch.dtype) -> float:
     """What embeddings of this dtype are multiplied by."""
-    factor = recipe.embedding_factor
-    return float(torch.tensor(factor, dtype=dtype)) if recipe.embedding_factor_rounded else factor
+    return factor(recipe.embedding_factor, dtype, rounded=recipe.embedding_factor_rounded)
 
 
-def release(owner: Any, layer: Layer) -> None:
-    """Drop a layer's linear layers: their joined copies live elsewhere now, and two would not fit."""
-    names = [*layer.attention.qkv, layer.attention.out, *layer.mlp.gate_up, layer.mlp.down]
-    if layer.input is not None:
-        names += [layer.input.gate, layer.input.out]
+def factor(value: float, dtype: torch.dtype, *, rounded: bool) -> float:
+    """A factor of rows of this dtype, rounded to it if so."""
+    return float(torch.tensor(value, dtype=dtype)) if rounded else value
+
+
+def release(owner: Any, names: Sequence[str]) -> None:
+    """Drop linear layers below a module: their joined copies live elsewhere now, and two would not fit."""
     for name in names:
         path, _, last = name.rpartition(".")
         setattr(part(owner, path) if path else owner, last, nn.Identity())

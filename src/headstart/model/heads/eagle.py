@@ -236,7 +236,7 @@ class TensorHead(Head):
         positions = packed.positions[0]
         turns = {Rope(config.dim): (self._cos[positions], self._sin[positions])}
         for i, layer in enumerate(self._layers):
-            x = layer.run(x, turns, packed, None if i else z)
+            x = layer.run(x, turns, packed, z=None if i else z)
         x = x[packed.judged]
         normed = x if self._final is None else rms(x, self._final, config.eps)
         return HeadOutput(self._head(normed), normed if config.states_normed else x)

@@ -124,17 +124,28 @@ class Layer:
     factor: str | None = None
     """The tensor of one number by which the stream is multiplied after the layer (Gemma 4)."""
 
+    @property
+    def linears(self) -> list[str]:
+        """The names of all its linear layers."""
+        own = [] if self.input is None else [self.input.gate, self.input.out]
+        return [*self.attention.qkv, self.attention.out, *self.mlp.gate_up, self.mlp.down, *own]
+
 
 @dataclass(frozen=True)
 class TokenInputs:
     """Where the layers' own inputs come from (Gemma 4): `table`[token] * `factor` and a projection of the embedding."""
 
+    width: int
+    """Of one layer's input; the table has this many numbers for each layer, side by side."""
     table: str
     factor: float
     projection: str
     projection_factor: float
     norm: Norm
+    """Of each layer's part of the projection."""
     sum_factor: float
+    factor_rounded: bool = False
+    """Whether `factor` is rounded to the dtype of the weights first."""
 
 
 @dataclass(frozen=True)

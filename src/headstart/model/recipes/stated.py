@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -96,6 +97,17 @@ class Stated:
             if found[name] not in (None, False):
                 raise self.refused(f"rope_parameters.{name}", found[name])
         return dict(found)
+
+    def by_layer(self, *names: str) -> Sequence[Any]:
+        """The config of each layer, which may differ from that of the model in these fields alone."""
+        self._read |= {"per_layer_config", *names}
+        each: Sequence[Any] = self.config.per_layer_config
+        differing = set(self.config.per_layer_attributes or ()) - set(names)
+        if any(getattr(layer, "skip", None) for layer in each):
+            differing.add("skip")
+        if differing:
+            raise self.refused("per_layer_config", sorted(differing))
+        return each
 
     def check(self) -> None:
         """Raise `UnsupportedModel` for a field that was not read and whose value is not its class's default."""
