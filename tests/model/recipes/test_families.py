@@ -480,6 +480,22 @@ def test_an_invented_kind_of_rotation_is_refused(name: str) -> None:
         recipe_of(config)
 
 
+@pytest.mark.parametrize("field", ["num_hidden_layers", "num_attention_heads", "hidden_size"])
+@pytest.mark.parametrize("value", [0, "many", None, [4], 10**9], ids=str)
+@every_family
+def test_a_config_of_no_model_is_one_typed_error_or_read(name: str, field: str, value: Any) -> None:
+    """Before a list of 10^9 layers is made."""
+    config = config_of(name)
+    object.__setattr__(config, type(config).attribute_map.get(field, field), value)  # past the checks of its class
+    try:
+        recipe_of(config)
+    except UnsupportedModel as refused:
+        assert "config" in refused.message
+        assert field != "num_hidden_layers" or field in refused.message
+    else:
+        assert field != "num_hidden_layers"
+
+
 # -- weights that are not as the config says --------------------------------------------------------------------------
 
 LIES: dict[str, Callable[[Layer], Layer]] = {
