@@ -306,7 +306,7 @@ class _Formats:
     def _decoder(self) -> str:
         if not self._kernels:
             return FusedDecoder.name
-        return LeanDecoder.name if self.recipe is not None and LeanDecoder.takes(self.recipe) else ModulesDecoder.name
+        return ModulesDecoder.name if self.recipe is None else LeanDecoder.name
 
     def _bytes(self, kind: str) -> int:
         counted, wide = self.counted, self.checkpoint.dtype.itemsize

@@ -58,14 +58,9 @@ class LeanDecoder:
     @classmethod
     def build(cls, model: Any, shapes: Mapping[int, LayerShape], *, length: int, quantize: str | None) -> Self | None:
         recipe = find_recipe(model.config)
-        if recipe is None or not cls.takes(recipe) or quantize == "int8" or fewest_bits(model) is not None:
+        if recipe is None or recipe.inputs is not None or quantize == "int8" or fewest_bits(model) is not None:
             return None
         return cls(model, recipe, shapes, length)
-
-    @staticmethod
-    def takes(recipe: Recipe) -> bool:
-        """Whether it has operations for all that a recipe says."""
-        return recipe.inputs is None
 
     def new_cache(self, slots: int, capacity: int) -> Slots:
         return KVCache(self.shapes, slots=slots, capacity=capacity, dtype=self._dtype, device=self._device)

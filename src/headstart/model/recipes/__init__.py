@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headstart.base.errors import UnsupportedModel
+from headstart.base.errors import HeadstartError, UnsupportedModel
 from headstart.model.recipes import gemma, llama
 from headstart.model.recipes.recipe import Recipe
+from headstart.model.recipes.sane import check_recipe
 from headstart.model.recipes.stated import Stated
 
 __all__ = ["BUILDERS", "Recipe", "find_recipe", "recipe_of"]
@@ -38,8 +39,17 @@ def recipe_of(config: Any) -> Recipe:
             hint="leave quantize out: the modules of transformers then run the model",
         )
     stated = Stated(text)
-    recipe = build(stated)
-    stated.check()
+    try:
+        recipe = build(stated)
+        check_recipe(recipe, text.model_type)
+        stated.check()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, HeadstartError):
+            raise
+        raise UnsupportedModel(
+            f"the config of this {text.model_type} describes no decoder: {type(error).__name__}: {error}",
+            hint="compare config.json with the original's",
+        ) from error
     return recipe
 
 
